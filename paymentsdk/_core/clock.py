@@ -1,0 +1,67 @@
+"""Time and chance, in one place, so that a test can hold both."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Alarm(Protocol):
+    """What :meth:`Clock.call_at` returns."""
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        ...
+
+
+class Clock(Protocol):
+    """Where the engine gets time, sleep and randomness."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, UTC: for expiry dates and for what people read."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow: for deadlines and elapsed time."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when *seconds* have passed."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
+        """Call *callback* on the running loop once :meth:`monotonic` has reached *when*."""
+        ...
+
+    def random(self) -> float:
+        """A number from 0 up to 1, for the jitter of the back-off."""
+        ...
+
+    def key(self) -> str:
+        """A new idempotency key: 32 characters that nobody has used before."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    random = staticmethod(random.random)
+
+    async def sleep(self, seconds: float) -> None:
+        """See :meth:`Clock.sleep`."""
+        await asyncio.sleep(seconds)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
+        """See :meth:`Clock.call_at`."""
+        return asyncio.get_running_loop().call_later(when - time.monotonic(), callback)
+
+    def key(self) -> str:
+        """See :meth:`Clock.key`."""
+        # The kernel's generator, not `random`: a forked worker must not repeat its parent's keys.
+        return os.urandom(16).hex()

@@ -1,0 +1,303 @@
+"""An answer's bytes as a Struct: exact where they follow the contract, repaired where they do not.
+
+Nearly every answer goes straight from bytes to its Struct, in C. Only when that fails is the JSON read untyped, and
+walked along the type: a member that does not fit is mended where its meaning is plain (``"3"`` for a number, a number
+for a text, a moment without a zone) and dropped where it is not. Each is reported as an :class:`Anomaly`, and nothing
+else of the answer is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+if TYPE_CHECKING:
+    from msgspec import inspect
+
+R = TypeVar("R")
+
+#: The spellings of amounts that decode and are none. Cheap to look for; the repair does the rest.
+_NOT_AMOUNTS = (b'"NaN"', b'"nan"', b'"Infinity"', b'"-Infinity"', b'"inf"', b'"-inf"')
+_PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
+_UNSET = ("", [], {})
+_MISSING = object()
+
+
+class Anomaly(Struct, frozen=True):
+    """A member of an answer that did not follow the contract.
+
+    Attributes:
+        path: Its place (``$.results[3].debit_date``).
+        value: What came, as it was read from JSON.
+        reason: What was wrong, and what was done about it.
+    """
+
+    path: str
+    value: object
+    reason: str
+
+
+class Undecodable(ValueError):
+    """The body is not JSON, or not of a shape that can hold the answer."""
+
+
+class AnswerDecoder(Generic[R]):
+    """Decodes the answers of one operation."""
+
+    def __init__(self, result: type[R], *, empty: bool = False) -> None:
+        self._type = result
+        self._empty = empty
+        self._exact = msgspec.json.Decoder(result).decode
+        self._mend: Mender | None = None
+
+    def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Return the value in *body*, and what had to be mended.
+
+        Raises:
+            Undecodable: Nothing in it can be trusted.
+        """
+        if not any(map(body.__contains__, _NOT_AMOUNTS)):
+            try:
+                return self._exact(body), ()
+            except (ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        return self._repair(body)
+
+    def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        if self._empty and not body.strip():
+            return self._type(), (Anomaly("$", "", "the body is empty; every member is unset"),)
+        try:
+            raw = msgspec.json.Decoder(float_hook=_number).decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Undecodable(f"the body is not JSON: {error}") from None
+        if self._mend is None:
+            from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
+
+            self._mend = _mender(inspect.type_info(self._type))
+        if not isinstance(raw, dict):
+            raise Undecodable(f"the body holds {_kind(raw)}, not an object")
+        anomalies: list[Anomaly] = []
+        value = self._mend(raw, "$", anomalies)
+        return cast(R, value), tuple(anomalies)
+
+
+#: Takes a value as read from JSON, its place and the list to report to; returns the typed value or ``None``.
+Mender = Callable[[object, str, list[Anomaly]], object]
+
+
+def _number(text: str) -> Decimal | float:
+    # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
+    return Decimal(text) if _PLAIN_AMOUNT.match(text) else float(text)
+
+
+def _mender(info: inspect.Type) -> Mender:
+    """Compile the repair for a type."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    match info:
+        case inspect.Metadata(type=inner) if not isinstance(inner, inspect.DateTimeType):
+            return _mender(inner)
+        case inspect.UnionType(types=types):
+            kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
+            return _union(kinds) if len(kinds) > 1 else _optional(_mender(kinds[0]))
+        case inspect.StructType(cls=cls, fields=fields):
+            return _struct(cls, fields)
+        case inspect.VarTupleType(item_type=item):
+            return _list(_mender(item), of_structs=isinstance(item, inspect.StructType))
+        case inspect.DictType():
+            return _leaf(dict, {}, plain=_free_object)
+        case inspect.EnumType(cls=cls):
+            return _leaf(cls, {int: str, Decimal: str})
+        case inspect.StrType():
+            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()})
+        case inspect.IntType():
+            return _leaf(int, {str: _int, Decimal: _whole})
+        case inspect.FloatType():
+            return _leaf(float, {str: float, Decimal: float, int: float})
+        case inspect.BoolType():
+            return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
+        case inspect.DecimalType():
+            return _leaf(Decimal, {}, plain=_decimal)
+        case _:
+            return _leaf(datetime, {str: _moment, int: _epoch}, plain=_exact_moment)
+
+
+def _leaf(
+    wanted: type,
+    repairs: dict[type, Callable[..., object]],
+    plain: Callable[[object], object] | None = None,
+) -> Mender:
+    """Repair a single value: *plain* (or the type itself) reads what follows the contract, *repairs* what nearly does."""
+
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        try:
+            return plain(value) if plain else msgspec.convert(value, wanted)
+        except (ValidationError, ValueError, TypeError):
+            pass
+        if value in _UNSET:
+            anomalies.append(Anomaly(path, value, "stands for unset; read as None"))
+            return None
+        repair = repairs.get(type(value))
+        try:
+            if repair is not None:
+                mended = repair(value)
+                anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}; read as {mended!s}"))
+                return mended
+        except (ValueError, KeyError, OverflowError, ArithmeticError):
+            pass
+        anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; dropped"))
+        return None
+
+    return mend
+
+
+def _optional(inner: Mender) -> Mender:
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        return None if value is None else inner(value, path, anomalies)
+
+    return mend
+
+
+def _union(kinds: list[inspect.Type]) -> Mender:
+    """Repair a value of several types: the first that reads it without complaint, else the first that reads it at all."""
+    menders = [_mender(kind) for kind in kinds]
+
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        if value is None:
+            return None
+        tries: list[tuple[object, list[Anomaly]]] = []
+        for mender in menders:
+            found: list[Anomaly] = []
+            tries.append((mender(value, path, found), found))
+            if not found:
+                return tries[-1][0]
+        best, found = next((one for one in tries if one[0] is not None), tries[0])
+        anomalies.extend(found)
+        return best
+
+    return mend
+
+
+def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
+    menders: list[tuple[str, str, bool, Mender]] = []
+
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        if not menders:  # Filled at the first use, so that a type may hold itself.
+            menders.extend((f.name, f.encode_name, f.required, _mender(f.type)) for f in fields)
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
+            value = value[0]
+        if not isinstance(value, dict):
+            reason = "stands for unset; read as None" if value in _UNSET else f"expected an object, got {_kind(value)}; dropped"
+            anomalies.append(Anomaly(path, value, reason))
+            return None
+        members = {}
+        for name, key, required, mender in menders:
+            raw = value.get(key, _MISSING)
+            if raw is not _MISSING and raw is not None:
+                mended = mender(raw, f"{path}.{key}", anomalies)
+                if mended is not None:
+                    members[name] = mended
+                    continue
+            elif required:
+                anomalies.append(Anomaly(f"{path}.{key}", None, "is missing; read as empty"))
+            if required and path == "$":
+                raise Undecodable(f"the body has no usable {key!r}")
+            if required:
+                members[name] = ""  # A row without its id is still a row: it must not vanish from a walk.
+        return cls(**members)
+
+    return mend
+
+
+def _list(item: Mender, *, of_structs: bool) -> Mender:
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        if isinstance(value, dict) and value and of_structs:
+            anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
+            value = [value]
+        if not isinstance(value, list):
+            reason = "stands for an empty list" if value in _UNSET else f"expected a list, got {_kind(value)}; dropped"
+            anomalies.append(Anomaly(path, value, reason))
+            return None
+        rows = []
+        for i, raw in enumerate(value):
+            place = f"{path}[{i}]"
+            if raw is None:
+                anomalies.append(Anomaly(place, None, "null in a list; dropped"))
+                continue
+            row = item(raw, place, anomalies)
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
+
+    return mend
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _int(text: str) -> int:
+    if not _INTEGER.match(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _whole(number: Decimal) -> int:
+    if number != number.to_integral_value():
+        raise ValueError(number)
+    return int(number)
+
+
+def _decimal(value: object) -> Decimal:
+    """Read an amount of an answer: any plain number, as a number or as text."""
+    if type(value) in (int, Decimal):
+        return Decimal(cast(int, value))
+    if isinstance(value, str) and _PLAIN_AMOUNT.match(value):
+        return Decimal(value)
+    raise ValueError("not an amount")
+
+
+def _free_object(value: object) -> object:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return _free_form(value)
+
+
+def _free_form(value: object) -> object:
+    """Give free-form data the numbers that the exact way gives it."""
+    match value:
+        case dict():
+            return {key: _free_form(member) for key, member in value.items()}
+        case list():
+            return [_free_form(member) for member in value]
+        case Decimal():
+            return float(value)
+        case _:
+            return value
+
+
+def _exact_moment(value: object) -> datetime:
+    moment = msgspec.convert(value, datetime)
+    if moment.tzinfo is None:
+        raise ValueError("no zone")
+    return moment
+
+
+def _moment(text: str) -> datetime:
+    """Read a date without a time, a moment without a zone, and the other forms of ISO 8601."""
+    moment = datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _epoch(number: int) -> datetime:
+    """Read seconds or milliseconds since 1970."""
+    return datetime.fromtimestamp(number / 1000 if abs(number) > 10**11 else number, UTC)

@@ -1,0 +1,233 @@
+"""A request's body, query and path as bytes and text, checked before anything is sent.
+
+A body is encoded once, so that every attempt sends the same bytes, and decoded again with its own type: this runs all
+constraints of all members in C, and gives the place of the first one that is broken. The platform's own decoder in
+the sandbox is the same one, so both sides refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from paymentsdk import money
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from msgspec import inspect
+
+B = TypeVar("B")
+
+#: Takes a member and its place; returns the member as the wire wants it, the very same object if nothing changes.
+Step = Callable[[object, str], object]
+
+_PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
+_SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
+
+
+class BodyEncoder(Generic[B]):
+    """Checks and encodes the bodies of one operation."""
+
+    def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
+        from msgspec import inspect  # noqa: PLC0415 - only programs that write need it
+
+        self._type = body
+        self._wire_form = _step(inspect.type_info(body))
+        self._encode = msgspec.json.Encoder(decimal_format="string" if decimal_strings else "number").encode
+        self._decode = msgspec.json.Decoder(body).decode
+
+    def encode(self, body: B) -> bytes:
+        """Return the bytes of *body*, which is left as it is.
+
+        Raises:
+            RequestInvalid: It breaks a rule; the error names the place and the rule.
+        """
+        if not isinstance(body, self._type):
+            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
+        value = body if self._wire_form is None else self._wire_form(body, "$")
+        try:
+            encoded = self._encode(value)
+            self._decode(encoded)
+        except ValidationError as error:
+            raise request_invalid(error) from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestInvalid("$", f"cannot be written as JSON: {error}") from None
+        return encoded
+
+    def decode(self, body: bytes) -> B:
+        """Read a body as the platform does: for the sandbox.
+
+        Raises:
+            RequestInvalid: It breaks a rule.
+            ValueError: It is not JSON.
+        """
+        try:
+            value = self._decode(body)
+        except ValidationError as error:
+            raise request_invalid(error) from None
+        if self._wire_form is not None:
+            self._wire_form(value, "$")
+        return value
+
+
+def request_invalid(error: ValidationError) -> RequestInvalid:
+    """Return msgspec's *error* as ours, with the place taken out of its text."""
+    match = _PLACE.match(str(error))
+    path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
+    cause = error.__cause__
+    if isinstance(cause, RequestInvalid):
+        # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
+        return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason)
+    return RequestInvalid(path, reason)
+
+
+def _step(info: inspect.Type) -> Step | None:
+    """Compile the wire form of a type, or ``None`` where msgspec's own form is right."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    match info:
+        case inspect.Metadata(type=inner, extra=extra):
+            if isinstance(inner, inspect.DecimalType):
+                return _amount(above=(extra or {}).get("above"))
+            return _step(inner)
+        case inspect.DecimalType():
+            return _amount(above=None)
+        case inspect.DateTimeType():
+            return timestamp
+        case inspect.UnionType(types=types):
+            return next(filter(None, map(_step, types)), None)
+        case inspect.ListType(item_type=item):
+            step = _step(item)
+            return None if step is None else _list_step(step)
+        case inspect.StructType(cls=cls, fields=fields):
+            steps = [(f.name, f".{f.encode_name}", step) for f in fields if (step := _step(f.type)) is not None]
+            return _struct_step(cls, steps) if steps else None
+        case _:
+            return None
+
+
+def _amount(above: int | None) -> Step:
+    def step(value: object, path: str) -> object:
+        try:
+            amount = money.exact(value)
+        except ValueError as error:
+            raise RequestInvalid(path, str(error)) from None
+        if amount < 0 or (above is not None and amount <= above):
+            raise RequestInvalid(path, "an amount is not negative" if above is None else f"must be above {above}")
+        return amount
+
+    return step
+
+
+def timestamp(value: object, path: str) -> str:
+    """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
+
+    Raises:
+        RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
+    """
+    if not isinstance(value, datetime):
+        raise RequestInvalid(path, f"expected a datetime, got {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise RequestInvalid(path, "a datetime needs a time zone")
+    text = value.isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
+
+
+def _list_step(step: Step) -> Step:
+    def walk(value: object, path: str) -> object:
+        if not isinstance(value, list | tuple):
+            return value  # The decoder says what is wrong with it.
+        mended = [item if item is None else step(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return value if all(map(_same, mended, value)) else mended
+
+    return walk
+
+
+def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
+    def walk(value: object, path: str) -> object:
+        if not isinstance(value, cls):
+            raise RequestInvalid(path, f"expected {cls.__name__}, got {type(value).__name__}")
+        changes = {}
+        for name, place, step in steps:
+            member = getattr(value, name)
+            if member is not None:
+                mended = step(member, path + place)
+                if mended is not member:
+                    changes[name] = mended
+        return _with(value, changes) if changes else value
+
+    return walk
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _with(value: Struct, changes: Mapping[str, object]) -> Struct:
+    """Copy *value* with *changes*, past the checks of its type: a moment is text from here on."""
+    copy = value.__copy__()
+    for name, member in changes.items():
+        msgspec.structs.force_setattr(copy, name, member)
+    return copy
+
+
+class QueryEncoder:
+    """Checks and encodes the filters of one search."""
+
+    def __init__(self, filters: type | None) -> None:
+        self._filters = filters
+        self._names = frozenset(getattr(filters, "__annotations__", ()))
+
+    def encode(self, filters: Mapping[str, object]) -> str:
+        """Return *filters* as a query string, without those that are ``None``.
+
+        Raises:
+            RequestInvalid: A filter is unknown, or its value is of the wrong type or out of bounds.
+        """
+        given = {name: value for name, value in filters.items() if value is not None}
+        for name in given:
+            if name not in self._names:
+                known = ", ".join(sorted(self._names)) or "none"
+                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; known are: {known}")
+        if given:
+            try:
+                msgspec.convert(given, self._filters)
+            except ValidationError as error:
+                found = request_invalid(error)
+                raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None
+        return "&".join(f"{name}={quote(_query_text(name, value), safe='')}" for name, value in given.items())
+
+
+def _query_text(name: str, value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return timestamp(value, f"$query.{name}")
+        case Decimal():
+            return format(money.exact(value), "f")
+        case _:
+            return str(value)
+
+
+def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) -> str:
+    """Put *values* into the placeholders of *template*.
+
+    Raises:
+        RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
+    """
+    if values.keys() != set(names):
+        raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
+    for name in names:
+        value = values[name]
+        if not isinstance(value, str) or not _SAFE_IN_PATH.match(value):
+            raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
+        template = template.replace(f"{{{name}}}", value)
+    return template

@@ -1,0 +1,154 @@
+"""An operation of the platform, declared once, as data.
+
+The client, the sandbox, the OpenAPI document, the command line and the contract tests all read the same declaration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._core.decode import AnswerDecoder, Anomaly
+from paymentsdk._core.encode import BodyEncoder, QueryEncoder
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class RetryClass(Enum):
+    """What a resend of the operation can do; the rows of the table in :mod:`paymentsdk._core.retry`."""
+
+    READ = "read"
+    KEYED = "keyed write"
+    DELETE = "delete"
+    UNKEYED = "write with no key"
+    TOKEN_CODE = "authorization code"  # noqa: S105
+    TOKEN_REFRESH = "refresh token"  # noqa: S105
+
+
+class ErrorCode(Struct, frozen=True):
+    """A documented refusal: its HTTP status, the platform's code, and what the code means."""
+
+    status: int
+    code: str
+    meaning: str
+
+
+class PageShape(Struct, frozen=True, kw_only=True):
+    """Where a search answer keeps its rows and its position.
+
+    Attributes:
+        items: The rows.
+        total: How many rows the search has, as far as the platform says.
+        offset: The offset that the platform echoes, where it does.
+        next_offset: The offset that the platform proposes, where it does.
+        item: The type of a row.
+    """
+
+    item: type
+    items: Callable[[object], Sequence[object] | None]
+    total: Callable[[object], int | None]
+    offset: Callable[[object], int | None] | None = None
+    next_offset: Callable[[object], int | None] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operation(Generic[B, R]):
+    """One operation: what goes out, what comes back, and what a failure means.
+
+    Attributes:
+        name: ``"orders.create"``: the namespace and the method of the client.
+        method: The HTTP method.
+        path: The path below the base URL, with its placeholders in braces.
+        section: The section of the spec that defines it.
+        summary: One line for documents.
+        retry: What may be sent again, and when.
+        result: The type of a decoded answer.
+        body: The type of the request body; ``None`` when the operation takes none.
+        body_required: Whether the body can be left out.
+        query: A ``TypedDict`` of the filters that go into the query.
+        errors: The documented refusals.
+        status: The status of a success as documented; any 2xx is taken.
+        decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
+        empty_answer: A 2xx without a body is a success.
+        authenticated: The call carries a bearer token.
+        page: The shape of a search answer.
+        mismatch: Says why an answer cannot belong to the request, given the body, the path values and the answer;
+            ``None`` when it can. A connection that delivers someone else's answer is how money gets lost.
+        max_answer: The most bytes that an answer may have.
+    """
+
+    name: str
+    method: str
+    path: str
+    section: str
+    summary: str
+    retry: RetryClass
+    result: type[R]
+    body: type[B] | None = None
+    body_required: bool = True
+    query: type | None = None
+    errors: tuple[ErrorCode, ...] = ()
+    status: int = 200
+    decimal_strings: bool = False
+    empty_answer: bool = False
+    authenticated: bool = True
+    page: PageShape | None = None
+    mismatch: Callable[[B | None, Mapping[str, str], R], str | None] | None = None
+    max_answer: int = 8 * MIB
+    path_names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path_names", tuple(re.findall(r"{(\w+)}", self.path)))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the operation takes an ``X-Idempotency-Key``."""
+        return self.retry is RetryClass.KEYED
+
+    @property
+    def writes(self) -> bool:
+        """Whether the operation can change something on the platform."""
+        return self.retry is not RetryClass.READ
+
+    @cached_property
+    def encoder(self) -> BodyEncoder[B] | None:
+        """Checks and encodes the body; made at the first use, since most programs use few operations."""
+        return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
+
+    @cached_property
+    def query_encoder(self) -> QueryEncoder:
+        """Checks and encodes the filters of a search."""
+        return QueryEncoder(self.query)
+
+    @cached_property
+    def decoder(self) -> AnswerDecoder[R]:
+        """Decodes the answer."""
+        return AnswerDecoder(self.result, empty=self.empty_answer)
+
+    @cached_property
+    def meanings(self) -> Mapping[str, str]:
+        """What each documented code means."""
+        return {error.code: error.meaning for error in self.errors}
+
+    def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Decode an answer without a client.
+
+        Returns the value, and one :class:`Anomaly` for each member that had to be mended or dropped.
+
+        Raises:
+            ValueError: The body is not JSON, or not of a shape that holds the result.
+        """
+        return self.decoder.decode(body)
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.name}: {self.method} {self.path}>"

@@ -1,0 +1,56 @@
+"""Keeping credentials out of everything that a person or a log may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from msgspec import Struct, structs
+
+MASK = "***"
+#: Shorter values are not looked for in answers: masking them would only garble the text.
+_SHORTEST = 8
+
+
+class Secretive:
+    """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is refused.
+
+    A pickle that silently lacked the credential would fail later and elsewhere, so there is none.
+    """
+
+    __slots__ = ()
+    __secrets__: ClassVar[frozenset[str]] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
+        for name in getattr(self, "__struct_fields__", ()):
+            value = getattr(self, name)
+            yield name, MASK if name in self.__secrets__ and value is not None else value
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled; keep it with a TokenStore")
+
+
+def secrets_in(value: object) -> Iterator[str]:
+    """Yield every credential held by the Struct *value*, at any depth."""
+    if isinstance(value, Struct):
+        hidden = value.__secrets__ if isinstance(value, Secretive) else frozenset()
+        for field in structs.fields(type(value)):
+            member = getattr(value, field.name)
+            if field.name in hidden and isinstance(member, str):
+                yield member
+            else:
+                yield from secrets_in(member)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from secrets_in(member)
+
+
+def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
+    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would."""
+    for secret in secrets:
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret.encode(), MASK.encode())
+    return text

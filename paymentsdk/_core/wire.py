@@ -1,0 +1,125 @@
+"""What crosses the seam between the engine and a transport.
+
+A transport moves one request and brings back one answer. It does not retry, follow, log or decide: the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})
+
+
+class Headers(dict[str, str]):
+    """A plain dict of header fields that does not show credentials when it is printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr({name: "***" if name.lower() in _SECRET_HEADERS else value for name, value in self.items()})
+
+    __str__ = __repr__
+
+
+class Request(Struct, frozen=True):
+    """One attempt, ready to be sent.
+
+    Attributes:
+        method: The HTTP method, in capitals.
+        url: The absolute URL, already percent-encoded; a transport sends it as it is.
+        headers: The header fields. They hold the bearer token, so ``repr`` leaves credentials out.
+        body: The exact bytes of the body; empty for none.
+        timeout: Seconds this attempt may take from the wait for a connection to the last byte of the answer.
+        connect_timeout: Seconds of it that opening a connection may take; ``None`` for no separate bound.
+        fresh: Use a connection that no earlier request has used. Asked for where a resend is not safe, since a
+            kept-alive connection can be closed by the server at the very moment it is used.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    timeout: float = 30.0
+    connect_timeout: float | None = None
+    fresh: bool = False
+
+    def __repr__(self) -> str:
+        # Bodies hold payer tokens and client secrets; their size is all that a log needs.
+        return f"Request({self.method} {self.url}, headers={Headers(self.headers)!r}, body=<{len(self.body)} bytes>)"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a Request holds credentials and cannot be pickled")
+
+
+class Response(Struct, frozen=True):
+    """One answer, read whole.
+
+    Attributes:
+        status: The HTTP status.
+        headers: The header fields, under any spelling of their names.
+        body: The body's bytes after transfer decoding.
+    """
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        # The body of a token answer is a token.
+        return f"Response({self.status}, body=<{len(self.body)} bytes>)"
+
+
+def header(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the field *name*, in whatever case it came."""
+    value = headers.get(name)
+    if value is None:
+        wanted = name.lower()
+        value = next((v for k, v in headers.items() if k.lower() == wanted), None)
+    return value
+
+
+class SendFailed(Exception):  # noqa: N818 - a fixed public name
+    """A transport could not bring back an answer.
+
+    Args:
+        reason: What went wrong, in words that hold no credential.
+        sent: ``False`` only when it is certain that no byte of the request left this machine.
+        permanent: Another attempt would fail the same way (a certificate that does not verify, an answer over the
+            size limit).
+    """
+
+    def __init__(self, reason: str, sent: bool = True, *, permanent: bool = False) -> None:  # noqa: FBT001, FBT002
+        super().__init__(reason, sent)
+        self.reason = reason
+        self.sent = sent
+        self.permanent = permanent
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _send_failed, (type(self), self.reason, self.sent, self.permanent)
+
+
+def _send_failed(cls: type[SendFailed], reason: str, sent: bool, permanent: bool) -> SendFailed:  # noqa: FBT001
+    return cls(reason, sent, permanent=permanent)
+
+
+class Transport(Protocol):
+    """Carries requests. Any object with these two methods will do."""
+
+    async def send(self, request: Request) -> Response:
+        """Send *request* once and return the answer, whatever its status.
+
+        Raises:
+            SendFailed: With ``sent=False`` when nothing left the machine, with ``sent=True`` in every other case.
+                Cancellation passes through; nothing else is raised.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of every connection. Closing twice is allowed."""
+        ...

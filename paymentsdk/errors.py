@@ -1,0 +1,287 @@
+"""Everything that a call can raise.
+
+::
+
+    PaymentsError
+    ├── RequestInvalid (ValueError)  refused here, nothing sent
+    ├── NotSent                      no byte reached the platform; doing it again is safe
+    ├── NoAnswer                     sent, and no answer that can be trusted
+    │   └── OutcomeUnknown           ... to a write: the money may have moved
+    ├── APIError                     the platform answered, and refused
+    │   ├── BadRequest               400, 422
+    │   ├── AuthenticationFailed     401
+    │   ├── PermissionDenied         403
+    │   ├── NotFound                 404
+    │   ├── Conflict                 409
+    │   │   └── IdempotencyConflict  the key was used with another request
+    │   ├── RateLimited              429
+    │   ├── ServerError              5xx
+    │   └── ReauthorizationRequired  the refresh token is spent: a person must authorise again
+    ├── PaginationStalled            the platform's paging went in a circle
+    └── ClientClosed                 the client was closed, or belongs to another event loop
+
+A failed write has exactly one of three outcomes, and each asks for something else: :class:`NotSent` (do it again),
+:class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
+same ``idempotency_key``, within 23 hours).
+
+Every error pickles, and none holds a credential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+__all__ = [
+    "APIError",
+    "AuthenticationFailed",
+    "BadRequest",
+    "ClientClosed",
+    "Conflict",
+    "ErrorDetail",
+    "IdempotencyConflict",
+    "NoAnswer",
+    "NotFound",
+    "NotSent",
+    "OutcomeUnknown",
+    "PaginationStalled",
+    "PaymentsError",
+    "PermissionDenied",
+    "RateLimited",
+    "ReauthorizationRequired",
+    "RequestInvalid",
+    "ServerError",
+]
+
+
+class ErrorDetail(Struct, frozen=True, kw_only=True):
+    """One entry of an error answer.
+
+    Attributes:
+        code: The platform's code for this entry, as text (``"130"``, ``"property_value"``).
+        message: What the platform says about it.
+        meaning: What the contract says the code means; ``None`` for a code that it does not list.
+        details: Further lines; the Orders API names the offending field here.
+    """
+
+    code: str | None = None
+    message: str | None = None
+    meaning: str | None = None
+    details: tuple[str, ...] = ()
+
+
+class PaymentsError(Exception):
+    """Base of everything that this package raises on purpose.
+
+    Attributes:
+        operation: Name of the operation (``"orders.create"``), or ``None`` outside a call.
+        attempts: How many requests were sent or tried.
+        idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
+        request_id: The platform's ``X-Request-Id`` of the last answer, if there was one.
+        resume_point: On an error that ended a walk: the offset to hand to ``search(start=)`` to go on without a gap.
+    """
+
+    operation: str | None = None
+    attempts: int = 0
+    idempotency_key: str | None = None
+    request_id: str | None = None
+    resume_point: int | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(cls: type[PaymentsError], args: tuple[object, ...], state: dict[str, object]) -> PaymentsError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class RequestInvalid(PaymentsError, ValueError):
+    """The request breaks a rule of the contract; nothing was sent.
+
+    Attributes:
+        path: Where, from the root of the body (``$.items[0].title``), the query (``$query.limit``), the path
+            (``$path.order_id``) or an argument (``idempotency_key``).
+        reason: The rule that it breaks.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class NotSent(PaymentsError):
+    """No byte of the request reached the platform; doing it again is safe.
+
+    Attributes:
+        reason: What kept it from being sent.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"not sent: {self.reason}"
+
+
+class NoAnswer(PaymentsError):
+    """The request was sent, and no answer came that can be trusted.
+
+    Attributes:
+        reason: What happened instead.
+        last_error: What the last attempt met: an :class:`APIError`, or ``None`` when there was no answer.
+        first_sent_at: When the first attempt left, UTC.
+    """
+
+    last_error: PaymentsError | None = None
+    first_sent_at: datetime | None = None
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no answer: {self.reason}"
+
+
+class OutcomeUnknown(NoAnswer):
+    """A write was sent and nobody can say whether it took effect: the money may have moved.
+
+    Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
+    answers with what it did the first time. A write that takes no key (``idempotency_key`` is ``None``) has to be
+    looked up by hand before it is sent again.
+    """
+
+    def __str__(self) -> str:
+        again = (
+            f"send it again with idempotency_key={self.idempotency_key!r}"
+            if self.idempotency_key
+            else "look before you send it again"
+        )
+        return f"outcome unknown after {self.attempts} attempt(s): {self.reason}; {again}"
+
+
+class APIError(PaymentsError):
+    """The platform answered and refused.
+
+    Attributes:
+        status: The HTTP status.
+        code: The platform's code (``"property_value"``, ``"invalid_grant"``, ``"101"``), or ``None`` when the body
+            named none.
+        meaning: What the contract says the code means, or ``None``.
+        message: What the platform said, never empty.
+        details: Every entry of the answer, in its order.
+        retry_after: Seconds that the platform asked to wait, or ``None``.
+        raw: The first 2,048 bytes of the body.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str | None = None,
+        message: str = "",
+        *,
+        meaning: str | None = None,
+        details: Sequence[ErrorDetail] = (),
+        request_id: str | None = None,
+        retry_after: float | None = None,
+        raw: bytes = b"",
+    ) -> None:
+        super().__init__(status, code, message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.meaning = meaning
+        self.details = tuple(details)
+        self.request_id = request_id
+        self.retry_after = retry_after
+        self.raw = raw
+
+    def __str__(self) -> str:
+        parts = [str(self.status), self.code, self.message]
+        if self.meaning and self.meaning != self.message:
+            parts.append(f"({self.meaning})")
+        if self.request_id:
+            parts.append(f"[request {self.request_id}]")
+        return " ".join(part for part in parts if part)
+
+
+class BadRequest(APIError):
+    """400 or 422: the request breaks a rule that only the platform could check."""
+
+
+class AuthenticationFailed(APIError):
+    """401: the token is not valid, and a refresh did not help or was not possible."""
+
+
+class PermissionDenied(APIError):
+    """403: the token is valid and may not do this."""
+
+
+class NotFound(APIError):
+    """404: no such thing for this seller."""
+
+
+class Conflict(APIError):
+    """409: the state of the thing does not allow it."""
+
+
+class IdempotencyConflict(Conflict):
+    """409 ``idempotency_key_already_used``: the key went with a different request in the last 24 hours."""
+
+
+class RateLimited(APIError):
+    """429: too many requests; ``retry_after`` says when to come back."""
+
+
+class ServerError(APIError):
+    """5xx: the platform failed. Raised for reads only: after a write nobody knows what a 5xx left behind."""
+
+
+class ReauthorizationRequired(APIError):
+    """The grant is spent or revoked: no refresh will ever work again, and a person must authorise once more."""
+
+
+class PaginationStalled(PaymentsError):
+    """The platform's paging went in a circle; going on would loop for ever or repeat rows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"paging stalled at offset {self.resume_point}: {self.reason}"
+
+
+class ClientClosed(PaymentsError):
+    """The client was closed, or is used from another event loop than the one that its connections belong to."""
+
+
+_BY_STATUS: dict[int, type[APIError]] = {
+    400: BadRequest,
+    401: AuthenticationFailed,
+    403: PermissionDenied,
+    404: NotFound,
+    409: Conflict,
+    422: BadRequest,
+    429: RateLimited,
+}
+
+#: Codes whose class says more than their status does.
+_BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
+
+
+def error_class(status: int, code: str | None) -> type[APIError]:
+    """Return the class for an answer of *status* with *code*."""
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    return _BY_STATUS.get(status, ServerError if status >= 500 else APIError)  # noqa: PLR2004

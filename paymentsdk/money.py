@@ -1,0 +1,55 @@
+"""Exact amounts and their two forms on the wire.
+
+The Orders API writes amounts as decimal strings (``"24.90"``), every other endpoint as JSON numbers (``24.90``). In
+Python both are :class:`~decimal.Decimal`. An amount has two decimals or none, so ``Decimal("24.9")`` goes out as
+``24.90`` and ``Decimal("24.905")`` is refused: nothing is ever rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+__all__ = ["exact"]
+
+#: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
+_MAX_DIGITS = 18
+_TEXT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,2})?\Z")
+
+
+def exact(value: object) -> Decimal:
+    """Return *value* as an amount with two decimals or none.
+
+    Accepts a finite :class:`~decimal.Decimal` or an ``int``. A sign is kept: whether an amount may be negative is a
+    rule of the member that holds it.
+
+    Raises:
+        ValueError: For a float, a bool, NaN, an infinity, an exponent above zero, more than two decimals, more than 18
+            digits before the point, or any other type. The text is the rule, without the place.
+    """
+    if type(value) is int:
+        value = Decimal(value)
+    elif not isinstance(value, Decimal):
+        raise ValueError(f"an amount is a Decimal, not {type(value).__name__}")  # noqa: TRY004 - one error for all rules
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"an amount is finite, not {value}")  # noqa: TRY004
+    if exponent > 0:
+        raise ValueError("an amount is written without an exponent")
+    if exponent < -2:  # noqa: PLR2004
+        raise ValueError("an amount has two decimals or none")
+    if len(digits) + exponent > _MAX_DIGITS:
+        raise ValueError(f"an amount has at most {_MAX_DIGITS} digits before the point")
+    # One decimal is the only exact form that the wire does not know.
+    return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else value
+
+
+def parse(text: str) -> Decimal:
+    """Read an amount that came as text: ASCII digits, an optional point with one or two decimals, nothing else.
+
+    Raises:
+        ValueError: For anything else (``"1_000"``, ``"1e3"``, ``"NaN"``, digits of another script).
+    """
+    if not _TEXT.match(text):
+        raise ValueError("an amount is written in digits, with two decimals or none")
+    return exact(Decimal(text))

@@ -1,0 +1,113 @@
+"""What several resources share: the base of their Structs, open enums, ids, moments, durations, common refusals."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Self, TypeAlias
+
+from msgspec import Meta, Struct
+
+from paymentsdk._core.call import Caller
+from paymentsdk._core.operation import ErrorCode
+from paymentsdk.errors import RequestInvalid
+
+__all__ = [
+    "Amount",
+    "AnswerStruct",
+    "Id",
+    "Metadata",
+    "Moment",
+    "OpenEnum",
+    "Paging",
+    "PositiveAmount",
+    "RequestStruct",
+    "Resource",
+]
+
+
+class OpenEnum(StrEnum):
+    """Named values of a member whose list may grow.
+
+    A value that the contract does not name is kept as it came: it is a member of the class with its own text, equal to
+    that text, and a running service goes on. Compare with ``==``; only named values are the same object each time.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = value
+        member._value_ = value
+        return member
+
+
+class RequestStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of what goes out. Members that were not set are not sent; constraints are checked before anything is."""
+
+
+class AnswerStruct(Struct, frozen=True, kw_only=True, gc=False):
+    """Base of what comes back. Members that the platform did not send, or sent as null, are ``None``."""
+
+
+#: An identifier. The contract says number or string for each; real traffic sends either.
+Id: TypeAlias = int | str
+#: A moment with its offset.
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+#: An amount of a request, zero or more, with two decimals or none.
+Amount: TypeAlias = Decimal
+#: An amount of a request, above zero.
+PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
+#: Free-form data of the integrator, returned as it was sent.
+Metadata: TypeAlias = dict[str, object]
+
+
+class Paging(AnswerStruct):
+    """The position of a page (4.2, 4.6). All three are counted in rows."""
+
+    offset: int | None = None
+    limit: int | None = None
+    total: int | None = None
+
+
+_DURATION = re.compile(
+    r"P(?=[0-9T])(?:(?P<weeks>[0-9]{1,6})W)?(?:(?P<days>[0-9]{1,6})D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,6})H)?(?:(?P<minutes>[0-9]{1,6})M)?(?:(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,6})?)S)?)?\Z"
+)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds (``PT5M``, ``P1DT12H``).
+
+    Raises:
+        ValueError: It is none, or counts in months or years, whose length nobody can say.
+    """
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError("is not an ISO 8601 duration such as PT5M")
+    return timedelta(**{unit: float(value) for unit, value in match.groupdict().items() if value})
+
+
+def require(condition: object, path: str, reason: str) -> None:
+    """Refuse a request Struct that breaks a rule across its members.
+
+    Raises:
+        RequestInvalid: *condition* is false.
+    """
+    if not condition:
+        raise RequestInvalid(path, reason)
+
+
+class Resource:
+    """Base of a namespace of the client: it makes calls, and holds nothing of its own."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+
+UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")

@@ -1,0 +1,585 @@
+"""In-person QR orders: the Orders API (4.10 to 4.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.common import (
+    UNAUTHORIZED,
+    Amount,
+    AnswerStruct,
+    Id,
+    Moment,
+    OpenEnum,
+    PositiveAmount,
+    RequestStruct,
+    Resource,
+    parse_duration,
+    require,
+)
+
+SHORTEST_EXPIRATION = timedelta(seconds=30)
+#: The longer of the two maxima that the spec gives; the other is three hours.
+LONGEST_EXPIRATION = timedelta(hours=3600)
+
+
+class OrderStatus(OpenEnum):
+    """State of an order."""
+
+    CREATED = "created"
+    PROCESSED = "processed"
+    CANCELED = "canceled"
+    REFUNDED = "refunded"
+    EXPIRED = "expired"
+
+
+class OrderStatusDetail(OpenEnum):
+    """What led to the state of an order."""
+
+    CREATED = "created"
+    ACCREDITED = "accredited"
+    CANCELED = "canceled"
+    REFUNDED = "refunded"
+    PARTIALLY_REFUNDED = "partially_refunded"
+    EXPIRED = "expired"
+
+
+class PaymentStatus(OpenEnum):
+    """State of the payment of an order."""
+
+    CREATED = "created"
+    PROCESSED = "processed"
+    CANCELED = "canceled"
+    REFUNDED = "refunded"
+    EXPIRED = "expired"
+
+
+class PaymentStatusDetail(OpenEnum):
+    """What led to the state of a payment."""
+
+    READY_TO_PROCESS = "ready_to_process"
+    CREATED = "created"
+    IN_REVIEW = "in_review"
+    ACCREDITED = "accredited"
+    CANCELED_BY_API = "canceled_by_api"
+    REFUNDED = "refunded"
+    EXPIRED = "expired"
+
+
+class RefundStatus(OpenEnum):
+    """State of a refund."""
+
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    FAILED = "failed"
+
+
+class QRMode(OpenEnum):
+    """How the buyer finds the order: the till's fixed code, a code for this order, or either."""
+
+    STATIC = "static"
+    DYNAMIC = "dynamic"
+    HYBRID = "hybrid"
+
+
+class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
+    """Base of what goes to the Orders API, which refuses members that it does not know."""
+
+
+class QRConfigRequest(OrderRequestStruct):
+    """The point of sale, and the kind of its code. ``mode`` is ``static`` when it is not given."""
+
+    external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
+    mode: Literal["static", "dynamic", "hybrid"] | None = None
+
+
+class OrderConfigRequest(OrderRequestStruct):
+    """Where the order is paid."""
+
+    qr: QRConfigRequest
+
+
+class PaymentRequest(OrderRequestStruct):
+    """What is to be paid."""
+
+    amount: PositiveAmount
+
+
+class TransactionsRequest(OrderRequestStruct):
+    """The one payment of the order."""
+
+    payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
+
+
+class CategoryRequest(OrderRequestStruct):
+    """A category that gives discounts to an item."""
+
+    id: str
+
+
+class ItemRequest(OrderRequestStruct):
+    """A line of the order: at most 150 characters of title, 10 of unit, 30 of code."""
+
+    title: Annotated[str, Meta(min_length=1, max_length=150)]
+    unit_price: Amount
+    quantity: Annotated[int, Meta(ge=1)]
+    unit_measure: Annotated[str, Meta(min_length=1, max_length=10)]
+    external_code: Annotated[str, Meta(max_length=30)] | None = None
+    external_categories: list[CategoryRequest] | None = None
+
+
+class DiscountRequest(OrderRequestStruct):
+    """The total for a buyer who pays by one kind of method."""
+
+    new_total_amount: Amount
+    type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
+
+
+class DiscountsRequest(OrderRequestStruct):
+    """At most four totals, by kind of method."""
+
+    payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
+
+
+class SponsorRequest(OrderRequestStruct):
+    """The integrator's own account."""
+
+    id: str
+
+
+class IntegrationDataRequest(OrderRequestStruct):
+    """Who made the integration; the ids are assigned by the platform."""
+
+    platform_id: str | None = None
+    integrator_id: Annotated[str, Meta(pattern=r"\Adev_")] | None = None
+    sponsor: SponsorRequest | None = None
+
+
+class OrderRequest(OrderRequestStruct):
+    """An order to create (4.10).
+
+    Attributes:
+        external_reference: The integrator's own name of the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
+        total_amount: What the payment amounts to; two decimals or none.
+        transactions: Exactly one payment.
+        config: The point of sale and the mode of the code.
+        description: At most 150 characters, with no personal data.
+        expiration_time: An ISO 8601 duration such as ``PT5M``, sent as it is given; at least 30 seconds and at most
+            3600 hours (``max_order_expiration`` of the client can ask for less). The platform takes 15 minutes when
+            there is none.
+        marketplace_fee: The marketplace's share, not above the total; needs a token obtained through OAuth.
+        items: The lines of the order.
+        discounts: Totals by kind of method; never together with ``external_categories`` of an item.
+        integration_data: Who made the integration.
+        type: Only ``qr``.
+
+    Raises:
+        RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
+    """
+
+    external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"\A[A-Za-z0-9_-]*\Z")]
+    total_amount: PositiveAmount
+    transactions: TransactionsRequest
+    config: OrderConfigRequest | None = None
+    description: Annotated[str, Meta(max_length=150)] | None = None
+    expiration_time: str | None = None
+    marketplace_fee: Amount | None = None
+    items: list[ItemRequest] | None = None
+    discounts: DiscountsRequest | None = None
+    integration_data: IntegrationDataRequest | None = None
+    # A factory, since a plain default would not be sent.
+    type: Literal["qr"] = field(default_factory=lambda: "qr")
+
+    def __post_init__(self) -> None:
+        if self.expiration_time is not None:
+            check_expiration(self.expiration_time, LONGEST_EXPIRATION)
+        if not isinstance(self.transactions, TransactionsRequest):
+            return  # The call refuses it, with its place.
+        amounts = [payment.amount for payment in self.transactions.payments]
+        if _comparable(self.total_amount, *amounts):
+            require(sum(amounts) == self.total_amount, "$.total_amount", "is not the sum of the payments")
+        if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
+            require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
+        if self.discounts is not None:
+            for i, item in enumerate(self.items or ()):
+                require(
+                    not item.external_categories,
+                    f"$.items[{i}].external_categories",
+                    "cannot be combined with discounts",
+                )
+
+
+def _comparable(*amounts: object) -> bool:
+    """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
+    return all(isinstance(amount, Decimal) and amount.is_finite() for amount in amounts)
+
+
+def check_expiration(text: str, longest: timedelta) -> None:
+    """Refuse an expiration that the platform refuses.
+
+    Raises:
+        RequestInvalid: It is no duration, below 30 seconds, or above *longest*.
+    """
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise RequestInvalid("$.expiration_time", str(error)) from None
+    require(duration >= SHORTEST_EXPIRATION, "$.expiration_time", "is below the minimum of 30 seconds (PT30S)")
+    hours = longest / timedelta(hours=1)
+    require(duration <= longest, "$.expiration_time", f"is above the maximum of {hours:g} hours")
+
+
+class RefundTransactionRequest(OrderRequestStruct):
+    """How much of which payment goes back."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    amount: PositiveAmount
+
+
+class RefundRequest(OrderRequestStruct):
+    """A partial refund; a refund without a body is one of the whole order."""
+
+    transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
+
+
+class QRConfig(AnswerStruct):
+    """The point of sale and the kind of its code."""
+
+    external_pos_id: str | None = None
+    mode: QRMode | None = None
+
+
+class OrderConfig(AnswerStruct):
+    """Where the order is paid."""
+
+    qr: QRConfig | None = None
+
+
+class PaymentMethod(AnswerStruct):
+    """What the buyer paid with."""
+
+    id: str | None = None
+    type: str | None = None
+    installments: int | None = None
+
+
+class PaymentDiscounts(AnswerStruct):
+    """The discount that applied to a payment."""
+
+    type: str | None = None
+
+
+class OrderPayment(AnswerStruct):
+    """The payment of an order. ``paid_amount`` reflects any discount."""
+
+    id: str
+    amount: Decimal | None = None
+    status: PaymentStatus | None = None
+    status_detail: PaymentStatusDetail | None = None
+    refunded_amount: Decimal | None = None
+    paid_amount: Decimal | None = None
+    reference_id: str | None = None
+    payment_method: PaymentMethod | None = None
+    discounts: PaymentDiscounts | None = None
+
+
+class Refund(AnswerStruct):
+    """Money that went back. ``transaction_id`` is the payment that it came from."""
+
+    id: str
+    transaction_id: str | None = None
+    reference_id: str | None = None
+    amount: Decimal | None = None
+    status: RefundStatus | None = None
+
+
+class Transactions(AnswerStruct):
+    """What happened to the money of an order."""
+
+    payments: tuple[OrderPayment, ...] | None = None
+    refunds: tuple[Refund, ...] | None = None
+
+
+class TypeResponse(AnswerStruct):
+    """``qr_data``: the text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``."""
+
+    qr_data: str | None = None
+
+
+class Category(AnswerStruct):
+    """A category of an item."""
+
+    id: str | None = None
+
+
+class OrderItem(AnswerStruct):
+    """A line of an order."""
+
+    title: str | None = None
+    unit_price: Decimal | None = None
+    quantity: int | None = None
+    unit_measure: str | None = None
+    external_code: str | None = None
+    external_categories: tuple[Category, ...] | None = None
+
+
+class Discount(AnswerStruct):
+    """The total for a buyer who pays by one kind of method."""
+
+    new_total_amount: Decimal | None = None
+    type: str | None = None
+
+
+class Discounts(AnswerStruct):
+    """Totals by kind of method."""
+
+    payment_methods: tuple[Discount, ...] | None = None
+
+
+class Sponsor(AnswerStruct):
+    """The integrator's own account."""
+
+    id: str | None = None
+
+
+class IntegrationData(AnswerStruct):
+    """Who made the integration."""
+
+    application_id: str | None = None
+    platform_id: str | None = None
+    integrator_id: str | None = None
+    sponsor: Sponsor | None = None
+
+
+class Order(AnswerStruct):
+    """An order as the platform has it. The answer to a refund may hold only the members that changed."""
+
+    id: str
+    user_id: str | None = None
+    type: str | None = None
+    total_amount: Decimal | None = None
+    external_reference: str | None = None
+    description: str | None = None
+    expiration_time: str | None = None
+    processing_mode: str | None = None
+    status: OrderStatus | None = None
+    status_detail: OrderStatusDetail | None = None
+    currency: str | None = None
+    country_code: str | None = None
+    created_date: Moment | None = None
+    last_updated_date: Moment | None = None
+    marketplace_fee: Decimal | None = None
+    config: OrderConfig | None = None
+    type_response: TypeResponse | None = None
+    transactions: Transactions | None = None
+    items: tuple[OrderItem, ...] | None = None
+    discounts: Discounts | None = None
+    integration_data: IntegrationData | None = None
+
+
+_EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
+_BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid")
+_NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order")
+_KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key was used with a different request in 24 hours")
+_KEY_LENGTH = ErrorCode(400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes")
+_BODY = (
+    ErrorCode(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
+    ErrorCode(400, "bad_request", "a field is unsupported or invalid"),
+    ErrorCode(400, "property_value", "a field breaks a rule; detail names it"),
+    ErrorCode(400, "property_type", "a field has the wrong type, or the JSON is malformed"),
+    ErrorCode(400, "required_properties", "a required field is missing; detail names it"),
+)
+_ALWAYS = (
+    UNAUTHORIZED,
+    ErrorCode(403, "forbidden", "the token may not do this"),
+    ErrorCode(500, "generic", "internal error; check the response and retry"),
+)
+_LOCKED = ErrorCode(423, "resource_locked", "another request is changing the order")
+
+
+def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order) -> str | None:
+    if body is None:
+        return None
+    if order.external_reference not in (None, body.external_reference):
+        return "the answer is about another external_reference"
+    if order.total_amount not in (None, body.total_amount):
+        return "the answer is about another total_amount"
+    return None
+
+
+def _is_asked(body: object, path: Mapping[str, str], order: Order) -> str | None:
+    return None if order.id == path["order_id"] else "the answer is about another order"
+
+
+CREATE = Operation(
+    name="orders.create",
+    method="POST",
+    path="/v1/orders",
+    section="4.10",
+    summary="Create an order",
+    retry=RetryClass.KEYED,
+    body=OrderRequest,
+    result=Order,
+    status=201,
+    decimal_strings=True,
+    mismatch=_is_created,
+    errors=(
+        _EMPTY_KEY,
+        _KEY_LENGTH,
+        *_BODY,
+        ErrorCode(400, "minimum_items", "a list has fewer entries than it needs"),
+        ErrorCode(400, "maximum_items", "a list has more entries than it may"),
+        ErrorCode(400, "invalid_total_amount", "total_amount is not the sum of the transactions"),
+        ErrorCode(400, "unsupported_site", "orders are not supported in the seller's country"),
+        ErrorCode(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid"),
+        ErrorCode(400, "marketplace_not_valid", "the token was not obtained through OAuth: no marketplace is known"),
+        ErrorCode(400, "seller_configuration", "the seller is not authorized for cash withdrawals"),
+        *_ALWAYS,
+        ErrorCode(401, "invalid_credentials", "the access token is not one of this platform"),
+        ErrorCode(402, "failed", "the payment failed"),
+        ErrorCode(404, "pos_not_found", "external_pos_id is unknown"),
+        ErrorCode(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
+        _KEY_USED,
+    ),
+)
+GET = Operation(
+    name="orders.get",
+    method="GET",
+    path="/v1/orders/{order_id}",
+    section="4.11",
+    summary="Get an order",
+    retry=RetryClass.READ,
+    result=Order,
+    decimal_strings=True,
+    mismatch=_is_asked,
+    errors=(_BAD_PATH, *_ALWAYS, _NOT_FOUND),
+)
+CANCEL = Operation(
+    name="orders.cancel",
+    method="POST",
+    path="/v1/orders/{order_id}/cancel",
+    section="4.12",
+    summary="Cancel an order",
+    retry=RetryClass.KEYED,
+    result=Order,
+    decimal_strings=True,
+    mismatch=_is_asked,
+    errors=(
+        _EMPTY_KEY,
+        _KEY_LENGTH,
+        _BAD_PATH,
+        *_ALWAYS,
+        _NOT_FOUND,
+        _KEY_USED,
+        ErrorCode(409, "order_already_canceled", "the order was canceled before"),
+        ErrorCode(409, "cannot_cancel_order", "the state of the order does not allow to cancel it"),
+        _LOCKED,
+    ),
+)
+REFUND = Operation(
+    name="orders.refund",
+    method="POST",
+    path="/v1/orders/{order_id}/refund",
+    section="4.13",
+    summary="Refund an order, whole or in part",
+    retry=RetryClass.KEYED,
+    body=RefundRequest,
+    body_required=False,
+    result=Order,
+    status=201,
+    decimal_strings=True,
+    mismatch=_is_asked,
+    errors=(
+        _EMPTY_KEY,
+        _KEY_LENGTH,
+        *_BODY,
+        _BAD_PATH,
+        ErrorCode(400, "refund_amount_exceeds", "the amount is above what is left of the payment"),
+        *_ALWAYS,
+        _NOT_FOUND,
+        _KEY_USED,
+        ErrorCode(409, "cannot_refund_order", "the state of the order does not allow a refund"),
+        ErrorCode(409, "order_already_refunded", "the whole order was refunded before"),
+        ErrorCode(409, "refund_in_progress", "another refund of the order is being processed"),
+        _LOCKED,
+    ),
+)
+
+
+class Orders(Resource):
+    """``client.orders``: in-person QR orders."""
+
+    async def create(self, order: OrderRequest, *, idempotency_key: str | None = None) -> Order:
+        """Create an order that a buyer pays by scanning a code (4.10).
+
+        Args:
+            order: What to create.
+            idempotency_key: 1 to 64 visible ASCII characters. The platform creates one order per key, for 24 hours;
+                without one, a random key is made for this call and kept for all its attempts.
+
+        Raises:
+            RequestInvalid: The order breaks a rule; nothing was sent.
+            BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
+            OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
+        """
+        return (await self._caller.call(CREATE, order, idempotency_key=idempotency_key)).value
+
+    async def get(self, order_id: str) -> Order:
+        """Return the order with its payment and its refunds (4.11).
+
+        Args:
+            order_id: ``ORD`` and 26 characters, as ``create`` returned it.
+
+        Raises:
+            NotFound: No such order for this seller.
+        """
+        return (await self._caller.call(GET, order_id=order_id)).value
+
+    async def cancel(self, order_id: str, *, idempotency_key: str | None = None) -> Order:
+        """Cancel an order that nobody has paid (4.12).
+
+        Raises:
+            Conflict: The order's state does not allow it.
+            OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
+        """
+        return (await self._caller.call(CANCEL, idempotency_key=idempotency_key, order_id=order_id)).value
+
+    async def refund(
+        self,
+        order_id: str,
+        *,
+        payment_id: str | None = None,
+        amount: Decimal | None = None,
+        idempotency_key: str | None = None,
+    ) -> Order:
+        """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
+
+        The answer may be partial: the order's id, its state and the refunds. A refund can still be ``processing``.
+
+        Args:
+            order_id: The order.
+            payment_id: The payment to refund a part of (``order.transactions.payments[0].id``); goes with *amount*.
+            amount: How much, above zero and not above what is left; goes with *payment_id*.
+            idempotency_key: As in :meth:`create`. Two partial refunds are two keys.
+
+        Raises:
+            RequestInvalid: Only one of *payment_id* and *amount* was given.
+            BadRequest, Conflict: More than what is left, or a state that does not allow it.
+            OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
+        """
+        body = None
+        if payment_id is not None and amount is not None:
+            body = RefundRequest(transactions=[RefundTransactionRequest(id=payment_id, amount=amount)])
+        elif payment_id is not None or amount is not None:
+            raise RequestInvalid(
+                "amount" if amount is None else "payment_id",
+                "a partial refund takes both payment_id and amount; a refund of the whole order takes neither",
+            )
+        return (await self._caller.call(REFUND, body, idempotency_key=idempotency_key, order_id=order_id)).value
