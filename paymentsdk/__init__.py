@@ -1,0 +1,116 @@
+"""An asyncio SDK for a payments platform.
+
+    >>> from paymentsdk import PaymentsClient
+    >>> async with PaymentsClient(access_token="...", base_url="http://127.0.0.1:8787") as client:
+    ...     order = await client.orders.get("ORD01J67CQQH5904WDBVZEM4JMEP3")
+
+The requests and answers of each resource are in ``paymentsdk.resources``; the platform itself, for localhost, is
+``paymentsdk.sandbox``; what tests need is in ``paymentsdk.testing``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from paymentsdk._core.auth import (
+    Auth,
+    FileTokenStore,
+    MemoryTokenStore,
+    RefreshingToken,
+    StaticToken,
+    TokenPair,
+    TokenStore,
+)
+from paymentsdk._core.clock import Clock
+from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.intent import Result
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.paging import Page, Pager
+from paymentsdk._core.report import Attempt
+from paymentsdk._core.retry import RetryPolicy
+from paymentsdk._core.settings import Timeout
+from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+from paymentsdk.client import PaymentsClient
+from paymentsdk.errors import (
+    APIError,
+    AuthenticationFailed,
+    BadRequest,
+    ClientClosed,
+    Conflict,
+    ErrorDetail,
+    IdempotencyConflict,
+    NoAnswer,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    PaginationStalled,
+    PaymentsError,
+    PermissionDenied,
+    RateLimited,
+    ReauthorizationRequired,
+    RequestInvalid,
+    ServerError,
+)
+from paymentsdk.resources import OPERATIONS
+
+if TYPE_CHECKING:
+    from paymentsdk.transports.aiohttp import AiohttpTransport
+
+__all__ = [
+    "APIError",
+    "AiohttpTransport",
+    "Anomaly",
+    "Attempt",
+    "Auth",
+    "AuthenticationFailed",
+    "BadRequest",
+    "ClientClosed",
+    "Clock",
+    "Conflict",
+    "ErrorCode",
+    "ErrorDetail",
+    "FileTokenStore",
+    "IdempotencyConflict",
+    "MemoryTokenStore",
+    "NoAnswer",
+    "NotFound",
+    "NotSent",
+    "OPERATIONS",
+    "Operation",
+    "OutcomeUnknown",
+    "Page",
+    "Pager",
+    "PaginationStalled",
+    "PaymentsClient",
+    "PaymentsError",
+    "PermissionDenied",
+    "RateLimited",
+    "ReauthorizationRequired",
+    "RefreshingToken",
+    "Request",
+    "RequestInvalid",
+    "Response",
+    "Result",
+    "RetryClass",
+    "RetryPolicy",
+    "SendFailed",
+    "ServerError",
+    "StaticToken",
+    "Timeout",
+    "TokenPair",
+    "TokenStore",
+    "Transport",
+]
+
+# Silent until the program sets up logging.
+logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> object:
+    if name == "AiohttpTransport":
+        # aiohttp takes longer to import than all the rest, and a program may bring its own transport.
+        from paymentsdk.transports.aiohttp import AiohttpTransport  # noqa: PLC0415
+
+        return AiohttpTransport
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,7 @@ def exact(value: object) -> Decimal:
     """
     if type(value) is int:
         value = Decimal(value)
-    elif not isinstance(value, Decimal):
+    if not isinstance(value, Decimal):
         raise ValueError(f"an amount is a Decimal, not {type(value).__name__}")  # noqa: TRY004 - one error for all rules
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):

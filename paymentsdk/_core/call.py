@@ -1,7 +1,392 @@
-"""The whole life of a call, top to bottom."""
+"""The whole life of a call, top to bottom.
+
+    encode the body once -> choose the key once -> for each attempt: permit, sign, send, judge the answer -> decode
+    -> Result, or one error that tells the truth
+
+Read :meth:`Caller.call` first; everything below it is a step of it, in the order in which the steps are taken.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-class Caller:
-    """placeholder while the engine is being written"""
+from paymentsdk._core import report
+from paymentsdk._core.auth import Credentials, TokenPair
+from paymentsdk._core.decode import Anomaly, Undecodable
+from paymentsdk._core.encode import fill_path
+from paymentsdk._core.intent import Intent, Result, Shared
+from paymentsdk._core.refusal import read_refusal
+from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
+from paymentsdk._core.secrets import secrets_in
+from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
+from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
+from paymentsdk.errors import (
+    ClientClosed,
+    NoAnswer,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsError,
+    ReauthorizationRequired,
+    RequestInvalid,
+)
+
+if TYPE_CHECKING:
+    from paymentsdk._core.operation import Limits, Operation
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class Caller(ABC):
+    """Makes calls: the engine behind every method of a client."""
+
+    def __init__(self, shared: Shared, settings: Settings) -> None:
+        self._shared = shared
+        self._settings = settings
+        self._headers = Headers(settings.headers)
+
+    @abstractmethod
+    async def _exchange(self, refresh_token: str) -> TokenPair:
+        """Ask the platform for a new token pair."""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The application at the token endpoint, if the client was given one."""
+        return self._settings.credentials
+
+    @property
+    def session_header(self) -> str:
+        """The name of the header that carries the id of the buyer's device (4.4)."""
+        return self._settings.session_header
+
+    async def call(
+        self,
+        operation: Operation[B, R],
+        body: B | None = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **path: str,
+    ) -> Result[R]:
+        """Carry out *operation* and return its value with all that is known about it.
+
+        The methods of the resources take this same way; use it for the attempts, the headers or the anomalies.
+
+        Args:
+            operation: One of :data:`paymentsdk.OPERATIONS`.
+            body: What it sends; an instance of ``operation.body``.
+            query: The filters of a search.
+            idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random unless given.
+            headers: Further header fields of this call.
+            **path: The values of the placeholders in ``operation.path``.
+
+        Raises:
+            RequestInvalid: Something breaks a rule; nothing was sent.
+            NotSent: No byte reached the platform.
+            APIError: The platform refused.
+            NoAnswer: A read got no answer that can be trusted.
+            OutcomeUnknown: A write may have taken effect.
+            ReauthorizationRequired: The token is refused and the grant to renew it is spent.
+            ClientClosed: The client is closed, or belongs to another event loop.
+        """
+        shared = self._shared
+        shared.permit()
+        intent = self._intend(operation, body, path, query, idempotency_key, headers)
+        try:
+            try:
+                result = await self._attempt(intent)
+            except AttemptFailed as first:
+                result = await self._try_again(intent, first)
+            else:
+                shared.budget.give_back()
+            return result
+        except AttemptFailed as last:
+            failure = last
+        except asyncio.CancelledError:
+            if not self._expired(intent):
+                if operation.writes and intent.history.first_sent_at is not None:
+                    report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
+                raise
+            failure = AttemptFailed(Failure.NOT_SENT, _ran_out("total", self._settings.timeout), timed_out=True)
+        finally:
+            if intent.watch is not None:
+                shared.deadlines.release(intent.watch)
+        # Outside the handlers, so that no traceback drags the failed attempts and their frames along.
+        raise self._outcome(intent, failure)
+
+    # --- once for all attempts -----------------------------------------------------------------------------------
+
+    def _intend(
+        self,
+        operation: Operation[B, R],
+        body: B | None,
+        path: Mapping[str, str],
+        query: Mapping[str, object] | None,
+        idempotency_key: str | None,
+        headers: Mapping[str, str] | None,
+    ) -> Intent[B, R]:
+        """Check everything that can be checked here, and fix what all attempts have in common."""
+        settings = self._settings
+        intent = Intent(operation, body, path)
+        intent.content = _content(operation, body, settings.limits)
+        intent.key = self._key(operation, idempotency_key)
+        intent.headers = check_headers(headers) if headers else None
+        where = operation.path
+        if path or operation.path_names:
+            where = fill_path(where, operation.path_names, path)
+        intent.url = settings.base_url + where
+        if query:
+            filters = operation.query_encoder.encode(query)
+            intent.url += f"?{filters}" if filters else ""
+            intent.offset = query.get("offset")
+        intent.started = self._shared.clock.monotonic()
+        if settings.timeout.total is not None:
+            intent.deadline = intent.started + settings.timeout.total
+        return intent
+
+    def _key(self, operation: Operation[B, R], given: str | None) -> str | None:
+        if not operation.keyed:
+            if given is not None:
+                raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
+            return None
+        key = given if given is not None else self._settings.idempotency_key
+        return self._shared.clock.key() if key is None else check_key(key)
+
+    # --- for each attempt ----------------------------------------------------------------------------------------
+
+    async def _attempt(self, intent: Intent[B, R], renewed: str | None = None) -> Result[R]:
+        """Sign, send, judge. *renewed* is a token that has just replaced one that the platform refused."""
+        timeout = self._arm(intent)
+        token = renewed
+        if intent.operation.authenticated and token is None:
+            token = self._settings.auth.token(self._shared.clock.now())
+            if token is None:
+                token = await self._renewed(intent, None)
+        response = await self._send(intent, self._request(intent, token, timeout))
+        if 200 <= response.status < 300:  # noqa: PLR2004
+            return self._accept(intent, response)
+        failure = self._refused(intent, response, token)
+        if failure.kind is Failure.UNAUTHORIZED and token is not None and renewed is None:
+            renewed = await self._renewed(intent, token, failure)
+            if renewed is not None:
+                return await self._attempt(intent, renewed)
+        raise self._failed(intent, failure)
+
+    def _arm(self, intent: Intent[B, R]) -> float:
+        """Set the watch on the call to the end of this attempt; return the seconds until then."""
+        shared = self._shared
+        now = shared.clock.monotonic()
+        limit = self._settings.timeout.attempt
+        when = intent.deadline if limit is None else min(intent.deadline, now + limit)
+        if intent.watch is None:
+            intent.watch = shared.deadlines.watch(when)
+        else:
+            shared.deadlines.move(intent.watch, when)
+        return when - now
+
+    async def _renewed(
+        self, intent: Intent[B, R], rejected: str | None, refusal: AttemptFailed | None = None
+    ) -> str | None:
+        """Return a token other than *rejected*, or ``None`` if the client has no way to get one.
+
+        *refusal* is the 401 that asked for it: it stands if the platform cannot be asked for a new token now.
+        """
+        try:
+            return await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
+        except asyncio.CancelledError:
+            if not self._expired(intent):
+                raise
+            reason = _ran_out("attempt", self._settings.timeout) + " while the token was renewed"
+            failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
+        except PaymentsError as error:
+            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {error}", cause=error, permanent=True)
+        if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
+            failure = refusal
+        raise self._failed(intent, failure)
+
+    def _request(self, intent: Intent[B, R], token: str | None, timeout: float) -> Request:
+        headers = Headers(self._headers)
+        if token is not None:
+            headers["Authorization"] = "Bearer " + token
+        if intent.content:
+            headers["Content-Type"] = "application/json"
+        if intent.key is not None:
+            headers["X-Idempotency-Key"] = intent.key
+        if intent.headers is not None:
+            headers.update(intent.headers)
+        operation = intent.operation
+        return Request(
+            operation.method,
+            intent.url,
+            headers,
+            intent.content,
+            timeout,
+            self._settings.timeout.connect,
+            operation.wants_fresh_connection,
+            operation.max_answer,
+        )
+
+    async def _send(self, intent: Intent[B, R], request: Request) -> Response:
+        """Hand *request* to the transport, and find out what it means if no answer comes back."""
+        history = intent.history
+        history.attempts += 1
+        sending = self._shared.clock.monotonic()
+        try:
+            response = await self._shared.transport.send(request)
+        except SendFailed as error:
+            kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
+            failure = AttemptFailed(kind, error.reason, permanent=error.permanent)
+        except asyncio.CancelledError:
+            if not self._expired(intent):
+                history.sent(sending, self._shared.clock)
+                raise
+            failure = AttemptFailed(Failure.NO_ANSWER, _ran_out("attempt", self._settings.timeout), timed_out=True)
+        except ClientClosed as error:
+            failure = AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises, the request may have gone out
+            failure = AttemptFailed(Failure.NO_ANSWER, f"the transport raised {type(error).__name__}")
+        else:
+            self._expired(intent)
+            history.sent(sending, self._shared.clock)
+            return response
+        if failure.kind is Failure.NO_ANSWER:
+            history.sent(sending, self._shared.clock)
+        raise self._failed(intent, failure)
+
+    def _expired(self, intent: Intent[B, R]) -> bool:
+        """Whether our own deadline cancelled the task; if so, the cancellation is taken back."""
+        return intent.watch is not None and intent.watch.expired_here()
+
+    def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
+        """Turn a 2xx into a result, if it is one that can be trusted."""
+        operation = intent.operation
+        try:
+            value, anomalies = operation.decoder.decode(response.body)
+        except Undecodable as error:
+            failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
+        else:
+            why = _mismatch(intent, value)
+            if anomalies:
+                report.anomalies_found(operation.name, anomalies)
+                if self._settings.strict:
+                    why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
+            if why is None:
+                return self._result(intent, response, value, anomalies)
+            # With `strict`, the next answer would break the contract in the same way.
+            failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and self._settings.strict)
+        failure.response = response
+        raise self._failed(intent, failure)
+
+    def _result(
+        self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]
+    ) -> Result[R]:
+        result = Result(
+            value=value,
+            status=response.status,
+            headers=response.headers,
+            attempts=intent.history.attempts,
+            elapsed=self._elapsed(intent),
+            anomalies=anomalies,
+            raw=response.body,
+            idempotency_key=intent.key,
+        )
+        report.attempt_ended(intent, self._settings.observer, result.elapsed, response)
+        return result
+
+    def _refused(self, intent: Intent[B, R], response: Response, token: str | None) -> AttemptFailed:
+        secrets = [*secrets_in(intent.body), *([token] if token else ())]
+        error = read_refusal(intent.operation, response, secrets)
+        return AttemptFailed(kind_of(response.status), str(error), error=error, response=response)
+
+    def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
+        """Take *failure* into account, and give the call its whole deadline back for what comes next."""
+        intent.history.note(failure)
+        if intent.watch is not None:
+            self._shared.deadlines.move(intent.watch, intent.deadline)
+        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
+        return failure
+
+    def _elapsed(self, intent: Intent[B, R]) -> float:
+        return self._shared.clock.monotonic() - intent.started
+
+    # --- after a failure -----------------------------------------------------------------------------------------
+
+    async def _try_again(self, intent: Intent[B, R], first: AttemptFailed) -> Result[R]:
+        policy = self._settings.retry
+        return await again(
+            partial(self._attempt, intent),
+            first,
+            allowed=lambda failure: worth_another(intent.operation.retry, failure, intent.history, policy),
+            policy=policy,
+            budget=self._shared.budget,
+            history=intent.history,
+            clock=self._shared.clock,
+            deadline=intent.deadline,
+        )
+
+    def _outcome(self, intent: Intent[B, R], last: AttemptFailed) -> PaymentsError:
+        """Return the one error that tells the truth about the call."""
+        history = intent.history
+        error = _truth(intent.operation.writes, last, history)
+        error.operation = intent.operation.name
+        error.attempts = history.attempts
+        error.idempotency_key = intent.key
+        if last.response is not None:
+            error.request_id = header(last.response.headers, "X-Request-Id")
+        if isinstance(error, NoAnswer):
+            error.last_error = last.error if last.error is not None else last.cause
+            if history.first_sent_wall is not None:
+                error.first_sent_at = datetime.fromtimestamp(history.first_sent_wall, UTC)
+        if isinstance(error, OutcomeUnknown):
+            report.outcome_unknown(intent, last.reason, self._elapsed(intent))
+        return error
+
+def _truth(writes: bool, last: AttemptFailed, history: History) -> PaymentsError:  # noqa: FBT001
+    """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
+    doubtful = history.doubts > 0 and last.kind is not Failure.REFUSED
+    turned_away = last.kind is Failure.TURNED_AWAY and last.error is not None and last.error.status < 400  # noqa: PLR2004
+    if writes and (doubtful or turned_away):
+        return OutcomeUnknown(last.reason)
+    if last.error is not None:
+        return last.error
+    if last.cause is not None and not isinstance(last.cause, NoAnswer | NotSent):
+        return last.cause
+    return NotSent(last.reason) if last.kind is Failure.NOT_SENT else NoAnswer(last.reason)
+
+
+def _mismatch(intent: Intent[B, R], value: R) -> str | None:
+    """Say why *value* cannot be the answer to this request, or ``None``."""
+    operation = intent.operation
+    if operation.mismatch is not None:
+        return operation.mismatch(intent.body, intent.path, value)
+    if operation.page is not None and operation.page.offset is not None:
+        echoed = operation.page.offset(value)
+        if echoed is not None and echoed != (intent.offset or 0):
+            return f"the answer is the page at offset {echoed}"
+    return None
+
+
+def _ran_out(which: str, timeout: Timeout) -> str:
+    if timeout.attempt is None or (timeout.total is not None and timeout.total <= timeout.attempt):
+        which = "total"
+    return f"the time ran out (timeout.{which}={getattr(timeout, which):g} s)"
+
+
+def _content(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
+    encoder = operation.encoder
+    if body is None:
+        if encoder is not None and operation.body_required:
+            raise RequestInvalid("$", f"{operation.name} needs a body")
+        return b""
+    if encoder is None:
+        raise RequestInvalid("$", f"{operation.name} takes no body")
+    content = encoder.encode(body)
+    if operation.check is not None:
+        operation.check(body, limits)
+    return content

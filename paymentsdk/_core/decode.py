@@ -26,7 +26,7 @@ R = TypeVar("R")
 _NOT_AMOUNTS = (b'"NaN"', b'"nan"', b'"Infinity"', b'"-Infinity"', b'"inf"', b'"-inf"')
 _PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
-_UNSET = ("", [], {})
+_UNSET: tuple[object, ...] = ("", [], {})
 _MISSING = object()
 
 
@@ -148,7 +148,7 @@ def _leaf(
         try:
             if repair is not None:
                 mended = repair(value)
-                anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}; read as {mended!s}"))
+                anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; mended"))
                 return mended
         except (ValueError, KeyError, OverflowError, ArithmeticError):
             pass

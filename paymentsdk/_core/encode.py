@@ -7,6 +7,7 @@ the sandbox is the same one, so both sides refuse the same things with the same 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 
-#: Takes a member and its place; returns the member as the wire wants it, the very same object if nothing changes.
-Step = Callable[[object, str], object]
+#: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
+#: with the place below the member; each level puts its own in front, so that a good body pays for no text.
+Step = Callable[[object], object]
 
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
@@ -51,7 +53,7 @@ class BodyEncoder(Generic[B]):
         """
         if not isinstance(body, self._type):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
-        value = body if self._wire_form is None else self._wire_form(body, "$")
+        value = self._on_wire(body)
         try:
             encoded = self._encode(value)
             self._decode(encoded)
@@ -72,9 +74,18 @@ class BodyEncoder(Generic[B]):
             value = self._decode(body)
         except ValidationError as error:
             raise request_invalid(error) from None
-        if self._wire_form is not None:
-            self._wire_form(value, "$")
+        self._on_wire(value)
         return value
+
+    def _on_wire(self, body: B) -> object:
+        try:
+            return body if self._wire_form is None else self._wire_form(body)
+        except RequestInvalid as error:
+            raise _below("$", error) from None
+
+
+def _below(place: str, error: RequestInvalid) -> RequestInvalid:
+    return RequestInvalid(place + error.path, error.reason)
 
 
 def request_invalid(error: ValidationError) -> RequestInvalid:
@@ -114,53 +125,61 @@ def _step(info: inspect.Type) -> Step | None:
 
 
 def _amount(above: int | None) -> Step:
-    def step(value: object, path: str) -> object:
+    def step(value: object) -> object:
         try:
             amount = money.exact(value)
         except ValueError as error:
-            raise RequestInvalid(path, str(error)) from None
-        if amount < 0 or (above is not None and amount <= above):
-            raise RequestInvalid(path, "an amount is not negative" if above is None else f"must be above {above}")
+            raise RequestInvalid("", str(error)) from None
+        if amount.is_signed() or (above is not None and amount <= above):
+            raise RequestInvalid("", "an amount is not negative" if above is None else f"must be above {above}")
         return amount
 
     return step
 
 
-def timestamp(value: object, path: str) -> str:
+def timestamp(value: object) -> str:
     """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
 
     Raises:
         RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
     """
     if not isinstance(value, datetime):
-        raise RequestInvalid(path, f"expected a datetime, got {type(value).__name__}")
+        raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
     if value.utcoffset() is None:
-        raise RequestInvalid(path, "a datetime needs a time zone")
+        raise RequestInvalid("", "a datetime needs a time zone")
     text = value.isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
 
 
 def _list_step(step: Step) -> Step:
-    def walk(value: object, path: str) -> object:
+    def walk(value: object) -> object:
         if not isinstance(value, list | tuple):
             return value  # The decoder says what is wrong with it.
-        mended = [item if item is None else step(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        return value if all(map(_same, mended, value)) else mended
+        on_wire = []
+        for i, item in enumerate(value):
+            try:
+                on_wire.append(item if item is None else step(item))
+            except RequestInvalid as error:
+                raise _below(f"[{i}]", error) from None
+        return value if all(map(_same, on_wire, value)) else on_wire
 
     return walk
 
 
 def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
-    def walk(value: object, path: str) -> object:
+    def walk(value: object) -> object:
         if not isinstance(value, cls):
-            raise RequestInvalid(path, f"expected {cls.__name__}, got {type(value).__name__}")
+            raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
         changes = {}
         for name, place, step in steps:
             member = getattr(value, name)
             if member is not None:
-                mended = step(member, path + place)
-                if mended is not member:
-                    changes[name] = mended
+                try:
+                    on_wire = step(member)
+                except RequestInvalid as error:
+                    raise _below(place, error) from None
+                if on_wire is not member:
+                    changes[name] = on_wire
         return _with(value, changes) if changes else value
 
     return walk
@@ -172,10 +191,10 @@ def _same(one: object, other: object) -> bool:
 
 def _with(value: Struct, changes: Mapping[str, object]) -> Struct:
     """Copy *value* with *changes*, past the checks of its type: a moment is text from here on."""
-    copy = value.__copy__()
+    changed = copy.copy(value)
     for name, member in changes.items():
-        msgspec.structs.force_setattr(copy, name, member)
-    return copy
+        msgspec.structs.force_setattr(changed, name, member)
+    return changed
 
 
 class QueryEncoder:
@@ -202,15 +221,22 @@ class QueryEncoder:
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None
-        return "&".join(f"{name}={quote(_query_text(name, value), safe='')}" for name, value in given.items())
+        return "&".join(f"{name}={quote(_text(name, value), safe='')}" for name, value in given.items())
 
 
-def _query_text(name: str, value: object) -> str:
+def _text(name: str, value: object) -> str:
+    try:
+        return _query_text(value)
+    except RequestInvalid as error:
+        raise _below(f"$query.{name}", error) from None
+
+
+def _query_text(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case datetime():
-            return timestamp(value, f"$query.{name}")
+            return timestamp(value)
         case Decimal():
             return format(money.exact(value), "f")
         case _:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -35,12 +36,25 @@ class RetryClass(Enum):
     TOKEN_REFRESH = "refresh token"  # noqa: S105
 
 
+_NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+
+
 class ErrorCode(Struct, frozen=True):
     """A documented refusal: its HTTP status, the platform's code, and what the code means."""
 
     status: int
     code: str
     meaning: str
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Limits that the contract gives twice; a client is told which one holds.
+
+    Attributes:
+        order_expiration: The longest expiration of an order.
+    """
+
+    order_expiration: timedelta = timedelta(hours=3600)
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
@@ -82,6 +96,7 @@ class Operation(Generic[B, R]):
         empty_answer: A 2xx without a body is a success.
         authenticated: The call carries a bearer token.
         page: The shape of a search answer.
+        check: Refuses a body that breaks a rule which is a setting of the client.
         mismatch: Says why an answer cannot belong to the request, given the body, the path values and the answer;
             ``None`` when it can. A connection that delivers someone else's answer is how money gets lost.
         max_answer: The most bytes that an answer may have.
@@ -103,6 +118,7 @@ class Operation(Generic[B, R]):
     empty_answer: bool = False
     authenticated: bool = True
     page: PageShape | None = None
+    check: Callable[[B, Limits], None] | None = None
     mismatch: Callable[[B | None, Mapping[str, str], R], str | None] | None = None
     max_answer: int = 8 * MIB
     path_names: tuple[str, ...] = field(init=False)
@@ -119,6 +135,11 @@ class Operation(Generic[B, R]):
     def writes(self) -> bool:
         """Whether the operation can change something on the platform."""
         return self.retry is not RetryClass.READ
+
+    @property
+    def wants_fresh_connection(self) -> bool:
+        """Whether it should travel on a fresh connection, because it cannot be sent again when a kept one breaks."""
+        return self.retry in _NOT_REPEATABLE
 
     @cached_property
     def encoder(self) -> BodyEncoder[B] | None:

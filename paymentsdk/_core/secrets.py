@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 MASK = "***"
 #: Shorter values are not looked for in answers: masking them would only garble the text.
@@ -24,10 +24,11 @@ class Secretive:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
-        for name in getattr(self, "__struct_fields__", ()):
-            value = getattr(self, name)
-            yield name, MASK if name in self.__secrets__ and value is not None else value
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [
+            (name, MASK if name in self.__secrets__ and getattr(self, name) is not None else getattr(self, name))
+            for name in getattr(self, "__struct_fields__", ())
+        ]
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled; keep it with a TokenStore")
@@ -36,10 +37,10 @@ class Secretive:
 def secrets_in(value: object) -> Iterator[str]:
     """Yield every credential held by the Struct *value*, at any depth."""
     if isinstance(value, Struct):
-        hidden = value.__secrets__ if isinstance(value, Secretive) else frozenset()
-        for field in structs.fields(type(value)):
-            member = getattr(value, field.name)
-            if field.name in hidden and isinstance(member, str):
+        hidden: frozenset[str] = getattr(value, "__secrets__", frozenset())
+        for name in value.__struct_fields__:
+            member = getattr(value, name)
+            if name in hidden and isinstance(member, str):
                 yield member
             else:
                 yield from secrets_in(member)

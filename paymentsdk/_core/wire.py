@@ -36,6 +36,7 @@ class Request(Struct, frozen=True):
         connect_timeout: Seconds of it that opening a connection may take; ``None`` for no separate bound.
         fresh: Use a connection that no earlier request has used. Asked for where a resend is not safe, since a
             kept-alive connection can be closed by the server at the very moment it is used.
+        max_answer: The most bytes that the body of the answer may have.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Request(Struct, frozen=True):
     timeout: float = 30.0
     connect_timeout: float | None = None
     fresh: bool = False
+    max_answer: int = 8 * 1024 * 1024
 
     def __repr__(self) -> str:
         # Bodies hold payer tokens and client secrets; their size is all that a log needs.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
@@ -26,7 +26,7 @@ from paymentsdk.resources.common import (
 )
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
-#: The longer of the two maxima that the spec gives; the other is three hours.
+#: The longer of the two maxima that the spec gives; the other, three hours, is a setting of the client.
 LONGEST_EXPIRATION = timedelta(hours=3600)
 
 
@@ -404,6 +404,11 @@ _ALWAYS = (
 _LOCKED = ErrorCode(423, "resource_locked", "another request is changing the order")
 
 
+def _within_limits(body: OrderRequest, limits: Limits) -> None:
+    if body.expiration_time is not None:
+        check_expiration(body.expiration_time, limits.order_expiration)
+
+
 def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order) -> str | None:
     if body is None:
         return None
@@ -429,6 +434,7 @@ CREATE = Operation(
     result=Order,
     status=201,
     decimal_strings=True,
+    check=_within_limits,
     mismatch=_is_created,
     errors=(
         _EMPTY_KEY,
@@ -449,7 +455,7 @@ CREATE = Operation(
         _KEY_USED,
     ),
 )
-GET = Operation(
+GET: Operation[None, Order] = Operation(
     name="orders.get",
     method="GET",
     path="/v1/orders/{order_id}",
@@ -461,7 +467,7 @@ GET = Operation(
     mismatch=_is_asked,
     errors=(_BAD_PATH, *_ALWAYS, _NOT_FOUND),
 )
-CANCEL = Operation(
+CANCEL: Operation[None, Order] = Operation(
     name="orders.cancel",
     method="POST",
     path="/v1/orders/{order_id}/cancel",

@@ -1,0 +1,288 @@
+"""Who the caller is: a token that stays, or one that is renewed, once for all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
+
+#: Seconds before a token expires at which it is renewed.
+EARLY = 600.0
+#: Seconds that a failed early renewal is left alone while the live token still works.
+EARLY_PAUSE = 60.0
+
+
+class Credentials(Secretive, Struct, frozen=True, kw_only=True):
+    """The application at the token endpoint (4.1)."""
+
+    client_id: str
+    client_secret: str
+    __secrets__ = frozenset({"client_secret"})
+
+
+class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
+    """An access token and what renews it.
+
+    Attributes:
+        access_token: The bearer token.
+        refresh_token: Good for one renewal; ``None`` if there is none.
+        expires_at: Seconds since the epoch at which the access token ends; ``None`` if nobody knows.
+    """
+
+    access_token: str
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    __secrets__ = frozenset({"access_token", "refresh_token"})
+
+
+#: Asks the platform for a new pair, given a refresh token and the seconds since the epoch now.
+Exchange = Callable[[str], Awaitable[TokenPair]]
+
+
+class Auth(Protocol):
+    """Gives calls their bearer token."""
+
+    def token(self, now: float) -> str | None:
+        """Return the token to use at *now* (seconds since the epoch), or ``None`` if :meth:`renew` must be awaited."""
+        ...
+
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
+        """Return a token other than *rejected*, or ``None`` if there can be none.
+
+        Args:
+            rejected: The token that the platform refused; ``None`` when :meth:`token` had none.
+            exchange: Asks the platform for a new pair.
+            now: Seconds since the epoch.
+
+        Raises:
+            ReauthorizationRequired: The grant is spent.
+            PaymentsError: The platform could not be asked.
+        """
+        ...
+
+
+def check_token(token: str, name: str = "access_token") -> str:
+    """Return *token* if it can stand in a header.
+
+    Raises:
+        RequestInvalid: It cannot. The error does not show it.
+    """
+    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
+        raise RequestInvalid(name, "must be visible ASCII characters without spaces")
+    return token
+
+
+class StaticToken:
+    """One token for ever. A 401 is final."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: str) -> None:
+        self._token = check_token(token)
+
+    def token(self, now: float) -> str | None:  # noqa: ARG002 - see Auth
+        """See :meth:`Auth.token`."""
+        return self._token
+
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
+        """See :meth:`Auth.renew`."""
+        return None
+
+    def __repr__(self) -> str:
+        return "StaticToken(***)"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("StaticToken holds a credential and cannot be pickled")
+
+
+class NoToken:
+    """For a client that only obtains tokens: every other call is refused here."""
+
+    __slots__ = ()
+
+    def token(self, now: float) -> str | None:  # noqa: ARG002
+        """See :meth:`Auth.token`."""
+        return None
+
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
+        """See :meth:`Auth.renew`."""
+        raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")
+
+
+class TokenStore(Protocol):
+    """Keeps a token pair beyond the life of a process."""
+
+    async def load(self) -> TokenPair | None:
+        """Return the pair that was saved last, or ``None``."""
+        ...
+
+    async def save(self, pair: TokenPair) -> None:
+        """Keep *pair* for good before returning: its refresh token is the only one that still works."""
+        ...
+
+
+class MemoryTokenStore:
+    """Keeps a pair for the life of the process."""
+
+    __slots__ = ("_pair",)
+
+    def __init__(self, pair: TokenPair | None = None) -> None:
+        self._pair = pair
+
+    async def load(self) -> TokenPair | None:
+        """See :meth:`TokenStore.load`."""
+        return self._pair
+
+    async def save(self, pair: TokenPair) -> None:
+        """See :meth:`TokenStore.save`."""
+        self._pair = pair
+
+
+class FileTokenStore:
+    """Keeps a pair in a JSON file that only its owner can read.
+
+    The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one.
+    Processes that share the file take over a pair that another one has saved; they do not lock each other out, so let
+    one process do the renewing.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    async def load(self) -> TokenPair | None:
+        """See :meth:`TokenStore.load`. A file that is not a token pair raises ``msgspec.DecodeError``."""
+        return await asyncio.to_thread(self._read)
+
+    async def save(self, pair: TokenPair) -> None:
+        """See :meth:`TokenStore.save`."""
+        await asyncio.to_thread(self._write, pair)
+
+    def _read(self) -> TokenPair | None:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(content, type=TokenPair)
+
+    def _write(self, pair: TokenPair) -> None:
+        # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.encode(pair))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path)  # noqa: PTH105
+        except BaseException:
+            os.unlink(name)  # noqa: PTH108
+            raise
+
+
+class RefreshingToken:
+    """A token that is renewed before it expires, and when the platform refuses it.
+
+    However many calls find out at the same moment, the platform is asked once, and all of them get the same new token.
+    A caller that is cancelled while it waits does not take the renewal with it. The new pair is saved before anyone
+    uses it. A renewal that fails early leaves the live token in use; a grant that is spent is remembered, and every
+    further call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
+
+    Args:
+        pair: What to begin with; ``None`` to begin with what *store* has.
+        store: Where pairs are kept; in memory unless given.
+        early: Seconds before the expiry at which a renewal is tried, 0 or more.
+
+    The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
+    """
+
+    __slots__ = ("_early", "_early_again", "_flight", "_pair", "_spent", "_store", "_unsaved")
+
+    def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
+        if not early >= 0:
+            raise RequestInvalid("early", "must be 0 or more seconds")
+        self._pair = pair
+        self._store: TokenStore = store or MemoryTokenStore(pair)
+        self._early = early
+        self._early_again = 0.0
+        self._unsaved = False
+        self._spent: ReauthorizationRequired | None = None
+        self._flight: asyncio.Task[TokenPair] | None = None
+
+    def __repr__(self) -> str:
+        return f"RefreshingToken(store={type(self._store).__name__})"
+
+    def token(self, now: float) -> str | None:
+        """See :meth:`Auth.token`."""
+        pair = self._pair
+        if pair is None or self._spent is not None or self._unsaved:
+            return None
+        if pair.expires_at is not None and now >= pair.expires_at - self._early and now >= self._early_again:
+            return None
+        return pair.access_token
+
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
+        """See :meth:`Auth.renew`."""
+        if self._spent is not None:
+            # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
+            raise copy.copy(self._spent)
+        if rejected is not None and self._pair is not None and self._pair.access_token != rejected:
+            return self._pair.access_token  # Someone else has renewed it in the meantime.
+        if self._flight is None:
+            self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
+            self._flight.add_done_callback(self._landed)
+        try:
+            return (await asyncio.shield(self._flight)).access_token
+        except PaymentsError as error:
+            raise copy.copy(error) from None
+
+    def _landed(self, flight: asyncio.Task[TokenPair]) -> None:
+        self._flight = None
+        if not flight.cancelled():
+            flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
+
+    async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        if self._pair is None or rejected is not None:
+            stored = await self._store.load()
+            if stored is not None and stored.access_token != rejected:
+                self._pair = stored
+                if self._alive(stored, now):
+                    return stored
+        pair = self._pair
+        if self._unsaved and pair is not None:
+            return await self._keep(pair)
+        if pair is None or pair.refresh_token is None:
+            raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
+        try:
+            renewed = await exchange(pair.refresh_token)
+        except ReauthorizationRequired as error:
+            self._spent = error
+            raise
+        except PaymentsError:
+            if rejected is None and pair.expires_at is not None and now < pair.expires_at:
+                self._early_again = now + EARLY_PAUSE
+                return pair
+            raise
+        return await self._keep(renewed)
+
+    async def _keep(self, pair: TokenPair) -> TokenPair:
+        """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
+        self._pair = pair
+        self._unsaved = True
+        await self._store.save(pair)
+        self._unsaved = False
+        return pair
+
+    @staticmethod
+    def _alive(pair: TokenPair, now: float) -> bool:
+        return pair.expires_at is None or now < pair.expires_at

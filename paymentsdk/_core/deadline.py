@@ -1,0 +1,95 @@
+"""Deadlines of all calls in flight, with one timer.
+
+A timer per call (``asyncio.timeout``, or the three that aiohttp would start) costs more than the rest of the engine.
+Here a call puts itself on a list, and one alarm rings for the nearest deadline on it. As long as calls end in time,
+that is about one alarm per timeout, not one per call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paymentsdk._core.clock import Alarm, Clock
+
+
+class Watch:
+    """The deadline of one task. ``expired`` says that it was cancelled by it, and by nobody else."""
+
+    __slots__ = ("cancelling", "expired", "task", "when")
+
+    def __init__(self, task: asyncio.Task[object], when: float) -> None:
+        self.task = task
+        self.when = when
+        self.cancelling = task.cancelling()
+        self.expired = False
+
+    def expired_here(self) -> bool:
+        """Whether the cancellation now in the air is this deadline's; takes it back if it is.
+
+        A cancellation by someone else, at the same moment or before, is not ours to swallow.
+        """
+        if not self.expired:
+            return False
+        self.expired = False
+        return self.task.uncancel() <= self.cancelling
+
+
+class Deadlines:
+    """Cancels the tasks that outlive their deadlines."""
+
+    __slots__ = ("_alarm", "_clock", "_live", "_next")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._live: set[Watch] = set()
+        self._next = inf
+        self._alarm: Alarm | None = None
+
+    def watch(self, when: float) -> Watch:
+        """Cancel the current task when the clock reaches *when*, unless it is released before."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call has to run inside a task")
+        watch = Watch(task, when)
+        self._live.add(watch)
+        if when < self._next:
+            self._ring_at(when)
+        return watch
+
+    def move(self, watch: Watch, when: float) -> None:
+        """Give *watch* another deadline."""
+        watch.when = when
+        self._live.add(watch)  # It has left the list if it rang for an earlier deadline.
+        if when < self._next:
+            self._ring_at(when)
+
+    def release(self, watch: Watch) -> None:
+        """Forget *watch*: its call is over."""
+        self._live.discard(watch)
+
+    def close(self) -> None:
+        """Stop the alarm."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._next = inf
+
+    def _ring_at(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._next = when
+        self._alarm = self._clock.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._next = inf
+        self._alarm = None
+        now = self._clock.monotonic()
+        for watch in [watch for watch in self._live if watch.when <= now]:
+            self._live.discard(watch)
+            watch.expired = True
+            watch.task.cancel()
+        nearest = min((watch.when for watch in self._live), default=inf)
+        if nearest < inf:
+            self._ring_at(nearest)

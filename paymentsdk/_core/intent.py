@@ -1,0 +1,116 @@
+"""One call under way, what it shares with the others, and what comes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._core.deadline import Deadlines, Watch
+from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.retry import History, RetryBudget
+from paymentsdk._core.wire import Transport, header
+from paymentsdk.errors import ClientClosed
+
+if TYPE_CHECKING:
+    from paymentsdk._core.clock import Clock
+    from paymentsdk._core.operation import Operation
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class Result(Struct, Generic[R], frozen=True, kw_only=True):
+    """A value, and how it was come by.
+
+    Attributes:
+        value: What the platform answered.
+        status: The HTTP status, 200 to 299.
+        headers: The header fields of the answer.
+        attempts: How many requests it took.
+        elapsed: Seconds from the call to the answer.
+        anomalies: What in the answer did not follow the contract; empty nearly always.
+        raw: The body as it came.
+        idempotency_key: The key that the write went with, or ``None``.
+    """
+
+    value: R
+    status: int
+    headers: Mapping[str, str]
+    attempts: int
+    elapsed: float
+    anomalies: tuple[Anomaly, ...]
+    raw: bytes
+    idempotency_key: str | None = None
+
+    @property
+    def request_id(self) -> str | None:
+        """The platform's ``X-Request-Id``: what its support will ask for."""
+        return header(self.headers, "X-Request-Id")
+
+    def __repr__(self) -> str:
+        return f"Result({self.value!r}, status={self.status}, attempts={self.attempts}, anomalies={self.anomalies!r})"
+
+
+class Shared:
+    """What a client and all its copies have in common: connections, time, and the budget for retries."""
+
+    __slots__ = ("budget", "clock", "closed", "deadlines", "loop", "transport")
+
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.deadlines = Deadlines(clock)
+        self.budget = RetryBudget()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.closed = False
+
+    def permit(self) -> None:
+        """Let a call begin.
+
+        Raises:
+            ClientClosed: The client is closed, or its connections belong to another event loop.
+        """
+        if self.closed:
+            raise ClientClosed("the client is closed")
+        running = asyncio.get_running_loop()
+        if self.loop is not running:
+            if self.loop is not None:
+                raise ClientClosed("the client belongs to another event loop; make one client per loop")
+            self.loop = running
+
+
+class Intent(Generic[B, R]):
+    """One thing that the caller wants done: one body, one key and one deadline for all attempts at it."""
+
+    __slots__ = (
+        "body",
+        "content",
+        "deadline",
+        "headers",
+        "history",
+        "key",
+        "offset",
+        "operation",
+        "path",
+        "started",
+        "url",
+        "watch",
+    )
+
+    def __init__(self, operation: Operation[B, R], body: B | None, path: Mapping[str, str]) -> None:
+        self.operation = operation
+        self.body = body
+        self.path = path
+        self.history = History()
+        self.watch: Watch | None = None
+        self.content = b""
+        self.headers: Mapping[str, str] | None = None
+        self.key: str | None = None
+        self.offset: object = None
+        self.url = ""
+        self.started = 0.0
+        self.deadline = inf

@@ -1,0 +1,335 @@
+"""Walking a search from its first row to its last, whatever happens on the way.
+
+A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
+fewer. It ends on an empty page, or when it has reached the total. Rows that were already seen are left out. When the
+total falls between two pages, rows have slid towards the front, and the walk goes back by as many before it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from msgspec import Struct
+
+from paymentsdk._core.decode import Anomaly
+from paymentsdk.errors import PaginationStalled, PaymentsError, RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk._core.call import Caller
+    from paymentsdk._core.intent import Result
+    from paymentsdk._core.operation import Operation
+
+T = TypeVar("T")
+#: Fetches the page at an offset.
+Fetch = Callable[[int], "Coroutine[object, object, Result[object]]"]
+
+logger = logging.getLogger("paymentsdk")
+
+#: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
+REMEMBERED = 10_000
+#: Pages in a row with nothing new after which a walk gives up.
+MOST_STALE_PAGES = 100
+#: Pages after which a walk gives up in any case.
+MOST_PAGES = 1_000_000
+MOST_PREFETCH = 64
+
+
+class Page(Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a search.
+
+    Attributes:
+        items: The rows, without those that the walk has seen before.
+        total: How many rows the search has, if the platform says so; it may change from page to page.
+        offset: Where the page began, in rows.
+        resume_point: What to give to ``search(start=)`` to go on after this page; ``None`` after the last.
+        anomalies: What in the answer did not follow the contract.
+    """
+
+    items: tuple[T, ...]
+    total: int | None
+    offset: int
+    resume_point: int | None
+    anomalies: tuple[Anomaly, ...] = ()
+
+
+class Pager(Generic[T]):
+    """A search that fetches its pages as they are needed. Each ``async for`` walks it anew.
+
+    A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on
+    without a gap.
+
+    Args:
+        caller: Makes the calls.
+        operation: The search.
+        filters: Its filters.
+        page_size: Rows to ask for per page, 1 or more; the platform's own number unless given. It may give fewer.
+        start: The offset of the first row, 0 or more.
+        prefetch: Pages in flight or waiting, 1 to 64. 1 fetches a page when the one before is used up.
+        overlap: Rows to read again at every page, 0 or more and below the rows of a page. It finds rows that slide
+            over a page's edge when others vanish while as many appear; without it, a walk notices only a falling total.
+    """
+
+    __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_start")
+
+    def __init__(
+        self,
+        caller: Caller,
+        operation: Operation[None, object],
+        filters: Mapping[str, object],
+        *,
+        page_size: int | None = None,
+        start: int = 0,
+        prefetch: int = 1,
+        overlap: int = 0,
+    ) -> None:
+        _within("page_size", page_size, 1, 1_000_000)
+        _within("start", start, 0, 2**53)
+        _within("prefetch", prefetch, 1, MOST_PREFETCH)
+        _within("overlap", overlap, 0, (page_size or 1_000_000) - 1)
+        operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
+        self._caller = caller
+        self._operation = operation
+        self._filters = dict(filters)
+        self._page_size = page_size
+        self._start = start
+        self._prefetch = prefetch
+        self._overlap = overlap
+
+    def __aiter__(self) -> Items[T]:
+        return Items(self.pages())
+
+    def pages(self) -> Pages[T]:
+        """Walk page by page."""
+        return Pages(self._fetch, self._operation, self._start, self._prefetch, self._overlap)
+
+    async def first(self) -> T | None:
+        """Return the first row, or ``None`` if the search has none. One call."""
+        async for item in self:
+            return item
+        return None
+
+    async def collect(self, limit: int | None = None) -> list[T]:
+        """Return the rows as a list: all of them, or the first *limit* (0 or more).
+
+        Raises:
+            PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
+        """
+        _within("limit", limit, 0, 2**53)
+        rows: list[T] = []
+        if limit == 0:
+            return rows
+        walk = self.pages()
+        try:
+            async for page in walk:
+                rows.extend(page.items)
+                if limit is not None and len(rows) >= limit:
+                    del rows[limit:]
+                    break
+        finally:
+            await walk.aclose()
+        return rows
+
+    async def _fetch(self, offset: int) -> Result[object]:
+        query: dict[str, object] = {**self._filters, "offset": offset}
+        if self._page_size is not None:
+            query["limit"] = self._page_size
+        return await self._caller.call(self._operation, query=query)
+
+
+class Items(AsyncIterator[T]):
+    """The rows of a walk, one by one."""
+
+    __slots__ = ("_page", "_pages")
+
+    def __init__(self, pages: Pages[T]) -> None:
+        self._pages = pages
+        self._page: deque[T] = deque()
+
+    async def __anext__(self) -> T:
+        while not self._page:
+            self._page.extend((await self._pages.__anext__()).items)
+        return self._page.popleft()
+
+    async def aclose(self) -> None:
+        """End the walk, and the fetches that are under way."""
+        self._page.clear()
+        await self._pages.aclose()
+
+
+class Pages(AsyncIterator[Page[T]]):
+    """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
+
+    def __init__(
+        self, fetch: Fetch, operation: Operation[None, object], start: int, prefetch: int, overlap: int
+    ) -> None:
+        self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
+        if operation.page is None:
+            raise TypeError(f"{operation.name} is not a search")
+        self._fetch = fetch
+        self._operation = operation
+        self._shape = operation.page
+        self._position: int | None = start
+        self._prefetch = prefetch
+        self._overlap = overlap
+        self._total: int | None = None
+        self._size: int | None = None
+        self._seen = _Seen(REMEMBERED)
+        self._previous: tuple[object, ...] = ()
+        self._count = 0
+        self._stale = 0
+
+    async def __anext__(self) -> Page[T]:
+        offset = self._position
+        if offset is None:
+            raise StopAsyncIteration
+        try:
+            result = await self._take(offset)
+            page = self._accept(offset, result)
+        except PaymentsError as error:
+            error.resume_point = offset
+            await self.aclose()
+            raise
+        except BaseException:
+            # Cancelled, or worse: the fetches ahead must not outlive the walk.
+            self._drop_ahead()
+            raise
+        if page.resume_point is None:
+            await self.aclose()
+        return page
+
+    async def aclose(self) -> None:
+        """End the walk, and wait until the fetches that were under way are gone. Closing twice is allowed."""
+        self._position = None
+        tasks = self._drop_ahead()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def __del__(self) -> None:
+        # `break` leaves an iterator without a word; its tasks must not go on fetching.
+        self._drop_ahead()
+
+    def _drop_ahead(self) -> list[asyncio.Task[Result[object]]]:
+        tasks = [task for _, task in self._ahead]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+            task.add_done_callback(_look_away)
+        return tasks
+
+    async def _take(self, offset: int) -> Result[object]:
+        """Return the page at *offset*, which may have been asked for already, and ask for those behind it."""
+        if self._ahead and self._ahead[0][0] != offset:
+            self._drop_ahead()
+        if not self._ahead and (self._prefetch == 1 or self._size is None):
+            return await self._fetch(offset)
+        self._ask_ahead(offset)
+        task = self._ahead[0][1]
+        result = await asyncio.shield(task)
+        self._ahead.popleft()
+        return result
+
+    def _ask_ahead(self, offset: int) -> None:
+        """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
+        stride = max(1, (self._size or 1) - self._overlap)
+        end = self._total or 0
+        following = self._ahead[-1][0] + stride if self._ahead else offset
+        while len(self._ahead) < self._prefetch and (following < end or following == offset):
+            task = asyncio.ensure_future(self._fetch(following))
+            self._ahead.append((following, task))
+            following += stride
+
+    def _accept(self, offset: int, result: Result[object]) -> Page[T]:
+        """Take a page into the walk, and find out where the next one begins."""
+        rows = tuple(cast("Sequence[T] | None", self._shape.items(result.value)) or ())
+        total = self._shape.total(result.value)
+        anomalies = result.anomalies
+        self._guard(offset, rows, total, result)
+        if not rows and total is not None and total > offset:
+            anomalies += (Anomaly("$", total, f"an empty page at offset {offset}, though the total is {total}"),)
+            logger.warning("%s: an empty page at offset %d of %d", self._operation.name, offset, total)
+        following = self._following(offset, len(rows), total, result)
+        fresh = self._seen.fresh(rows)
+        self._stale = 0 if fresh or not rows else self._stale + 1
+        self._total = total
+        self._position = following
+        return Page(items=fresh, total=total, offset=offset, resume_point=following, anomalies=anomalies)
+
+    def _guard(self, offset: int, rows: tuple[T, ...], total: int | None, result: Result[object]) -> None:
+        """Refuse to go in a circle.
+
+        Raises:
+            PaginationStalled: The platform repeats itself.
+        """
+        self._count += 1
+        ids = tuple(getattr(row, "id", None) for row in rows)
+        # Rows that appear at the front push others over the page's edge, but then the total has grown.
+        if rows and ids == self._previous and any(ids) and not (total or 0) > (self._total or 0):
+            raise PaginationStalled("the platform sent the same page twice")
+        self._previous = ids
+        proposed = self._proposed(result)
+        if rows and proposed and proposed <= offset and offset + len(rows) < (total or 0):
+            raise PaginationStalled(f"next_offset is {proposed}, which does not grow")
+        if self._stale >= MOST_STALE_PAGES or self._count > MOST_PAGES:
+            raise PaginationStalled(f"{self._count} pages, and no end")
+
+    def _following(self, offset: int, received: int, total: int | None, result: Result[object]) -> int | None:
+        """Return where the next page begins, or ``None`` after the last."""
+        if not received:
+            return None
+        proposed = self._proposed(result)
+        reached = offset + received
+        if total is None:
+            return proposed if proposed and proposed > offset else None
+        vanished = (self._total or 0) - total
+        if vanished > 0 and offset > 0:
+            return max(0, offset - vanished)
+        if reached >= total:
+            return None
+        if self._size is None or (self._ahead and received != self._size):
+            self._drop_ahead()
+            self._size = received
+        if proposed and offset < proposed < reached:
+            reached = proposed
+        return max(reached - self._overlap, offset + 1)
+
+    def _proposed(self, result: Result[object]) -> int | None:
+        return self._shape.next_offset(result.value) if self._shape.next_offset is not None else None
+
+
+class _Seen:
+    """The ids of the last rows."""
+
+    __slots__ = ("_ids", "_order")
+
+    def __init__(self, most: int) -> None:
+        self._order: deque[object] = deque(maxlen=most)
+        self._ids: set[object] = set()
+
+    def fresh(self, rows: tuple[T, ...]) -> tuple[T, ...]:
+        """Return the rows that were not on an earlier page, and remember them. A row without an id is always new."""
+        fresh = tuple(row for row in rows if getattr(row, "id", None) not in self._ids)
+        for row in fresh:
+            row_id = getattr(row, "id", None)
+            if row_id in (None, "") or row_id in self._ids:
+                continue
+            if len(self._order) == self._order.maxlen:
+                self._ids.discard(self._order[0])
+            self._order.append(row_id)
+            self._ids.add(row_id)
+        return fresh
+
+
+def _look_away(task: asyncio.Task[Result[object]]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _within(name: str, value: int | None, least: int, most: int) -> None:
+    if value is None:
+        return
+    if type(value) is not int or not least <= value <= most:
+        raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

@@ -1,0 +1,153 @@
+"""What a refusal says: one reader for every shape of error body. It never raises, whatever the body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import TypeVar
+
+import msgspec
+
+from paymentsdk._core.operation import Operation, RetryClass
+from paymentsdk._core.secrets import scrub
+from paymentsdk._core.wire import Response, header
+from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, error_class
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: How much of a body stays on the error.
+RAW_LIMIT = 2048
+_MESSAGE_LIMIT = 500
+#: Members that hold the entries of an error, the most telling first.
+_LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
+_MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg")
+_CODES = ("code", "ErrorCode")
+#: A renewal that ends with one of these will end so for ever.
+TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+
+
+def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterable[str] = ()) -> APIError:
+    """Return the error that *response* stands for.
+
+    Args:
+        operation: What was asked; its table gives the codes their meaning.
+        response: An answer outside 2xx.
+        secrets: Credentials to mask should the answer repeat them.
+    """
+    body = scrub(response.body, secrets)
+    parsed = _parse(body)
+    details = tuple(_details(parsed, operation.meanings))
+    code = _code(parsed, details)
+    cls = error_class(response.status, code)
+    if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL:
+        cls = ReauthorizationRequired
+    return cls(
+        response.status,
+        code,
+        _message(parsed, details, body) or _phrase(response.status),
+        meaning=operation.meanings.get(code) if code else None,
+        details=details,
+        request_id=header(response.headers, "X-Request-Id"),
+        retry_after=retry_after(response.headers),
+        raw=body[:RAW_LIMIT],
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the platform asks to wait, 0 or more.
+
+    Takes digits, or a date relative to the answer's own ``Date``: our clock may be wrong, and says nothing about theirs.
+    """
+    text = (header(headers, "Retry-After") or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    sent = header(headers, "Date")
+    if not text or not sent:
+        return None
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - rare, and not cheap to import
+
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - parsedate_to_datetime(sent)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _parse(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
+    for entry in _entries(parsed):
+        if isinstance(entry, Mapping):
+            code = _text(entry, *_CODES)
+            yield ErrorDetail(
+                code=code,
+                message=_text(entry, *_MESSAGES),
+                meaning=meanings.get(code) if code else None,
+                details=tuple(_lines(entry)),
+            )
+        elif isinstance(entry, str | int | float) and not isinstance(entry, bool):
+            yield ErrorDetail(message=str(entry))
+
+
+def _entries(parsed: object) -> list[object]:
+    if isinstance(parsed, list):
+        return parsed
+    if not isinstance(parsed, Mapping):
+        return []
+    for name in _LISTS:
+        value = parsed.get(name)
+        if value and isinstance(value, list | Mapping):
+            return value if isinstance(value, list) else [value]
+    details = parsed.get("details")
+    # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
+    return details if isinstance(details, list) else []
+
+
+def _lines(entry: Mapping[str, object]) -> Iterable[str]:
+    """Yield the further lines of an entry: texts as they are, objects as ``name: text`` pairs."""
+    if "field" in entry:
+        yield str(entry["field"])
+    lines = entry.get("details") or entry.get("data") or ()
+    for line in lines if isinstance(lines, list | tuple) else (lines,):
+        if isinstance(line, Mapping):
+            yield ", ".join(f"{name}: {value}" for name, value in line.items())
+        else:
+            yield str(line)
+
+
+def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
+    first = next((detail.code for detail in details if detail.code), None)
+    if first is not None or not isinstance(parsed, Mapping):
+        return first
+    return _text(parsed, "error", *_CODES)
+
+
+def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:
+    said = _text(parsed, *_MESSAGES) if isinstance(parsed, Mapping) else None
+    said = said or next((detail.message for detail in details if detail.message), None)
+    if said is None and isinstance(parsed, Mapping):
+        said = _text(parsed, "error")
+    if said is None and not isinstance(parsed, Mapping | list):
+        said = " ".join(body.decode("utf-8", "replace").split())
+    return (said or "")[:_MESSAGE_LIMIT]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no message"
+
+
+def _text(entry: Mapping[str, object], *names: str) -> str | None:
+    """Return the first of *names* that holds a text or a number."""
+    for name in names:
+        value = entry.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None

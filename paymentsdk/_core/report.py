@@ -1,0 +1,107 @@
+"""What a program can learn of its calls while they run: an observer for metrics, and the log.
+
+The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
+failed, WARNING for what a person should look at. No record holds a credential or a member of an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.wire import Response, header
+
+if TYPE_CHECKING:
+    from paymentsdk._core.intent import Intent
+    from paymentsdk._core.retry import AttemptFailed
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+logger = logging.getLogger("paymentsdk")
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """What an observer learns of every attempt.
+
+    Attributes:
+        operation: ``"orders.create"``.
+        number: 1 for the first attempt of the call.
+        status: The HTTP status, or ``None`` when no answer came.
+        failure: What went wrong, in words; ``None`` for a success.
+        elapsed: Seconds since the call began.
+        request_id: The platform's id of the request.
+        idempotency_key: The key of a keyed write.
+    """
+
+    operation: str
+    number: int
+    status: int | None
+    failure: str | None
+    elapsed: float
+    request_id: str | None
+    idempotency_key: str | None
+
+
+Observer: TypeAlias = Callable[[Attempt], None]
+
+
+def attempt_ended(
+    intent: Intent[B, R],
+    observer: Observer | None,
+    elapsed: float,
+    response: Response | None,
+    failure: AttemptFailed | None = None,
+) -> None:
+    """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
+    level = logging.DEBUG if failure is None else logging.INFO
+    logged = logger.isEnabledFor(level)
+    if observer is None and not logged:
+        return
+    attempt = Attempt(
+        operation=intent.operation.name,
+        number=intent.history.attempts,
+        status=response.status if response is not None else None,
+        failure=failure.reason if failure is not None else None,
+        elapsed=elapsed,
+        request_id=header(response.headers, "X-Request-Id") if response is not None else None,
+        idempotency_key=intent.key,
+    )
+    if logged:
+        _log(level, f"attempt {attempt.number}: {attempt.failure or 'success'}", attempt)
+    if observer is not None:
+        try:
+            observer(attempt)
+        except Exception:
+            # An observer must not turn money that moved into an error.
+            logger.exception("%s: the observer raised", attempt.operation)
+
+
+def outcome_unknown(intent: Intent[B, R], why: str, elapsed: float) -> None:
+    """Warn that a write was sent, and that nobody can say whether it took effect."""
+    attempt = Attempt(
+        operation=intent.operation.name,
+        number=intent.history.attempts,
+        status=None,
+        failure=why,
+        elapsed=elapsed,
+        request_id=None,
+        idempotency_key=intent.key,
+    )
+    _log(logging.WARNING, f"the outcome is unknown: {why}", attempt)
+
+
+def anomalies_found(operation: str, anomalies: Iterable[Anomaly]) -> None:
+    """Warn of members that did not follow the contract, without their values: they may be anybody's name."""
+    for anomaly in anomalies:
+        extra = {"payments_operation": operation, "payments_path": anomaly.path}
+        logger.warning("%s: %s: %s", operation, anomaly.path, anomaly.reason, extra=extra)
+
+
+def _log(level: int, message: str, attempt: Attempt) -> None:
+    extra = {f"payments_{name}": getattr(attempt, name) for name in attempt.__struct_fields__}
+    logger.log(level, "%s: %s", attempt.operation, message, extra=extra)

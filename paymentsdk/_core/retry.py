@@ -1,0 +1,320 @@
+"""What is worth another attempt, and when.
+
+The table says for each class of operation and each kind of failure what may happen next. It is the only place that
+knows, and the whole of it is tested cell by cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._core.operation import RetryClass
+from paymentsdk._core.wire import Response
+from paymentsdk.errors import APIError, PaymentsError, RequestInvalid
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+    from paymentsdk._core.clock import Clock
+
+R = TypeVar("R")
+
+#: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
+LAST_RESEND = 23 * 3600.0
+#: How often a conflict with an own earlier attempt is waited out.
+MAX_CONFLICTS = 2
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """When a failed call is tried again. All times are in seconds.
+
+    Attributes:
+        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off.
+        base_delay: The pause before the second attempt is a random share of this, and of twice, four times, ... this
+            before the following ones.
+        max_delay: The most that a random pause is drawn from.
+        max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
+            once with ``RateLimited.retry_after``.
+        retry_unkeyed: Also send again writes that take no idempotency key (a preference, a customer) when nobody
+            knows whether they took effect. They can then exist twice.
+    """
+
+    attempts: int = 4
+    base_delay: float = 0.5
+    max_delay: float = 8.0
+    max_retry_after: float = 30.0
+    retry_unkeyed: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= 20:  # noqa: PLR2004
+            raise RequestInvalid("retry.attempts", "must be 1 to 20")
+        for name in ("base_delay", "max_delay", "max_retry_after"):
+            # Written so that NaN fails as well: a sleep of NaN seconds never ends.
+            if not 0 <= getattr(self, name) <= 86_400:  # noqa: PLR2004
+                raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
+
+
+class Failure(Enum):
+    """How an attempt can fail."""
+
+    NOT_SENT = auto()
+    #: Sent, and no answer that can be trusted.
+    NO_ANSWER = auto()
+    #: 5xx and 408: an answer that does not say what happened.
+    SERVER = auto()
+    RATE_LIMITED = auto()
+    #: 409, and 423: something else holds the thing, perhaps an own earlier attempt.
+    CONFLICT = auto()
+    UNAUTHORIZED = auto()
+    #: 3xx and 403: not about this request but about the way to the platform.
+    TURNED_AWAY = auto()
+    #: Every other 4xx.
+    REFUSED = auto()
+
+
+class Verdict(Enum):
+    """What may follow a failure."""
+
+    RETRY = auto()
+    #: Again, but only one time in the life of the call.
+    ONCE = auto()
+    #: At once, one time in the life of the call, with a renewed token.
+    REFRESH = auto()
+    #: Only if an earlier attempt of the same call is in doubt: it may be what we conflict with.
+    IF_IN_DOUBT = auto()
+    #: Only if the policy asks for it.
+    IF_ASKED = auto()
+    STOP = auto()
+
+
+def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, conflict: Verdict, unauthorized: Verdict) -> Row:
+    return MappingProxyType(
+        {
+            Failure.NOT_SENT: not_sent,
+            Failure.NO_ANSWER: no_answer,
+            Failure.SERVER: server,
+            # Refused unprocessed: even what takes no key can be sent again.
+            Failure.RATE_LIMITED: Verdict.RETRY,
+            Failure.CONFLICT: conflict,
+            Failure.UNAUTHORIZED: unauthorized,
+            Failure.TURNED_AWAY: Verdict.STOP,
+            Failure.REFUSED: Verdict.STOP,
+        }
+    )
+
+
+Row = Mapping[Failure, Verdict]
+_V = Verdict
+TABLE: Mapping[RetryClass, Row] = MappingProxyType(
+    {
+        #                             not sent  no answer    5xx, 408     409             401
+        RetryClass.READ: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.STOP, _V.REFRESH),
+        RetryClass.KEYED: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.IF_IN_DOUBT, _V.REFRESH),
+        RetryClass.DELETE: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.STOP, _V.REFRESH),
+        RetryClass.UNKEYED: _row(_V.RETRY, _V.IF_ASKED, _V.STOP, _V.STOP, _V.REFRESH),
+        RetryClass.TOKEN_CODE: _row(_V.RETRY, _V.STOP, _V.STOP, _V.STOP, _V.STOP),
+        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE, _V.ONCE, _V.STOP, _V.STOP),
+    }
+)
+
+
+def kind_of(status: int) -> Failure:
+    """Return the kind of failure that a status outside 2xx is."""
+    match status:
+        case 401:
+            return Failure.UNAUTHORIZED
+        case 403:
+            return Failure.TURNED_AWAY
+        case 408:
+            return Failure.SERVER
+        case 409 | 423:
+            return Failure.CONFLICT
+        case 429:
+            return Failure.RATE_LIMITED
+        case _ if 400 <= status < 500:  # noqa: PLR2004
+            return Failure.REFUSED
+        case _ if status >= 500:  # noqa: PLR2004
+            return Failure.SERVER
+        case _:
+            return Failure.TURNED_AWAY
+
+
+class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
+    """One attempt failed. What that means for the call is decided from here.
+
+    Attributes:
+        kind: How.
+        reason: In words, without credentials.
+        error: The platform's refusal, if it answered.
+        cause: What kept the attempt from being made, if it was an error of its own.
+        response: The answer, if one came.
+        timed_out: Our own deadline ended it.
+        permanent: Another attempt would fail the same way.
+    """
+
+    def __init__(
+        self,
+        kind: Failure,
+        reason: str,
+        *,
+        error: APIError | None = None,
+        cause: PaymentsError | None = None,
+        response: Response | None = None,
+        timed_out: bool = False,
+        permanent: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.error = error
+        self.cause = cause
+        self.response = response
+        self.timed_out = timed_out
+        self.permanent = permanent
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds that the platform asked to wait; 0 if it did not."""
+        return (self.error and self.error.retry_after) or 0.0
+
+
+class History:
+    """What has happened to one call so far: all that the verdicts depend on."""
+
+    __slots__ = ("attempts", "conflicts", "doubts", "first_sent_at", "first_sent_wall")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        #: Attempts after which nobody can say whether the operation took effect.
+        self.doubts = 0
+        self.conflicts = 0
+        self.first_sent_at: float | None = None
+        self.first_sent_wall: float | None = None
+
+    def sent(self, at: float, clock: Clock) -> None:
+        """Note that a request may have left at the monotonic time *at*."""
+        if self.first_sent_at is None:
+            self.first_sent_at = at
+            self.first_sent_wall = clock.now()
+
+    def note(self, failure: AttemptFailed) -> None:
+        """Take *failure* into account."""
+        if failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
+            self.doubts += 1
+        elif failure.kind is Failure.CONFLICT:
+            self.conflicts += 1
+
+
+def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
+    """Whether the operation may be sent again after *failure*, which *history* has noted already."""
+    if failure.permanent or failure.retry_after > policy.max_retry_after:
+        return False
+    match TABLE[rule][failure.kind]:
+        case Verdict.RETRY:
+            return True
+        case Verdict.ONCE:
+            return history.doubts == 1
+        case Verdict.IF_IN_DOUBT:
+            return history.doubts > 0 and history.conflicts <= MAX_CONFLICTS
+        case Verdict.IF_ASKED:
+            return policy.retry_unkeyed
+        case Verdict.REFRESH | Verdict.STOP:
+            return False  # A renewed token is part of the attempt: it takes no pause and no place in the count.
+
+
+def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
+    """Return the seconds to wait after attempt *number* (from 1): full jitter, and never less than was asked for."""
+    return max(chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1)), failure.retry_after)
+
+
+class RetryBudget:
+    """Keeps retries from multiplying an outage: one for all calls of a client.
+
+    A retry costs 5 tokens, one after a timeout 10, and a success at the first attempt gives 1 back, up to 500. While
+    fewer than a third of the calls fail nobody notices; when all fail, retries soon stop.
+    """
+
+    __slots__ = ("tokens",)
+
+    FULL = 500
+    COST = 5
+    COST_OF_TIMEOUT = 10
+
+    def __init__(self) -> None:
+        self.tokens = self.FULL
+
+    def give_back(self) -> None:
+        """Note a success at the first attempt."""
+        if self.tokens < self.FULL:
+            self.tokens += 1
+
+    def take(self, failure: AttemptFailed) -> bool:
+        """Pay for a retry after *failure*; ``False`` if the budget is used up."""
+        cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
+        if self.tokens < cost:
+            return False
+        self.tokens -= cost
+        return True
+
+
+async def again(
+    attempt: Callable[[], Awaitable[R]],
+    first: AttemptFailed,
+    *,
+    allowed: Callable[[AttemptFailed], bool],
+    policy: RetryPolicy,
+    budget: RetryBudget,
+    history: History,
+    clock: Clock,
+    deadline: float,
+) -> R:
+    """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
+
+    The scheduler is made for this call alone: one that is shared between tasks mixes up their states.
+
+    Raises:
+        AttemptFailed: The last failure.
+    """
+    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415 - only after a failure
+
+    pending: AttemptFailed | None = first
+
+    async def go_on() -> R:
+        nonlocal pending
+        if pending is not None:
+            failure, pending = pending, None
+            raise failure
+        return await attempt()
+
+    def wait(state: RetryCallState) -> float:
+        return pause(policy, state.attempt_number, _failure(state), clock.random())
+
+    def too_late(state: RetryCallState) -> bool:
+        now = clock.monotonic()
+        sent = history.first_sent_at
+        return now + state.upcoming_sleep >= deadline or (sent is not None and now - sent >= LAST_RESEND)
+
+    def no_budget(state: RetryCallState) -> bool:
+        return not budget.take(_failure(state))
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, AttemptFailed) and allowed(error)),
+        wait=wait,
+        # In this order: the budget pays only for a retry that nothing else forbids.
+        stop=lambda state: stop_after_attempt(policy.attempts)(state) or too_late(state) or no_budget(state),
+        sleep=clock.sleep,
+        reraise=True,
+    )
+    return await retrying(go_on)
+
+
+def _failure(state: RetryCallState) -> AttemptFailed:
+    error = state.outcome and state.outcome.exception()
+    if not isinstance(error, AttemptFailed):
+        raise TypeError("only a failed attempt is retried")
+    return error

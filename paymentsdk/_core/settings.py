@@ -1,0 +1,80 @@
+"""What a client is set up with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from paymentsdk._core.auth import Auth, Credentials
+from paymentsdk._core.operation import Limits
+from paymentsdk._core.report import Observer
+from paymentsdk._core.retry import RetryPolicy
+from paymentsdk.errors import RequestInvalid
+
+_KEY = re.compile(r"[!-~]{1,64}\Z")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+_HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
+
+
+class Timeout(Struct, frozen=True, kw_only=True):
+    """How long things may take, in seconds; ``None`` for no bound.
+
+    Attributes:
+        total: The whole call, as a true deadline: the wait for a connection, every attempt with its last byte, the
+            pauses between them, and a renewal of the token.
+        attempt: One attempt, to the last byte of its answer.
+        connect: The wait for a connection out of the pool, or a new one. Nothing has been sent when it runs out.
+    """
+
+    total: float | None = 60.0
+    attempt: float | None = 30.0
+    connect: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 86_400:  # noqa: PLR2004 - NaN fails as well
+                raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a client is set up with, and what a copy of it may change. See :class:`paymentsdk.PaymentsClient`."""
+
+    base_url: str
+    auth: Auth
+    credentials: Credentials | None
+    timeout: Timeout
+    retry: RetryPolicy
+    limits: Limits
+    session_header: str
+    headers: Mapping[str, str]
+    idempotency_key: str | None
+    strict: bool
+    observer: Observer | None
+
+
+def check_key(key: str) -> str:
+    """Return *key* if it can be an idempotency key.
+
+    Raises:
+        RequestInvalid: It is not 1 to 64 visible ASCII characters.
+    """
+    if not isinstance(key, str) or not _KEY.match(key):
+        raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
+    return key
+
+
+def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return *headers* if they can be sent.
+
+    Raises:
+        RequestInvalid: A name or a value has characters that do not belong into a header. The error shows no value.
+    """
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.match(name):
+            raise RequestInvalid("headers", f"{name!r} is not the name of a header")
+        if not isinstance(value, str) or not _HEADER_VALUE.match(value):
+            raise RequestInvalid(f"headers.{name}", "must be 1 to 1024 printable ASCII characters")
+    return headers

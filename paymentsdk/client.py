@@ -1,0 +1,287 @@
+"""The client: settings in, resources out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from msgspec import structs
+
+from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair, check_token
+from paymentsdk._core.call import Caller
+from paymentsdk._core.clock import Clock, SystemClock
+from paymentsdk._core.intent import Shared
+from paymentsdk._core.operation import Limits
+from paymentsdk._core.report import Attempt
+from paymentsdk._core.retry import RetryPolicy
+from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
+from paymentsdk._core.wire import Transport
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.customers import Customers
+from paymentsdk.resources.invoices import Invoices
+from paymentsdk.resources.merchant_orders import MerchantOrders
+from paymentsdk.resources.oauth import OAuth
+from paymentsdk.resources.orders import LONGEST_EXPIRATION, Orders
+from paymentsdk.resources.plans import Plans
+from paymentsdk.resources.preferences import Preferences
+from paymentsdk.resources.release_reports import ReleaseReports
+from paymentsdk.resources.wallet_payments import WalletPayments
+
+if TYPE_CHECKING:
+    import aiohttp
+
+USER_AGENT = "paymentsdk/0.1.0"
+SESSION_HEADER = "X-Platform-Session-Id"
+_HEADERS = {
+    "Accept": "application/json",
+    # An answer that has to be unpacked can unpack to anything, and truncated gzip passes for whole.
+    "Accept-Encoding": "identity",
+    "User-Agent": USER_AGENT,
+}
+
+_BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
+
+
+class PaymentsClient(Caller):
+    """Calls the platform for a seller.
+
+    A client belongs to the event loop that it is first used on. It is safe to use from any number of tasks, and cheap
+    to keep: make one per program, not one per call.
+
+    Args:
+        access_token: The seller's bearer token. Leave it out to obtain one through ``client.oauth``, or give *auth*.
+        base_url: Where the platform is (``http://127.0.0.1:8787``), with no query.
+        client_id: The application at the token endpoint; goes with *client_secret*.
+        client_secret: Its secret.
+        auth: A source of tokens such as :class:`~paymentsdk.RefreshingToken`, in place of *access_token*.
+        transport: What carries the requests; closed with the client. aiohttp unless given.
+        session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
+        timeout: How long calls may take: 60 s in all, 30 s per attempt, 5 s to connect unless given.
+        retry: When a failed call is tried again: up to 4 attempts unless given.
+        max_order_expiration: The longest expiration of an order that is let through. The contract gives two: 3600
+            hours, which is taken unless given, and 3 hours.
+        session_header: The name of the header that ``wallet_payments.create(session_id=)`` goes with; the real one
+            carries the operator's brand.
+        headers: Header fields to send with every request.
+        strict: Refuse an answer that breaks the contract, in place of mending it. After a write that means
+            ``OutcomeUnknown``.
+        observer: Called after every attempt, for metrics. It must not block; what it raises is logged and dropped.
+        clock: Where time and chance come from; for tests.
+
+    Raises:
+        RequestInvalid: A setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        access_token: str | None = None,
+        *,
+        base_url: str,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        auth: Auth | None = None,
+        transport: Transport | None = None,
+        session: aiohttp.ClientSession | None = None,
+        timeout: Timeout | None = None,
+        retry: RetryPolicy | None = None,
+        max_order_expiration: timedelta = LONGEST_EXPIRATION,
+        session_header: str = SESSION_HEADER,
+        headers: Mapping[str, str] | None = None,
+        strict: bool = False,
+        observer: Callable[[Attempt], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if transport is not None and session is not None:
+            raise RequestInvalid("session", "goes in place of transport, not with it")
+        check_headers({session_header: "any"})
+        settings = Settings(
+            base_url=_checked_base_url(base_url),
+            auth=_auth(access_token, auth) or NoToken(),
+            credentials=_credentials(client_id, client_secret),
+            timeout=timeout or Timeout(),
+            retry=retry or RetryPolicy(),
+            limits=Limits(order_expiration=max_order_expiration),
+            session_header=session_header,
+            headers={**_HEADERS, **check_headers(headers or {})},
+            idempotency_key=None,
+            strict=strict,
+            observer=observer,
+        )
+        super().__init__(Shared(transport or _aiohttp_transport(session), clock or SystemClock()), settings)
+        self._owner = True
+
+    @classmethod
+    def from_env(cls, *, transport: Transport | None = None) -> Self:
+        """Make a client from ``PAYMENTSDK_BASE_URL``, ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
+        ``PAYMENTSDK_CLIENT_SECRET``; only the first is required.
+
+        Raises:
+            RequestInvalid: A variable is missing or makes no sense.
+        """  # noqa: D205 - the names do not fit on one line
+        env = os.environ
+        base_url = env.get("PAYMENTSDK_BASE_URL")
+        if not base_url:
+            raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
+        return cls(
+            env.get("PAYMENTSDK_ACCESS_TOKEN") or None,
+            base_url=base_url,
+            client_id=env.get("PAYMENTSDK_CLIENT_ID") or None,
+            client_secret=env.get("PAYMENTSDK_CLIENT_SECRET") or None,
+            transport=transport,
+        )
+
+    def with_options(
+        self,
+        *,
+        access_token: str | None = None,
+        auth: Auth | None = None,
+        timeout: Timeout | None = None,
+        retry: RetryPolicy | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        strict: bool | None = None,
+        observer: Callable[[Attempt], None] | None = None,
+    ) -> Self:
+        """Return a copy with other options, on the same connections; what is not given stays as it is.
+
+        The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
+        nothing; the client that it comes from has to be closed.
+
+        Args:
+            access_token: Another seller's token.
+            auth: Another source of tokens.
+            timeout: Other bounds of time.
+            retry: Another policy.
+            idempotency_key: The key of every keyed write of the copy that does not bring its own. Two different
+                writes with one key are a conflict: use such a copy for one intent.
+            headers: Further header fields.
+            strict: See :class:`PaymentsClient`.
+            observer: See :class:`PaymentsClient`.
+
+        Raises:
+            RequestInvalid: An option makes no sense.
+        """
+        changes = {
+            "auth": _auth(access_token, auth),
+            "timeout": timeout,
+            "retry": retry,
+            "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
+            "headers": None if headers is None else {**self._settings.headers, **check_headers(headers)},
+            "strict": strict,
+            "observer": observer,
+        }
+        settings = structs.replace(
+            self._settings, **{name: value for name, value in changes.items() if value is not None}
+        )
+        copy = object.__new__(type(self))
+        Caller.__init__(copy, self._shared, settings)
+        copy._owner = False
+        return copy
+
+    async def aclose(self) -> None:
+        """Close the connections and refuse further calls. Calls in flight fail; closing twice is allowed."""
+        if self._owner and not self._shared.closed:
+            self._shared.closed = True
+            self._shared.deadlines.close()
+            await self._shared.transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<PaymentsClient {self._settings.base_url}{' (closed)' if self._shared.closed else ''}>"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
+
+    async def _exchange(self, refresh_token: str) -> TokenPair:
+        token = await self.oauth.refresh(refresh_token)
+        lifetime = token.expires_in
+        return TokenPair(
+            access_token=check_token(token.access_token),
+            refresh_token=token.refresh_token or refresh_token,
+            expires_at=None if lifetime is None else self._shared.clock.now() + lifetime,
+        )
+
+    @cached_property
+    def oauth(self) -> OAuth:
+        """Tokens (4.1)."""
+        return OAuth(self)
+
+    @cached_property
+    def preferences(self) -> Preferences:
+        """Checkout preferences (4.3)."""
+        return Preferences(self)
+
+    @cached_property
+    def wallet_payments(self) -> WalletPayments:
+        """Wallet payments (4.4)."""
+        return WalletPayments(self)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Subscription plans (4.5, 4.6)."""
+        return Plans(self)
+
+    @cached_property
+    def invoices(self) -> Invoices:
+        """Invoices of subscriptions (4.2)."""
+        return Invoices(self)
+
+    @cached_property
+    def merchant_orders(self) -> MerchantOrders:
+        """Merchant orders (4.7)."""
+        return MerchantOrders(self)
+
+    @cached_property
+    def customers(self) -> Customers:
+        """Customers (4.8)."""
+        return Customers(self)
+
+    @cached_property
+    def release_reports(self) -> ReleaseReports:
+        """Release reports (4.9)."""
+        return ReleaseReports(self)
+
+    @cached_property
+    def orders(self) -> Orders:
+        """In-person QR orders (4.10 to 4.13)."""
+        return Orders(self)
+
+
+def _checked_base_url(base_url: str) -> str:
+    if not isinstance(base_url, str) or not _BASE_URL.match(base_url):
+        reason = "must be an http or https address without query, such as https://api.example.com"
+        raise RequestInvalid("base_url", reason)
+    return base_url.rstrip("/")
+
+
+def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
+    if access_token is not None and auth is not None:
+        raise RequestInvalid("auth", "goes in place of access_token, not with it")
+    return auth if access_token is None else StaticToken(access_token)
+
+
+def _credentials(client_id: str | None, client_secret: str | None) -> Credentials | None:
+    if client_id is None and client_secret is None:
+        return None
+    if client_id is None or client_secret is None:
+        missing = "client_id" if client_id is None else "client_secret"
+        raise RequestInvalid(missing, "client_id and client_secret go together")
+    return Credentials(client_id=client_id, client_secret=client_secret)
+
+
+def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:
+    from paymentsdk.transports.aiohttp import AiohttpTransport  # noqa: PLC0415 - programs with their own do without it
+
+    return AiohttpTransport(session=session)

@@ -1,0 +1,147 @@
+"""For tests of programs that use the SDK: a transport in memory, and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import inspect
+import itertools
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from paymentsdk._core.wire import Request, Response, SendFailed
+
+__all__ = ["FakeClock", "MemoryTransport"]
+
+Handler: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
+Answer: TypeAlias = Response | BaseException | int
+
+
+class MemoryTransport:
+    """Answers from a function or a script, without a socket.
+
+    Args:
+        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, awaits one, or
+            raises: :class:`~paymentsdk.SendFailed` as it is, anything else as one that was sent. It can be given as a
+            script as well: an iterable of responses, statuses and exceptions, used up one by one.
+
+    Attributes:
+        requests: Every request, in order.
+    """
+
+    def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
+        self.requests: list[Request] = []
+        self.closed = False
+        self._handler: Handler | None = None
+        self._script: deque[Answer] = deque()
+        if callable(handler):
+            self._handler = handler
+        else:
+            self._script.extend(handler)
+
+    def replies(self, *answers: Answer) -> None:
+        """Add to the script: responses, bare statuses (with ``{}`` as their body), exceptions to raise."""
+        self._script.extend(answers)
+
+    async def send(self, request: Request) -> Response:
+        """See :class:`~paymentsdk.Transport`."""
+        self.requests.append(request)
+        try:
+            if self._script or self._handler is None:
+                return self._next()
+            answer = self._handler(request)
+            return await answer if inspect.isawaitable(answer) else answer
+        except (SendFailed, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            # The text is what a failed assertion in a handler has to say.
+            raise SendFailed(f"the handler raised {type(error).__name__}: {error}", sent=True) from error
+
+    async def aclose(self) -> None:
+        """See :class:`~paymentsdk.Transport`."""
+        self.closed = True
+
+    def _next(self) -> Response:
+        if not self._script:
+            raise LookupError("the script is used up")
+        answer = self._script.popleft()
+        if isinstance(answer, BaseException):
+            raise answer
+        return Response(answer, {}, b"{}") if isinstance(answer, int) else answer
+
+
+class FakeClock:
+    """A clock that stands still until it is moved. Sleeping moves it at once, so that nothing waits.
+
+    Args:
+        now: Seconds since the epoch to begin with.
+        seed: Of the random numbers and keys, which are the same each time.
+
+    Attributes:
+        slept: The seconds of every sleep, in order.
+    """
+
+    def __init__(self, now: float = 1_700_000_000.0, *, seed: int = 0) -> None:
+        self.slept: list[float] = []
+        self._now = now
+        self._monotonic = 0.0
+        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._alarms: list[tuple[float, int, _Alarm]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        """See :class:`~paymentsdk.Clock`."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """See :class:`~paymentsdk.Clock`."""
+        return self._monotonic
+
+    def random(self) -> float:
+        """See :class:`~paymentsdk.Clock`."""
+        return self._random.random()
+
+    def key(self) -> str:
+        """See :class:`~paymentsdk.Clock`."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    async def sleep(self, seconds: float) -> None:
+        """See :class:`~paymentsdk.Clock`."""
+        self.slept.append(seconds)
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> _Alarm:
+        """See :class:`~paymentsdk.Clock`."""
+        alarm = _Alarm(callback)
+        heapq.heappush(self._alarms, (when, next(self._order), alarm))
+        return alarm
+
+    def advance(self, seconds: float) -> None:
+        """Move on by *seconds*, 0 or more, and ring every alarm on the way at its own time."""
+        end = self._monotonic + seconds
+        while self._alarms and self._alarms[0][0] <= end:
+            when, _, alarm = heapq.heappop(self._alarms)
+            self._move(max(when, self._monotonic))
+            alarm.ring()
+        self._move(end)
+
+    def _move(self, monotonic: float) -> None:
+        self._now += monotonic - self._monotonic
+        self._monotonic = monotonic
+
+
+class _Alarm:
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self._callback = None
+
+    def ring(self) -> None:
+        if self._callback is not None:
+            self._callback()
