@@ -52,9 +52,9 @@ from paymentsdk.errors import (
     RequestInvalid,
     ServerError,
 )
-from paymentsdk.resources import OPERATIONS
 
 if TYPE_CHECKING:
+    from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
 
 __all__ = [
@@ -108,6 +108,10 @@ logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> object:
+    if name == "OPERATIONS":
+        from paymentsdk.resources import OPERATIONS  # noqa: PLC0415 - all resources, where most programs use few
+
+        return OPERATIONS
     if name == "AiohttpTransport":
         # aiohttp takes longer to import than all the rest, and a program may bring its own transport.
         from paymentsdk.transports.aiohttp import AiohttpTransport  # noqa: PLC0415

@@ -22,18 +22,19 @@ from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
 from paymentsdk._core.wire import Transport
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.resources.customers import Customers
-from paymentsdk.resources.invoices import Invoices
-from paymentsdk.resources.merchant_orders import MerchantOrders
-from paymentsdk.resources.oauth import OAuth
-from paymentsdk.resources.orders import LONGEST_EXPIRATION, Orders
-from paymentsdk.resources.plans import Plans
-from paymentsdk.resources.preferences import Preferences
-from paymentsdk.resources.release_reports import ReleaseReports
-from paymentsdk.resources.wallet_payments import WalletPayments
 
 if TYPE_CHECKING:
     import aiohttp
+
+    from paymentsdk.resources.customers import Customers
+    from paymentsdk.resources.invoices import Invoices
+    from paymentsdk.resources.merchant_orders import MerchantOrders
+    from paymentsdk.resources.oauth import OAuth
+    from paymentsdk.resources.orders import Orders
+    from paymentsdk.resources.plans import Plans
+    from paymentsdk.resources.preferences import Preferences
+    from paymentsdk.resources.release_reports import ReleaseReports
+    from paymentsdk.resources.wallet_payments import WalletPayments
 
 USER_AGENT = "paymentsdk/0.1.0"
 SESSION_HEADER = "X-Platform-Session-Id"
@@ -89,7 +90,7 @@ class PaymentsClient(Caller):
         session: aiohttp.ClientSession | None = None,
         timeout: Timeout | None = None,
         retry: RetryPolicy | None = None,
-        max_order_expiration: timedelta = LONGEST_EXPIRATION,
+        max_order_expiration: timedelta = Limits().order_expiration,
         session_header: str = SESSION_HEADER,
         headers: Mapping[str, str] | None = None,
         strict: bool = False,
@@ -213,49 +214,69 @@ class PaymentsClient(Caller):
             expires_at=None if lifetime is None else self._shared.clock.now() + lifetime,
         )
 
+    # A program imports the resources that it uses: all of them together take longer than the engine.
+
     @cached_property
     def oauth(self) -> OAuth:
         """Tokens (4.1)."""
+        from paymentsdk.resources.oauth import OAuth  # noqa: PLC0415
+
         return OAuth(self)
 
     @cached_property
     def preferences(self) -> Preferences:
         """Checkout preferences (4.3)."""
+        from paymentsdk.resources.preferences import Preferences  # noqa: PLC0415
+
         return Preferences(self)
 
     @cached_property
     def wallet_payments(self) -> WalletPayments:
         """Wallet payments (4.4)."""
+        from paymentsdk.resources.wallet_payments import WalletPayments  # noqa: PLC0415
+
         return WalletPayments(self)
 
     @cached_property
     def plans(self) -> Plans:
         """Subscription plans (4.5, 4.6)."""
+        from paymentsdk.resources.plans import Plans  # noqa: PLC0415
+
         return Plans(self)
 
     @cached_property
     def invoices(self) -> Invoices:
         """Invoices of subscriptions (4.2)."""
+        from paymentsdk.resources.invoices import Invoices  # noqa: PLC0415
+
         return Invoices(self)
 
     @cached_property
     def merchant_orders(self) -> MerchantOrders:
         """Merchant orders (4.7)."""
+        from paymentsdk.resources.merchant_orders import MerchantOrders  # noqa: PLC0415
+
         return MerchantOrders(self)
 
     @cached_property
     def customers(self) -> Customers:
         """Customers (4.8)."""
+        from paymentsdk.resources.customers import Customers  # noqa: PLC0415
+
         return Customers(self)
 
     @cached_property
     def release_reports(self) -> ReleaseReports:
         """Release reports (4.9)."""
+        from paymentsdk.resources.release_reports import ReleaseReports  # noqa: PLC0415
+
         return ReleaseReports(self)
 
     @cached_property
     def orders(self) -> Orders:
         """In-person QR orders (4.10 to 4.13)."""
+        from paymentsdk.resources.orders import Orders  # noqa: PLC0415
+
         return Orders(self)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -177,6 +176,8 @@ class FileTokenStore:
         return msgspec.json.decode(content, type=TokenPair)
 
     def _write(self, pair: TokenPair) -> None:
+        import tempfile  # noqa: PLC0415 - it brings half of the library along
+
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:

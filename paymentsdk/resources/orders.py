@@ -27,7 +27,7 @@ from paymentsdk.resources.common import (
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
 #: The longer of the two maxima that the spec gives; the other, three hours, is a setting of the client.
-LONGEST_EXPIRATION = timedelta(hours=3600)
+LONGEST_EXPIRATION = Limits().order_expiration
 
 
 class OrderStatus(OpenEnum):

@@ -1,0 +1,123 @@
+"""The command line.
+
+::
+
+    paymentsdk demo                   the main job, end to end, on this machine
+    paymentsdk sandbox                the platform on localhost, until it is interrupted
+    paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
+
+What was asked for goes to stdout, everything else to stderr. The exit code is 0 if it was done, 1 if it was not, 2 if
+the command makes no sense, and 130 if somebody interrupted it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paymentsdk.errors import PaymentsError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+__all__ = ["main"]
+
+DEFAULT_PORT = 8787
+FAILED = 1
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what *arguments*, or the command line, ask for, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (PaymentsError, OSError, ValueError) as error:
+        print(f"paymentsdk: {error}", file=sys.stderr)
+        return FAILED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="paymentsdk", description="A payments platform: its client and its sandbox.")
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_demo(commands)
+    _add_sandbox(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; reading it takes longer than all the rest of the parser."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"paymentsdk {version('paymentsdk')}")
+        parser.exit()
+
+
+def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    summary = "run the main job between a client and a sandbox, with faults, and compare their books"
+    demo = commands.add_parser("demo", help=summary, description=summary.capitalize() + ".")
+    demo.add_argument("--orders", type=_count, default=300, metavar="N", help="orders to create (default: 300)")
+    demo.add_argument("--concurrency", type=_count, default=32, metavar="N", help="calls in flight (default: 32)")
+    demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    demo.set_defaults(run=_demo)
+
+
+def _demo(options: Namespace) -> int:
+    from paymentsdk.cli.demo import demonstrate  # noqa: PLC0415
+
+    return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
+
+
+def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    summary = "the platform on localhost"
+    sandbox = commands.add_parser("sandbox", help=summary, description=f"Run {summary}, or talk to one that runs.")
+    sandbox.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    sandbox.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"
+    )
+    sandbox.add_argument("--db", metavar="FILE", help="keep everything in FILE; in memory unless given")
+    sandbox.add_argument("--json", action="store_true", help="print address and credentials as one line of JSON")
+    sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and chance repeatable")
+    sandbox.add_argument(
+        "--policy",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="decide a point that the contract leaves open; see `paymentsdk sandbox policies`",
+    )
+    sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
+    sandbox.set_defaults(run=_serve)
+    _add_control(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
+
+
+def _serve(options: Namespace) -> int:
+    from paymentsdk.cli.serve import serve  # noqa: PLC0415
+
+    return serve(
+        host=options.host,
+        port=options.port,
+        db=options.db,
+        seed=options.seed,
+        policies=dict(options.policy),
+        frozen=options.frozen,
+        as_json=options.json,
+    )

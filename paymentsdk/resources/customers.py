@@ -1,0 +1,215 @@
+"""Customers (4.8): buyers that a seller knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata, Moment, RequestStruct, Resource
+
+#: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
+_EMAIL = r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"
+
+
+class CustomerPhoneRequest(RequestStruct):
+    """A telephone."""
+
+    area_code: Id | None = None
+    number: Id | None = None
+
+
+class CustomerIdentificationRequest(RequestStruct):
+    """An identity document."""
+
+    type: str | None = None
+    number: Id | None = None
+
+
+class CustomerAddressRequest(RequestStruct):
+    """An address."""
+
+    id: Id | None = None
+    zip_code: Id | None = None
+    street_name: str | None = None
+    street_number: Id | None = None
+
+
+class CustomerRequest(RequestStruct):
+    """A customer to create (4.8). The contract does not say which members are required.
+
+    Attributes:
+        email: The platform knows one customer per seller by it.
+        first_name: Given name.
+        last_name: Family name.
+        phone: Their telephone.
+        identification: Their identity document.
+        default_address: The id of the address to use.
+        address: Their address.
+        date_registered: When they became a customer of the seller.
+        description: Free text.
+        default_card: The id of the card to use.
+        metadata: The integrator's own data, returned as it was sent.
+    """
+
+    email: Annotated[str, Meta(pattern=_EMAIL)] | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    phone: CustomerPhoneRequest | None = None
+    identification: CustomerIdentificationRequest | None = None
+    default_address: Id | None = None
+    address: CustomerAddressRequest | None = None
+    date_registered: Moment | None = None
+    description: str | None = None
+    default_card: Id | None = None
+    metadata: Metadata | None = None
+
+
+class CustomerPhone(AnswerStruct):
+    """A telephone."""
+
+    area_code: Id | None = None
+    number: Id | None = None
+
+
+class CustomerIdentification(AnswerStruct):
+    """An identity document."""
+
+    type: str | None = None
+    number: Id | None = None
+
+
+class CustomerAddress(AnswerStruct):
+    """An address."""
+
+    id: Id | None = None
+    zip_code: Id | None = None
+    street_name: str | None = None
+    street_number: Id | None = None
+
+
+class Customer(AnswerStruct):
+    """A customer as the platform has them.
+
+    Attributes:
+        id: The customer.
+        email: Their address for mail.
+        first_name: Given name.
+        last_name: Family name.
+        phone: Their telephone.
+        identification: Their identity document.
+        address: Their address.
+        description: Free text.
+        date_created: When they were created.
+        metadata: The integrator's own data.
+        default_address: The id of the address to use.
+        cards: Their cards. The members of a card are not part of the contract.
+        addresses: Their addresses. The members are not part of the contract.
+        live_mode: Whether they are real.
+    """
+
+    id: str
+    email: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    phone: CustomerPhone | None = None
+    identification: CustomerIdentification | None = None
+    address: CustomerAddress | None = None
+    description: str | None = None
+    date_created: Moment | None = None
+    metadata: Metadata | None = None
+    default_address: Id | None = None
+    cards: tuple[Metadata, ...] | None = None
+    addresses: tuple[Metadata, ...] | None = None
+    live_mode: bool | None = None
+
+
+#: The numeric codes of a 400, as the spec lists them.
+_REFUSALS = {
+    100: "credentials are required",
+    101: "the customer already exists",
+    102: "the customer id is missing",
+    103: "the parameter must be an object",
+    104: "the parameter is too long",
+    105: "the customer id is invalid",
+    106: "the format of email is invalid",
+    107: "first_name is invalid",
+    108: "last_name is invalid",
+    109: "phone.area_code is invalid",
+    110: "phone.number is invalid",
+    111: "identification.type is invalid",
+    112: "identification.number is invalid",
+    113: "address.zip_code is invalid",
+    114: "address.street_name is invalid",
+    115: "the format of date_registered is invalid",
+    116: "description is invalid",
+    117: "metadata is invalid",
+    118: "the body must be a JSON object",
+    119: "a card is required",
+    120: "the card was not found",
+    121: "the card is invalid",
+    122: "the card data is invalid",
+    123: "payment_method_id is required",
+    124: "issuer_id is required",
+    125: "the parameters are invalid",
+    126: "the email cannot be updated",
+    127: "the payment method of the card cannot be resolved; check payment_method_id and issuer_id",
+    128: "the format of email is invalid: a test user has test_payer_, 1 to 10 digits and a domain of test users",
+    129: "the customer has reached the maximum number of cards",
+    140: "the owner of the card is invalid",
+    150: "the users involved are invalid",
+    200: "the format of range is invalid",
+    201: "the attribute of range must belong to the date entity",
+    202: "after is invalid; it must be an ISO 8601 date",
+    203: "before is invalid; it must be an ISO 8601 date",
+    204: "the format of the filters is invalid",
+    205: "the format of the query is invalid",
+    206: "the attributes of sort must belong to the customer entity",
+    207: "the order must be asc or desc",
+    208: "the format of the sort parameter is invalid",
+    214: "the zip code is invalid",
+}
+
+
+def _is_created(body: CustomerRequest | None, path: Mapping[str, str], customer: Customer) -> str | None:
+    if body is None or not body.email or not customer.email:
+        return None
+    return None if customer.email.lower() == body.email.lower() else "the answer is about another email"
+
+
+CREATE: Operation[CustomerRequest, Customer] = Operation(
+    name="customers.create",
+    method="POST",
+    path="/v1/customers",
+    section="4.8",
+    summary="Create a customer",
+    retry=RetryClass.UNKEYED,
+    body=CustomerRequest,
+    result=Customer,
+    status=201,
+    mismatch=_is_created,
+    errors=(
+        *(ErrorCode(400, str(code), meaning) for code, meaning in _REFUSALS.items()),
+        UNAUTHORIZED,
+        ErrorCode(404, "not_found", "what the request refers to was not found"),
+    ),
+)
+
+
+class Customers(Resource):
+    """``client.customers``: buyers that a seller knows."""
+
+    async def create(self, customer: CustomerRequest) -> Customer:
+        """Create a customer (4.8).
+
+        The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
+
+        Raises:
+            RequestInvalid: The customer breaks a rule; nothing was sent.
+            BadRequest: The platform refused; ``code`` is one of the numbers in ``CREATE.errors``, as text (``"101"``:
+                the customer exists).
+            OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
+        """
+        return (await self._caller.call(CREATE, customer)).value

@@ -1,0 +1,174 @@
+"""Invoices (authorized payments) of subscriptions (4.2)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from operator import attrgetter
+from typing import Annotated, TypedDict, Unpack
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
+from paymentsdk._core.paging import Pager
+from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Moment, OpenEnum, Paging, Resource
+
+
+class InvoiceType(OpenEnum):
+    """What made the invoice: the recurrence engine, under either of its names."""
+
+    SCHEDULED = "scheduled"
+    RECURRING = "recurring"
+
+
+class InvoiceStatus(OpenEnum):
+    """State of an invoice. ``processed`` means collected, or no attempts left; the platform spells ``canceled`` both ways."""
+
+    SCHEDULED = "scheduled"
+    PROCESSED = "processed"
+    RECYCLING = "recycling"
+    CANCELED = "canceled"
+    CANCELLED = "cancelled"
+
+
+class InvoiceSummary(OpenEnum):
+    """Whether the collection of an invoice has come to its end."""
+
+    PENDING = "pending"
+    DONE = "done"
+
+
+class InvoicePaymentStatus(OpenEnum):
+    """State of the payment of an invoice. The platform spells ``canceled`` both ways."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    AUTHORIZED = "authorized"
+    IN_PROCESS = "in_process"
+    IN_MEDIATION = "in_mediation"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+    CANCELLED = "cancelled"
+    REFUNDED = "refunded"
+    CHARGED_BACK = "charged_back"
+
+
+class InvoicePayment(AnswerStruct):
+    """The payment that an invoice led to."""
+
+    id: Id | None = None
+    status: InvoicePaymentStatus | None = None
+    status_detail: str | None = None
+
+
+class Invoice(AnswerStruct):
+    """One charge of a subscription.
+
+    Attributes:
+        id: The invoice.
+        type: What made it.
+        date_created: When it was made.
+        last_modified: Changes with every attempt and with the payment.
+        preapproval_id: The subscription that it belongs to.
+        reason: What the subscriber is shown.
+        external_reference: The integrator's own name of the subscription.
+        currency_id: The currency of the amount.
+        transaction_amount: What is charged.
+        debit_date: The day on which it is charged; midnight UTC where the platform sends a date alone.
+        retry_attempt: How many attempts to collect were made.
+        status: Its state.
+        summarized: Whether its collection has come to an end.
+        payment: The payment that it led to.
+    """
+
+    id: Id
+    type: InvoiceType | None = None
+    date_created: Moment | None = None
+    last_modified: Moment | None = None
+    preapproval_id: str | None = None
+    reason: str | None = None
+    external_reference: str | None = None
+    currency_id: str | None = None
+    transaction_amount: Decimal | None = None
+    debit_date: Moment | None = None
+    retry_attempt: int | None = None
+    status: InvoiceStatus | None = None
+    summarized: InvoiceSummary | None = None
+    payment: InvoicePayment | None = None
+
+
+class InvoicePage(AnswerStruct):
+    """A page of invoices, as the platform sends it."""
+
+    paging: Paging = Paging()
+    results: tuple[Invoice, ...] | None = None
+
+
+class InvoiceFilters(TypedDict, total=False):
+    """What invoices can be searched by: the invoice, its subscription, its payment, its payer."""
+
+    id: Id
+    preapproval_id: str
+    payment_id: Id
+    payer_id: Id
+
+
+class InvoiceQuery(InvoiceFilters, total=False):
+    """The filters and the position of a page."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
+
+
+SEARCH: Operation[None, InvoicePage] = Operation(
+    name="invoices.search",
+    method="GET",
+    path="/authorized_payments/search",
+    section="4.2",
+    summary="Search invoices",
+    retry=RetryClass.READ,
+    query=InvoiceQuery,
+    result=InvoicePage,
+    page=PageShape(
+        item=Invoice,
+        items=attrgetter("results"),
+        total=attrgetter("paging.total"),
+        offset=attrgetter("paging.offset"),
+    ),
+    max_answer=32 * MIB,
+    errors=(
+        ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),
+        UNAUTHORIZED,
+        # The contract names the status alone.
+        ErrorCode(500, "internal_error", "internal error; try again"),
+    ),
+)
+
+
+class Invoices(Resource):
+    """``client.invoices``: what subscriptions were charged."""
+
+    def search(
+        self,
+        *,
+        page_size: int | None = None,
+        start: int = 0,
+        prefetch: int = 1,
+        overlap: int = 0,
+        **filters: Unpack[InvoiceFilters],
+    ) -> Pager[Invoice]:
+        """Search invoices by subscription, payment or payer (4.2). Nothing is sent before the first row is asked for.
+
+        Args:
+            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
+            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
+            prefetch: Pages in flight or waiting, 1 or more.
+            overlap: Rows to read again at every page, against rows that slide over its edge.
+            **filters: ``id``, ``preapproval_id``, ``payment_id``, ``payer_id``. The contract does not say which of
+                them have to go together.
+
+        Raises:
+            RequestInvalid: A filter is unknown or of the wrong type.
+        """
+        return Pager(
+            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
+        )

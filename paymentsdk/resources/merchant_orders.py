@@ -1,0 +1,299 @@
+"""Merchant orders (4.7): what was ordered, paid and shipped, in one place."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from operator import attrgetter
+from typing import Annotated, TypedDict, Unpack
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
+from paymentsdk._core.paging import Pager
+from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Resource
+
+
+class MerchantOrderStatus(OpenEnum):
+    """Whether the payments of an order cover it: ``opened`` before an approved payment, ``closed`` after."""
+
+    OPENED = "opened"
+    CLOSED = "closed"
+    EXPIRED = "expired"
+
+
+class MerchantOrderState(OpenEnum):
+    """What the payments of an order have come to: the values of ``order_status``."""
+
+    PAYMENT_REQUIRED = "payment_required"
+    PAID = "paid"
+    REVERTED = "reverted"
+    EXPIRED = "expired"
+
+
+class Party(AnswerStruct):
+    """One who takes part: the collector, or the payer."""
+
+    id: Id | None = None
+
+
+class MerchantOrderItem(AnswerStruct):
+    """A line of an order."""
+
+    id: Id | None = None
+    category_id: str | None = None
+    currency_id: str | None = None
+    description: str | None = None
+    picture_url: str | None = None
+    title: str | None = None
+    quantity: int | None = None
+    unit_price: Decimal | None = None
+
+
+class MerchantOrderPayment(AnswerStruct):
+    """A payment of an order. There may be several, some of them rejected."""
+
+    id: Id | None = None
+    transaction_amount: Decimal | None = None
+    total_paid_amount: Decimal | None = None
+    shipping_cost: Decimal | None = None
+    currency_id: str | None = None
+    status: str | None = None
+    status_detail: str | None = None
+    date_approved: Moment | None = None
+    date_created: Moment | None = None
+    last_modified: Moment | None = None
+    amount_refunded: Decimal | None = None
+
+
+class ShipmentItem(AnswerStruct):
+    """A line of a shipment. ``dimensions`` is text such as ``10x20x30,500``."""
+
+    id: Id | None = None
+    description: str | None = None
+    quantity: int | None = None
+    dimensions: str | None = None
+
+
+class City(AnswerStruct):
+    """A city."""
+
+    id: Id | None = None
+    name: str | None = None
+
+
+class State(AnswerStruct):
+    """A state or province."""
+
+    id: Id | None = None
+    name: str | None = None
+
+
+class Country(AnswerStruct):
+    """A country."""
+
+    id: Id | None = None
+    name: str | None = None
+
+
+class StreetName(AnswerStruct):
+    """The name of a street in each of the platform's languages."""
+
+    en: str | None = None
+    pt: str | None = None
+    es: str | None = None
+
+
+class ReceiverAddress(AnswerStruct):
+    """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
+
+    id: Id | None = None
+    address_line: str | None = None
+    city: City | None = None
+    state: State | None = None
+    country: Country | None = None
+    latitude: Decimal | None = None
+    longitude: Decimal | None = None
+    comment: str | None = None
+    contact: str | None = None
+    phone: Id | None = None
+    zip_code: Id | None = None
+    street_name: str | StreetName | None = None
+    street_number: Id | None = None
+
+
+class EstimatedDelivery(AnswerStruct):
+    """When a shipment is expected to arrive."""
+
+    date: Moment | None = None
+
+
+class Speed(AnswerStruct):
+    """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
+
+    handling: Decimal | None = None
+    shipping: Decimal | None = None
+
+
+class ShippingOption(AnswerStruct):
+    """How a shipment is carried, and at what price. ``list_cost`` is the price without a discount."""
+
+    id: Id | None = None
+    cost: Decimal | None = None
+    currency_id: str | None = None
+    shipping_method_id: Id | None = None
+    estimated_delivery: EstimatedDelivery | None = None
+    name: str | None = None
+    list_cost: Decimal | None = None
+    speed: Speed | None = None
+
+
+class Shipment(AnswerStruct):
+    """A shipment of an order."""
+
+    id: Id | None = None
+    shipment_type: str | None = None
+    shipping_mode: str | None = None
+    status: str | None = None
+    items: tuple[ShipmentItem, ...] | None = None
+    date_created: Moment | None = None
+    last_modified: Moment | None = None
+    date_first_printed: Moment | None = None
+    service_id: Id | None = None
+    sender_id: Id | None = None
+    receiver_id: Id | None = None
+    receiver_address: ReceiverAddress | None = None
+    shipping_option: ShippingOption | None = None
+
+
+class MerchantOrder(AnswerStruct):
+    """An order with its payments and shipments.
+
+    Attributes:
+        id: The order.
+        status: Whether it is covered by payments.
+        order_status: What its payments have come to.
+        external_reference: The integrator's own name of it.
+        preference_id: The preference that it was paid through.
+        application_id: The application that made it.
+        site_id: The platform's site.
+        marketplace: The marketplace.
+        date_created: When it was made.
+        last_updated: When it was last changed.
+        shipping_cost: What the shipment costs.
+        total_amount: What its items cost.
+        paid_amount: What was paid.
+        refunded_amount: What went back.
+        additional_info: Free text.
+        collector: Who is paid.
+        payer: Who pays.
+        items: Its lines.
+        payments: Its payments.
+        shipments: Its shipments.
+    """
+
+    id: Id
+    status: MerchantOrderStatus | None = None
+    order_status: MerchantOrderState | None = None
+    external_reference: str | None = None
+    preference_id: str | None = None
+    application_id: Id | None = None
+    site_id: str | None = None
+    marketplace: str | None = None
+    date_created: Moment | None = None
+    last_updated: Moment | None = None
+    shipping_cost: Decimal | None = None
+    total_amount: Decimal | None = None
+    paid_amount: Decimal | None = None
+    refunded_amount: Decimal | None = None
+    additional_info: str | None = None
+    collector: Party | None = None
+    payer: Party | None = None
+    items: tuple[MerchantOrderItem, ...] | None = None
+    payments: tuple[MerchantOrderPayment, ...] | None = None
+    shipments: tuple[Shipment, ...] | None = None
+
+
+class MerchantOrderPage(AnswerStruct):
+    """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
+
+    elements: tuple[MerchantOrder, ...] | None = None
+    next_offset: int | None = None
+    total: int | None = None
+
+
+class MerchantOrderFilters(TypedDict, total=False):
+    """What merchant orders can be searched by. Moments need a time zone; ``items`` is the id of an item."""
+
+    status: str
+    preference_id: str
+    application_id: Id
+    payer_id: Id
+    sponsor_id: Id
+    external_reference: str
+    site_id: str
+    marketplace: str
+    date_created_from: Moment
+    date_created_to: Moment
+    last_updated_from: Moment
+    last_updated_to: Moment
+    items: Id
+
+
+class MerchantOrderQuery(MerchantOrderFilters, total=False):
+    """The filters and the position of a page."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
+
+
+SEARCH: Operation[None, MerchantOrderPage] = Operation(
+    name="merchant_orders.search",
+    method="GET",
+    path="/merchant_orders/search",
+    section="4.7",
+    summary="Search merchant orders of the last 90 days",
+    retry=RetryClass.READ,
+    query=MerchantOrderQuery,
+    result=MerchantOrderPage,
+    page=PageShape(
+        item=MerchantOrder,
+        items=attrgetter("elements"),
+        total=attrgetter("total"),
+        next_offset=attrgetter("next_offset"),
+    ),
+    max_answer=32 * MIB,
+    errors=(
+        ErrorCode(400, "ds_search_query", "the query is invalid"),
+        ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),
+        ErrorCode(401, "invalid_caller_id", "the caller that the token names is not valid"),
+    ),
+)
+
+
+class MerchantOrders(Resource):
+    """``client.merchant_orders``: orders with their payments and shipments."""
+
+    def search(
+        self,
+        *,
+        page_size: int | None = None,
+        start: int = 0,
+        prefetch: int = 1,
+        overlap: int = 0,
+        **filters: Unpack[MerchantOrderFilters],
+    ) -> Pager[MerchantOrder]:
+        """Search the orders of the last 90 days (4.7). Nothing is sent before the first row is asked for.
+
+        Args:
+            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
+            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
+            prefetch: Pages in flight or waiting, 1 or more.
+            overlap: Rows to read again at every page, against rows that slide over its edge.
+            **filters: The members of :class:`MerchantOrderFilters`; moments go out with milliseconds and an offset.
+
+        Raises:
+            RequestInvalid: A filter is unknown or of the wrong type, or a moment has no time zone.
+        """
+        return Pager(
+            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
+        )

@@ -1,0 +1,246 @@
+"""Access tokens (4.1): the first from an authorization code, every later one from a refresh token."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
+
+#: Seconds that an access token lives when the answer does not say: 180 days.
+DEFAULT_LIFETIME = 15_552_000
+
+# A hash may be followed by marks between underscores; the separator itself is never part of it.
+_ACCESS_TOKEN = re.compile(
+    r"(?P<kind>APP_USR|TEST)-(?P<client_id>[0-9A-Za-z]+)"
+    r"-(?P<created>(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3]))"
+    r"-(?P<hash>[0-9A-Za-z_]+)-(?P<user_id>[0-9A-Za-z]+)\Z"
+)
+
+
+class AccessTokenKind(OpenEnum):
+    """What an access token is good for: an application acting for a user, or the sandbox only."""
+
+    APP_USR = "APP_USR"
+    TEST = "TEST"
+
+
+class GrantType(OpenEnum):
+    """What is exchanged for a token."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    REFRESH_TOKEN = "refresh_token"  # noqa: S105 - the name of a grant
+
+
+class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
+    """What an access token says about itself. ``repr`` hides the hash.
+
+    Attributes:
+        kind: ``APP_USR`` or ``TEST``.
+        client_id: The application that it was made for.
+        created: Month, day and hour of its creation, as ``MMddHH``; it has no year.
+        hash: The secret part.
+        user_id: The seller.
+    """
+
+    kind: AccessTokenKind
+    client_id: str
+    created: str
+    hash: str
+    user_id: str
+    __secrets__ = frozenset({"hash"})
+
+
+class TokenRequest(Secretive, RequestStruct):
+    """A grant to exchange (4.1). ``repr`` hides the secret, the code, the verifier and the refresh token.
+
+    Attributes:
+        client_id: The application.
+        client_secret: Its secret.
+        grant_type: ``authorization_code`` for the first token, ``refresh_token`` for the next.
+        code: What the seller's authorization gave; valid for 10 minutes, and once.
+        refresh_token: What the token before came with; valid once.
+        redirect_uri: The address that the code was sent to, where the application has one.
+        code_verifier: The verifier of PKCE, where the authorization was asked for with a challenge.
+
+    Raises:
+        RequestInvalid: The grant lacks its code or its refresh token.
+    """
+
+    client_id: Annotated[str, Meta(min_length=1)]
+    client_secret: Annotated[str, Meta(min_length=1)]
+    grant_type: Literal["authorization_code", "refresh_token"]
+    code: Annotated[str, Meta(min_length=1)] | None = None
+    refresh_token: Annotated[str, Meta(min_length=1)] | None = None
+    redirect_uri: str | None = None
+    code_verifier: str | None = None
+    __secrets__ = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
+
+    def __post_init__(self) -> None:
+        if self.grant_type == GrantType.AUTHORIZATION_CODE:
+            require(self.code is not None, "$.code", "is required for the grant authorization_code")
+        if self.grant_type == GrantType.REFRESH_TOKEN:
+            require(self.refresh_token is not None, "$.refresh_token", "is required for the grant refresh_token")
+
+
+class Token(Secretive, AnswerStruct):
+    """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled.
+
+    Attributes:
+        access_token: ``<type>-<client_id>-<creation_date>-<hash>-<user_id>``; see :func:`parse_access_token`.
+        token_type: ``bearer``, in whatever case.
+        expires_in: Seconds from now; 15,552,000 (180 days) unless the platform says otherwise.
+        scope: ``offline_access``, ``read``, ``write``, separated by spaces.
+        user_id: The seller.
+        refresh_token: Good for one refresh, which brings a new one.
+        public_key: The public key of the application.
+        live_mode: Whether the token moves real money.
+    """
+
+    access_token: str
+    token_type: str | None = None
+    expires_in: int | None = None
+    scope: str | None = None
+    user_id: Id | None = None
+    refresh_token: str | None = None
+    public_key: str | None = None
+    live_mode: bool | None = None
+    __secrets__ = frozenset({"access_token", "refresh_token"})
+
+
+TOKEN: Operation[TokenRequest, Token] = Operation(
+    name="oauth.token",
+    method="POST",
+    path="/oauth/token",
+    section="4.1",
+    summary="Create or refresh an access token",
+    retry=RetryClass.TOKEN_CODE,
+    body=TokenRequest,
+    result=Token,
+    authenticated=False,
+    errors=(
+        ErrorCode(400, "bad_request", "the grant was refused; the sub-error says why"),
+        ErrorCode(400, "invalid_client", "client_id or client_secret is invalid"),
+        ErrorCode(
+            400,
+            "invalid_grant",
+            "the code or refresh token is invalid, expired, revoked, used in the wrong flow or of another client, "
+            "or redirect_uri is not the one that the application is configured with",
+        ),
+        ErrorCode(400, "invalid_scope", "the scope is invalid, unknown or malformed"),
+        ErrorCode(
+            400,
+            "invalid_request",
+            "a parameter is missing, unsupported or given twice, or the request is malformed",
+        ),
+        ErrorCode(400, "unsupported_grant_type", "grant_type is neither authorization_code nor refresh_token"),
+        ErrorCode(400, "forbidden", "the call is not authorized; the token may be another user's"),
+        ErrorCode(
+            400,
+            "unauthorized_client",
+            "the application has no grant of the user, or the user may not create a token",
+        ),
+    ),
+)
+# The same operation, with another answer to a failure: a code must never be sent twice, a refresh token may be once.
+_REFRESH = replace(TOKEN, retry=RetryClass.TOKEN_REFRESH)
+
+
+class OAuth(Resource):
+    """``client.oauth``: access tokens."""
+
+    async def exchange_code(
+        self,
+        code: str,
+        *,
+        redirect_uri: str | None = None,
+        code_verifier: str | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+    ) -> Token:
+        """Exchange the code that a seller's authorization gave for their first token (4.1).
+
+        Args:
+            code: Valid for 10 minutes, and once.
+            redirect_uri: The address that the code was sent to, where the application is configured with one.
+            code_verifier: The verifier of PKCE.
+            client_id: The application; the client's own unless given.
+            client_secret: Its secret; goes with *client_id*.
+
+        Raises:
+            RequestInvalid: Neither the call nor the client has an id and a secret.
+            BadRequest: The platform refused; see ``TOKEN.errors`` for the codes.
+            OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
+        """
+        client_id, client_secret = self._application(client_id, client_secret)
+        request = TokenRequest(
+            client_id=client_id,
+            client_secret=client_secret,
+            grant_type="authorization_code",
+            code=code,
+            redirect_uri=redirect_uri,
+            code_verifier=code_verifier,
+        )
+        return (await self._caller.call(TOKEN, request)).value
+
+    async def refresh(
+        self, refresh_token: str, *, client_id: str | None = None, client_secret: str | None = None
+    ) -> Token:
+        """Exchange a refresh token for a new token (4.1).
+
+        The answer holds a new refresh token, and the one that was sent is spent: keep the new one before using it.
+
+        Args:
+            refresh_token: What the last token came with.
+            client_id: The application; the client's own unless given.
+            client_secret: Its secret; goes with *client_id*.
+
+        Raises:
+            RequestInvalid: Neither the call nor the client has an id and a secret.
+            BadRequest: The platform refused. ``invalid_grant``: a person must authorise again.
+            OutcomeUnknown: The refresh token may be spent.
+        """
+        client_id, client_secret = self._application(client_id, client_secret)
+        request = TokenRequest(
+            client_id=client_id,
+            client_secret=client_secret,
+            grant_type="refresh_token",
+            refresh_token=refresh_token,
+        )
+        return (await self._caller.call(_REFRESH, request)).value
+
+    def _application(self, client_id: str | None, client_secret: str | None) -> tuple[str, str]:
+        """Return the id and secret of the application: those of the call, else those of the client."""
+        if client_id is not None and client_secret is not None:
+            return client_id, client_secret
+        if client_id is not None or client_secret is not None:
+            missing = "client_id" if client_id is None else "client_secret"
+            raise RequestInvalid(missing, "client_id and client_secret go together")
+        credentials = self._caller.credentials
+        if credentials is None:
+            raise RequestInvalid("client_id", "is needed with client_secret, here or on the client")
+        return credentials.client_id, credentials.client_secret
+
+
+def parse_access_token(token: str) -> AccessTokenParts:
+    """Read what an access token says about itself. No call needs it: a token of another structure works as well.
+
+    Raises:
+        ValueError: The token is not ``<type>-<client_id>-<creation_date>-<hash>-<user_id>``. The error does not show it.
+    """
+    match = _ACCESS_TOKEN.match(token)
+    if match is None:
+        raise ValueError("the access token has another structure than <type>-<client_id>-<MMddHH>-<hash>-<user_id>")
+    return AccessTokenParts(
+        kind=AccessTokenKind(match["kind"]),
+        client_id=match["client_id"],
+        created=match["created"],
+        hash=match["hash"],
+        user_id=match["user_id"],
+    )

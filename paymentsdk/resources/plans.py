@@ -1,0 +1,203 @@
+"""Subscription plans (4.5, 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from operator import attrgetter
+from typing import Annotated, TypedDict, Unpack
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
+from paymentsdk._core.paging import Pager
+from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata, Moment, OpenEnum, Paging, Resource
+
+
+class PlanStatus(OpenEnum):
+    """State of a plan. The contract names ``active`` alone; the platform spells ``canceled`` both ways."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    CANCELED = "canceled"
+    CANCELLED = "cancelled"
+
+
+class FrequencyType(OpenEnum):
+    """The unit of a frequency."""
+
+    DAYS = "days"
+    MONTHS = "months"
+
+
+class FreeTrial(AnswerStruct):
+    """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
+
+    frequency: int | None = None
+    frequency_type: FrequencyType | None = None
+    first_invoice_offset: int | None = None
+
+
+class AutoRecurring(AnswerStruct):
+    """What is charged how often.
+
+    Attributes:
+        frequency: How many units lie between two charges.
+        frequency_type: The unit.
+        repetitions: How many charges there are in all; ``None`` for no end.
+        billing_day: The day of the month on which it is charged.
+        billing_day_proportional: Whether the first charge is a part, up to the billing day.
+        free_trial: What is free at the beginning.
+        transaction_amount: What is charged each time.
+        currency_id: Its currency.
+    """
+
+    frequency: int | None = None
+    frequency_type: FrequencyType | None = None
+    repetitions: int | None = None
+    billing_day: int | None = None
+    billing_day_proportional: bool | None = None
+    free_trial: FreeTrial | None = None
+    transaction_amount: Decimal | None = None
+    currency_id: str | None = None
+
+
+class PaymentMethodsAllowed(AnswerStruct):
+    """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
+
+    payment_types: tuple[Metadata, ...] | None = None
+    payment_methods: tuple[Metadata, ...] | None = None
+
+
+class Plan(AnswerStruct):
+    """A plan that buyers subscribe to.
+
+    Attributes:
+        id: The plan.
+        application_id: The application that made it.
+        collector_id: The seller.
+        reason: What the subscriber is shown.
+        auto_recurring: What is charged how often.
+        payment_methods_allowed: What a subscriber may pay with.
+        back_url: Where the subscriber goes after the checkout.
+        external_reference: The integrator's own name of the plan.
+        init_point: Where the subscription begins.
+        date_created: When it was made.
+        last_modified: When it was last changed.
+        subscribed: How many have subscribed; in search results only.
+        status: Its state.
+    """
+
+    id: str
+    application_id: Id | None = None
+    collector_id: Id | None = None
+    reason: str | None = None
+    auto_recurring: AutoRecurring | None = None
+    payment_methods_allowed: PaymentMethodsAllowed | None = None
+    back_url: str | None = None
+    external_reference: str | None = None
+    init_point: str | None = None
+    date_created: Moment | None = None
+    last_modified: Moment | None = None
+    subscribed: int | None = None
+    status: PlanStatus | None = None
+
+
+class PlanPage(AnswerStruct):
+    """A page of plans, as the platform sends it."""
+
+    paging: Paging = Paging()
+    results: tuple[Plan, ...] | None = None
+
+
+class PlanFilters(TypedDict, total=False):
+    """What plans can be searched by: ``q`` is free text, ``sort`` names a member, ``criteria`` is the order."""
+
+    status: str
+    q: str
+    sort: str
+    criteria: str
+
+
+class PlanQuery(PlanFilters, total=False):
+    """The filters and the position of a page."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
+
+
+# The contract names the status alone, here and for the 400 of a search.
+_INTERNAL = ErrorCode(500, "internal_error", "internal error; try again")
+
+
+def _is_asked(body: object, path: Mapping[str, str], plan: Plan) -> str | None:
+    return None if plan.id == path["id"] else "the answer is about another plan"
+
+
+GET: Operation[None, Plan] = Operation(
+    name="plans.get",
+    method="GET",
+    path="/preapproval_plan/{id}",
+    section="4.5",
+    summary="Get a plan",
+    retry=RetryClass.READ,
+    result=Plan,
+    mismatch=_is_asked,
+    errors=(UNAUTHORIZED, ErrorCode(404, "not-found", "no plan has this id"), _INTERNAL),
+)
+SEARCH: Operation[None, PlanPage] = Operation(
+    name="plans.search",
+    method="GET",
+    path="/preapproval_plan/search",
+    section="4.6",
+    summary="Search plans",
+    retry=RetryClass.READ,
+    query=PlanQuery,
+    result=PlanPage,
+    page=PageShape(
+        item=Plan,
+        items=attrgetter("results"),
+        total=attrgetter("paging.total"),
+        offset=attrgetter("paging.offset"),
+    ),
+    max_answer=32 * MIB,
+    errors=(ErrorCode(400, "bad-request", "a filter is invalid"), UNAUTHORIZED, _INTERNAL),
+)
+
+
+class Plans(Resource):
+    """``client.plans``: subscription plans."""
+
+    async def get(self, plan_id: str) -> Plan:
+        """Return the plan, without ``subscribed`` (4.5).
+
+        Raises:
+            NotFound: No such plan for this seller.
+        """
+        return (await self._caller.call(GET, id=plan_id)).value
+
+    def search(
+        self,
+        *,
+        page_size: int | None = None,
+        start: int = 0,
+        prefetch: int = 1,
+        overlap: int = 0,
+        **filters: Unpack[PlanFilters],
+    ) -> Pager[Plan]:
+        """Search plans (4.6). Nothing is sent before the first row is asked for.
+
+        Args:
+            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
+            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
+            prefetch: Pages in flight or waiting, 1 or more.
+            overlap: Rows to read again at every page, against rows that slide over its edge.
+            **filters: ``status``, ``q`` (free text), ``sort`` (a member's name), ``criteria`` (the order). The
+                contract lists no values for them.
+
+        Raises:
+            RequestInvalid: A filter is unknown or of the wrong type.
+        """
+        return Pager(
+            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
+        )

@@ -1,0 +1,564 @@
+"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk.resources.common import (
+    Amount,
+    AnswerStruct,
+    Id,
+    Metadata,
+    Moment,
+    OpenEnum,
+    RequestStruct,
+    Resource,
+    require,
+)
+
+MOST_INSTALLMENTS = 36
+
+Installments = Annotated[int, Meta(ge=1, le=MOST_INSTALLMENTS)]
+URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z")]
+
+
+class OperationType(OpenEnum):
+    """What a preference is for: a payment, or a request of money."""
+
+    REGULAR_PAYMENT = "regular_payment"
+    MONEY_TRANSFER = "money_transfer"
+
+
+class AuthenticationType(OpenEnum):
+    """How a buyer is known to the seller's shop."""
+
+    GMAIL = "Gmail"
+    FACEBOOK = "Facebook"
+    NATIVE_WEB = "Native web"
+    OTHER = "Other"
+
+
+class PassengerRequest(RequestStruct):
+    """Who travels or stays (tourism, hospitality)."""
+
+    first_name: str | None = None
+    last_name: str | None = None
+    identification_type: str | None = None
+    identification_number: Id | None = None
+
+
+class RouteRequest(RequestStruct):
+    """From where to where, when, and with whom (tourism)."""
+
+    departure: str | None = None
+    destination: str | None = None
+    departure_date_time: Moment | None = None
+    arrival_date_time: Moment | None = None
+    company: str | None = None
+
+
+class CategoryDescriptorRequest(RequestStruct):
+    """The journey or the stay that an item is (tourism, hospitality)."""
+
+    passenger: PassengerRequest | None = None
+    route: RouteRequest | None = None
+
+
+class PreferenceItemRequest(RequestStruct):
+    """What is sold.
+
+    Attributes:
+        id: The seller's own id of it.
+        title: What the buyer is shown.
+        description: More about it.
+        picture_url: A picture of it.
+        category_id: Its category.
+        quantity: How many, 1 or more.
+        currency_id: The currency of the price.
+        unit_price: The price of one, zero or more; two decimals or none.
+        type: Its kind (apparel).
+        warranty: Whether it has one (electro, home and deco).
+        event_date: When it takes place (entertainment, government, hospitality).
+        category_descriptor: Who travels or stays, and the route (tourism, hospitality).
+    """
+
+    id: Id | None = None
+    title: str | None = None
+    description: str | None = None
+    picture_url: str | None = None
+    category_id: str | None = None
+    quantity: Annotated[int, Meta(ge=1)] | None = None
+    currency_id: str | None = None
+    unit_price: Amount | None = None
+    type: str | None = None
+    warranty: bool | None = None
+    event_date: Moment | None = None
+    category_descriptor: CategoryDescriptorRequest | None = None
+
+
+class PayerPhoneRequest(RequestStruct):
+    """A telephone."""
+
+    area_code: Id | None = None
+    number: Id | None = None
+
+
+class PayerIdentificationRequest(RequestStruct):
+    """An identity document, under the names of the preference or those of the industries."""
+
+    type: str | None = None
+    number: Id | None = None
+    identification_type: str | None = None
+    identification_number: Id | None = None
+
+
+class PayerAddressRequest(RequestStruct):
+    """An address."""
+
+    zip_code: Id | None = None
+    street_name: str | None = None
+    street_number: Id | None = None
+
+
+class PayerRequest(RequestStruct):
+    """Who is asked to pay. Everything that the seller knows improves the rate of approvals.
+
+    Attributes:
+        name: Given name; ``first_name`` in the tables of the industries.
+        surname: Family name; ``last_name`` in the tables of the industries.
+        first_name: Given name.
+        last_name: Family name.
+        email: Their address for mail.
+        phone: Their telephone.
+        identification: Their identity document.
+        address: Where they live.
+        date_created: When they became a customer of the seller.
+        authentication_type: How the seller's shop knows them.
+        registration_date: When they registered.
+        is_prime_user: Whether they are a member of the seller's programme.
+        is_first_purchase_online: Whether they never bought online before.
+        last_purchase: When they bought last.
+    """
+
+    name: str | None = None
+    surname: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    email: str | None = None
+    phone: PayerPhoneRequest | None = None
+    identification: PayerIdentificationRequest | None = None
+    address: PayerAddressRequest | None = None
+    date_created: Moment | None = None
+    authentication_type: Literal["Gmail", "Facebook", "Native web", "Other"] | None = None
+    registration_date: Moment | None = None
+    is_prime_user: bool | None = None
+    is_first_purchase_online: bool | None = None
+    last_purchase: Moment | None = None
+
+
+class ExcludedRequest(RequestStruct):
+    """A payment method, or a kind of them, that the buyer is not offered."""
+
+    id: str | None = None
+
+
+class PaymentMethodsRequest(RequestStruct):
+    """How the buyer may pay. Installments are 1 to 36."""
+
+    excluded_payment_methods: list[ExcludedRequest] | None = None
+    excluded_payment_types: list[ExcludedRequest] | None = None
+    default_payment_method_id: str | None = None
+    installments: Installments | None = None
+    default_installments: Installments | None = None
+
+
+class FreeMethodRequest(RequestStruct):
+    """A way of shipping that costs the buyer nothing."""
+
+    id: Id | None = None
+
+
+class ReceiverAddressRequest(RequestStruct):
+    """Where a shipment goes."""
+
+    zip_code: Id | None = None
+    street_name: str | None = None
+    city_name: str | None = None
+    state_name: str | None = None
+    street_number: Id | None = None
+    country_name: str | None = None
+
+
+class ShipmentsRequest(RequestStruct):
+    """How it is shipped.
+
+    Attributes:
+        mode: Who ships.
+        local_pickup: Whether the buyer may fetch it.
+        dimensions: Text such as ``30x30x30,500`` (centimetres, grams).
+        default_shipping_method: The id of the method that is offered first.
+        free_methods: The methods that cost the buyer nothing.
+        cost: What the shipment costs.
+        free_shipping: Whether it costs the buyer nothing.
+        express_shipment: Whether it is fast.
+        receiver_address: Where it goes.
+    """
+
+    mode: str | None = None
+    local_pickup: bool | None = None
+    dimensions: str | None = None
+    default_shipping_method: Id | None = None
+    free_methods: list[FreeMethodRequest] | None = None
+    cost: Amount | None = None
+    free_shipping: bool | None = None
+    express_shipment: bool | None = None
+    receiver_address: ReceiverAddressRequest | None = None
+
+
+class BackURLsRequest(RequestStruct):
+    """Where the buyer goes afterwards: absolute http or https addresses."""
+
+    success: URL | None = None
+    pending: URL | None = None
+    failure: URL | None = None
+
+
+class DifferentialPricingRequest(RequestStruct):
+    """The seller's own terms for installments."""
+
+    id: int | None = None
+
+
+class TrackValuesRequest(RequestStruct):
+    """What an advertiser knows a conversion by."""
+
+    conversion_id: Id | None = None
+    conversion_label: str | None = None
+    pixel_id: Id | None = None
+
+
+class TrackRequest(RequestStruct):
+    """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
+
+    type: str | None = None
+    values: TrackValuesRequest | None = None
+
+
+class PreferenceRequest(RequestStruct):
+    """A preference to create (4.3). Only ``items`` is required.
+
+    Attributes:
+        items: What is sold; one or more.
+        payer: Who is asked to pay.
+        payment_methods: How they may pay.
+        shipments: How it is shipped.
+        back_urls: Where the buyer goes afterwards.
+        notification_url: Where the platform tells of changes.
+        statement_descriptor: What the buyer's statement says.
+        additional_info: Free text.
+        auto_return: ``approved`` takes the buyer back without a click.
+        external_reference: The integrator's own name of it.
+        expires: Whether the dates of its validity hold.
+        expiration_date_from: From when it can be paid; before ``expiration_date_to``.
+        expiration_date_to: Until when it can be paid.
+        date_of_expiration: Until when a payment by cash can be made.
+        marketplace: The marketplace.
+        marketplace_fee: Its share, not above the sum of quantity times price over the items.
+        differential_pricing: The seller's own terms for installments.
+        tracks: Advertisements to credit the sale to.
+        binary_mode: The payment ends approved or rejected, and is never pending.
+        sponsor_id: An active user of the seller's site.
+        metadata: The integrator's own data, returned as it was sent.
+
+    Raises:
+        RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
+    """
+
+    items: Annotated[list[PreferenceItemRequest], Meta(min_length=1)]
+    payer: PayerRequest | None = None
+    payment_methods: PaymentMethodsRequest | None = None
+    shipments: ShipmentsRequest | None = None
+    back_urls: BackURLsRequest | None = None
+    notification_url: str | None = None
+    statement_descriptor: str | None = None
+    additional_info: str | None = None
+    auto_return: Literal["approved"] | None = None
+    external_reference: str | None = None
+    expires: bool | None = None
+    expiration_date_from: Moment | None = None
+    expiration_date_to: Moment | None = None
+    date_of_expiration: Moment | None = None
+    marketplace: str | None = None
+    marketplace_fee: Amount | None = None
+    differential_pricing: DifferentialPricingRequest | None = None
+    tracks: list[TrackRequest] | None = None
+    binary_mode: bool | None = None
+    sponsor_id: Id | None = None
+    metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        total = _total(self.items)
+        if total is not None and isinstance(self.marketplace_fee, Decimal) and self.marketplace_fee.is_finite():
+            require(self.marketplace_fee <= total, "$.marketplace_fee", "is above the total amount")
+        begin, end = self.expiration_date_from, self.expiration_date_to
+        if _with_zone(begin) and _with_zone(end):
+            require(begin < end, "$.expiration_date_to", "is not after expiration_date_from")
+
+
+def _total(items: object) -> Decimal | None:
+    """Return what *items* cost, or ``None`` where nobody can say; what is wrong with them is found by the call."""
+    total = Decimal(0)
+    for item in items if isinstance(items, list | tuple) else (None,):
+        if not isinstance(item, PreferenceItemRequest) or type(item.quantity) is not int:
+            return None
+        if not isinstance(item.unit_price, Decimal) or not item.unit_price.is_finite():
+            return None
+        total += item.quantity * item.unit_price
+    return total
+
+
+def _with_zone(moment: object) -> bool:
+    return isinstance(moment, datetime) and moment.utcoffset() is not None
+
+
+class Passenger(AnswerStruct):
+    """Who travels or stays."""
+
+    first_name: str | None = None
+    last_name: str | None = None
+    identification_type: str | None = None
+    identification_number: Id | None = None
+
+
+class Route(AnswerStruct):
+    """From where to where, when, and with whom."""
+
+    departure: str | None = None
+    destination: str | None = None
+    departure_date_time: Moment | None = None
+    arrival_date_time: Moment | None = None
+    company: str | None = None
+
+
+class CategoryDescriptor(AnswerStruct):
+    """The journey or the stay that an item is."""
+
+    passenger: Passenger | None = None
+    route: Route | None = None
+
+
+class PreferenceItem(AnswerStruct):
+    """What is sold."""
+
+    id: Id | None = None
+    title: str | None = None
+    description: str | None = None
+    picture_url: str | None = None
+    category_id: str | None = None
+    quantity: int | None = None
+    currency_id: str | None = None
+    unit_price: Decimal | None = None
+    type: str | None = None
+    warranty: bool | None = None
+    event_date: Moment | None = None
+    category_descriptor: CategoryDescriptor | None = None
+
+
+class PayerPhone(AnswerStruct):
+    """A telephone."""
+
+    area_code: Id | None = None
+    number: Id | None = None
+
+
+class PayerIdentification(AnswerStruct):
+    """An identity document."""
+
+    type: str | None = None
+    number: Id | None = None
+    identification_type: str | None = None
+    identification_number: Id | None = None
+
+
+class PayerAddress(AnswerStruct):
+    """An address."""
+
+    zip_code: Id | None = None
+    street_name: str | None = None
+    street_number: Id | None = None
+
+
+class Payer(AnswerStruct):
+    """Who is asked to pay."""
+
+    name: str | None = None
+    surname: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    email: str | None = None
+    phone: PayerPhone | None = None
+    identification: PayerIdentification | None = None
+    address: PayerAddress | None = None
+    date_created: Moment | None = None
+    authentication_type: AuthenticationType | None = None
+    registration_date: Moment | None = None
+    is_prime_user: bool | None = None
+    is_first_purchase_online: bool | None = None
+    last_purchase: Moment | None = None
+
+
+class Excluded(AnswerStruct):
+    """A payment method, or a kind of them, that the buyer is not offered."""
+
+    id: str | None = None
+
+
+class PaymentMethods(AnswerStruct):
+    """How the buyer may pay."""
+
+    excluded_payment_methods: tuple[Excluded, ...] | None = None
+    excluded_payment_types: tuple[Excluded, ...] | None = None
+    default_payment_method_id: str | None = None
+    installments: int | None = None
+    default_installments: int | None = None
+
+
+class FreeMethod(AnswerStruct):
+    """A way of shipping that costs the buyer nothing."""
+
+    id: Id | None = None
+
+
+class PreferenceReceiverAddress(AnswerStruct):
+    """Where a shipment goes."""
+
+    zip_code: Id | None = None
+    street_name: str | None = None
+    city_name: str | None = None
+    state_name: str | None = None
+    street_number: Id | None = None
+    country_name: str | None = None
+
+
+class Shipments(AnswerStruct):
+    """How it is shipped."""
+
+    mode: str | None = None
+    local_pickup: bool | None = None
+    dimensions: str | None = None
+    default_shipping_method: Id | None = None
+    free_methods: tuple[FreeMethod, ...] | None = None
+    cost: Decimal | None = None
+    free_shipping: bool | None = None
+    express_shipment: bool | None = None
+    receiver_address: PreferenceReceiverAddress | None = None
+
+
+class BackURLs(AnswerStruct):
+    """Where the buyer goes afterwards; an empty text where none was given."""
+
+    success: str | None = None
+    pending: str | None = None
+    failure: str | None = None
+
+
+class Preference(AnswerStruct):
+    """A preference as the platform has it.
+
+    Attributes:
+        id: ``<collector_id>-<uuid>``.
+        init_point: Where the buyer pays.
+        sandbox_init_point: Where a test buyer pays.
+        collector_id: The seller.
+        client_id: The application that made it.
+        operation_type: What it is for.
+        date_created: When it was made.
+    """
+
+    id: str
+    init_point: str | None = None
+    sandbox_init_point: str | None = None
+    collector_id: Id | None = None
+    client_id: Id | None = None
+    operation_type: OperationType | None = None
+    items: tuple[PreferenceItem, ...] | None = None
+    payer: Payer | None = None
+    back_urls: BackURLs | None = None
+    auto_return: str | None = None
+    payment_methods: PaymentMethods | None = None
+    marketplace: str | None = None
+    marketplace_fee: Decimal | None = None
+    shipments: Shipments | None = None
+    notification_url: str | None = None
+    statement_descriptor: str | None = None
+    external_reference: str | None = None
+    expiration_date_from: Moment | None = None
+    expiration_date_to: Moment | None = None
+    date_created: Moment | None = None
+    metadata: Metadata | None = None
+
+
+def _is_created(body: PreferenceRequest | None, path: Mapping[str, str], preference: Preference) -> str | None:
+    if body is None or not body.external_reference or not preference.external_reference:
+        return None
+    same = preference.external_reference == body.external_reference
+    return None if same else "the answer is about another external_reference"
+
+
+CREATE: Operation[PreferenceRequest, Preference] = Operation(
+    name="preferences.create",
+    method="POST",
+    path="/checkout/preferences",
+    section="4.3",
+    summary="Create a checkout preference",
+    retry=RetryClass.UNKEYED,
+    body=PreferenceRequest,
+    result=Preference,
+    status=201,
+    mismatch=_is_created,
+    errors=(
+        ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
+        ErrorCode(400, "invalid_collector_id", "collector_id is invalid"),
+        ErrorCode(400, "invalid_sponsor_id", "sponsor_id is not an active user"),
+        ErrorCode(400, "invalid_collector_email", "the collector is not the owner of collector_email"),
+        ErrorCode(400, "invalid_operation_type", "operation_type is invalid"),
+        ErrorCode(400, "invalid_expiration_date_to", "expiration_date_to is invalid"),
+        ErrorCode(400, "invalid_expiration_date_from", "expiration_date_from is invalid"),
+        ErrorCode(400, "invalid_date", "the expiration date is invalid"),
+        ErrorCode(400, "invalid_items", "an item is invalid, for example its unit_price"),
+        ErrorCode(400, "invalid_back_urls", "a URL of back_urls has the wrong format"),
+        ErrorCode(400, "invalid_payment_methods", "installments must be a number between 1 and 36"),
+        ErrorCode(400, "invalid_marketplace_fee", "marketplace_fee must not be above the total amount"),
+        ErrorCode(400, "invalid_id", "the preference id was not found"),
+        ErrorCode(400, "invalid_access_token", "access denied"),
+        ErrorCode(400, "invalid_shipments", "a member of shipments, such as cost, has the wrong type"),
+        ErrorCode(400, "invalid_binary_mode", "binary_mode must be a boolean"),
+        ErrorCode(
+            400,
+            "sponsor_id site must be the same as collector_id",
+            "the site of sponsor_id must be the site of collector_id",
+        ),
+    ),
+)
+
+
+class Preferences(Resource):
+    """``client.preferences``: checkout preferences."""
+
+    async def create(self, preference: PreferenceRequest) -> Preference:
+        """Create a preference; the buyer pays at its ``init_point`` (4.3).
+
+        The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
+
+        Raises:
+            RequestInvalid: The preference breaks a rule; nothing was sent.
+            BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
+            OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
+        """
+        return (await self._caller.call(CREATE, preference)).value

@@ -1,0 +1,274 @@
+"""Payments from a buyer's wallet (4.4), also called advanced payments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated
+
+from msgspec import Meta
+
+from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.resources.common import (
+    UNAUTHORIZED,
+    Amount,
+    AnswerStruct,
+    Id,
+    Metadata,
+    Moment,
+    PositiveAmount,
+    RequestStruct,
+    Resource,
+)
+
+
+class SubMerchantRequest(RequestStruct):
+    """For whom a payment is forwarded. The members of ``phone`` are not part of the contract."""
+
+    sub_merchant_id: Id | None = None
+    mcc: Id | None = None
+    country: str | None = None
+    address_door_number: Id | None = None
+    zip: Id | None = None
+    document_number: Id | None = None
+    city: str | None = None
+    address_street: str | None = None
+    legal_name: str | None = None
+    region_code_iso: str | None = None
+    region_code: Id | None = None
+    document_type: str | None = None
+    phone: Metadata | None = None
+    url: str | None = None
+
+
+class ForwardDataRequest(RequestStruct):
+    """What is handed on to the acquirer."""
+
+    sub_merchant: SubMerchantRequest | None = None
+
+
+class WalletDiscountDetailRequest(RequestStruct):
+    """How a discount was worked out: ``value`` of the kind ``type``, and never more than ``cap``."""
+
+    cap: Amount | None = None
+    type: str | None = None
+    value: Amount | None = None
+
+
+class WalletDiscountRequest(RequestStruct):
+    """A discount, which must exist as a discount promise before it is used."""
+
+    amount: Amount | None = None
+    description: str | None = None
+    code: str | None = None
+    detail: WalletDiscountDetailRequest | None = None
+
+
+class WalletChargeRequest(RequestStruct):
+    """What is charged to the wallet.
+
+    Attributes:
+        transaction_amount: How much, above zero; two decimals or none.
+        description: What for.
+        external_reference: The integrator's own name of the payment.
+        statement_descriptor: What the buyer's statement says.
+        forward_data: What is handed on to the acquirer.
+        discount: What is taken off.
+    """
+
+    transaction_amount: PositiveAmount | None = None
+    description: str | None = None
+    external_reference: str | None = None
+    statement_descriptor: str | None = None
+    forward_data: ForwardDataRequest | None = None
+    discount: WalletDiscountRequest | None = None
+
+
+class WalletPayerRequest(Secretive, RequestStruct):
+    """Who pays: the token of their wallet, and its type. ``repr`` hides the token."""
+
+    token: Annotated[str, Meta(min_length=1)]
+    type_token: Annotated[str, Meta(min_length=1)]
+    __secrets__ = frozenset({"token"})
+
+
+class WalletPaymentRequest(RequestStruct):
+    """A payment to create (4.4).
+
+    Attributes:
+        wallet_payment: What is charged.
+        payer: Who pays.
+        binary_mode: The payment ends approved or rejected, and is never pending.
+        capture: ``False`` reserves the amount, to be captured later.
+    """
+
+    wallet_payment: WalletChargeRequest
+    payer: WalletPayerRequest
+    binary_mode: bool | None = None
+    capture: bool | None = None
+
+
+class WalletPaymentPart(AnswerStruct):
+    """One of the payments that a wallet payment consists of."""
+
+    id: Id | None = None
+    status_detail: str | None = None
+    payment_method_id: str | None = None
+    transaction_amount: Decimal | None = None
+    installments: int | None = None
+    description: str | None = None
+    capture: bool | None = None
+    external_reference: str | None = None
+
+
+class SubMerchant(AnswerStruct):
+    """For whom a payment is forwarded."""
+
+    sub_merchant_id: Id | None = None
+    mcc: Id | None = None
+    country: str | None = None
+    address_door_number: Id | None = None
+    zip: Id | None = None
+    document_number: Id | None = None
+    city: str | None = None
+    address_street: str | None = None
+    legal_name: str | None = None
+    region_code_iso: str | None = None
+    region_code: Id | None = None
+    document_type: str | None = None
+    phone: Metadata | None = None
+    url: str | None = None
+
+
+class ForwardData(AnswerStruct):
+    """What is handed on to the acquirer."""
+
+    sub_merchant: SubMerchant | None = None
+
+
+class WalletDiscountDetail(AnswerStruct):
+    """How a discount was worked out."""
+
+    cap: Decimal | None = None
+    type: str | None = None
+    value: Decimal | None = None
+
+
+class WalletDiscount(AnswerStruct):
+    """A discount that applied."""
+
+    amount: Decimal | None = None
+    description: str | None = None
+    code: str | None = None
+    detail: WalletDiscountDetail | None = None
+
+
+class WalletCharge(AnswerStruct):
+    """What was charged, as it was asked for."""
+
+    transaction_amount: Decimal | None = None
+    description: str | None = None
+    external_reference: str | None = None
+    statement_descriptor: str | None = None
+    forward_data: ForwardData | None = None
+    discount: WalletDiscount | None = None
+
+
+class Disbursement(AnswerStruct):
+    """One who is paid."""
+
+    collector_id: Id | None = None
+
+
+class WalletPayer(AnswerStruct):
+    """Who paid."""
+
+    id: Id | None = None
+
+
+class WalletPayment(AnswerStruct):
+    """A wallet payment as the platform has it.
+
+    Attributes:
+        id: The wallet payment.
+        payments: What it consists of.
+        wallet_payment: What was asked for.
+        disbursements: Who is paid.
+        payer: Who paid.
+        site_id: The platform's site.
+        binary_mode: Whether it can only be approved or rejected.
+        date_created: When it was made.
+        date_last_updated: When it was last changed.
+    """
+
+    id: Id
+    payments: tuple[WalletPaymentPart, ...] | None = None
+    wallet_payment: WalletCharge | None = None
+    disbursements: tuple[Disbursement, ...] | None = None
+    payer: WalletPayer | None = None
+    site_id: str | None = None
+    binary_mode: bool | None = None
+    date_created: Moment | None = None
+    date_last_updated: Moment | None = None
+
+
+def _is_created(body: WalletPaymentRequest | None, path: Mapping[str, str], payment: WalletPayment) -> str | None:
+    if body is None or payment.wallet_payment is None:
+        return None
+    asked, got = body.wallet_payment, payment.wallet_payment
+    if asked.external_reference and got.external_reference not in (None, "", asked.external_reference):
+        return "the answer is about another external_reference"
+    # With a discount the platform may echo either amount.
+    if asked.discount is None and None not in (asked.transaction_amount, got.transaction_amount):
+        return None if asked.transaction_amount == got.transaction_amount else "the answer is about another amount"
+    return None
+
+
+CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
+    name="wallet_payments.create",
+    method="POST",
+    path="/v1/advanced_payments",
+    section="4.4",
+    summary="Create a payment from a wallet",
+    retry=RetryClass.KEYED,
+    body=WalletPaymentRequest,
+    result=WalletPayment,
+    status=201,
+    mismatch=_is_created,
+    errors=(
+        # The contract names these two by their status alone; the first code is the one that the Orders API has for it.
+        ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
+        UNAUTHORIZED,
+        ErrorCode(500, "internal_error", "internal error; send it again with the same key"),
+    ),
+)
+
+
+class WalletPayments(Resource):
+    """``client.wallet_payments``: payments from a buyer's wallet."""
+
+    async def create(
+        self,
+        payment: WalletPaymentRequest,
+        *,
+        session_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> WalletPayment:
+        """Charge a buyer's wallet (4.4).
+
+        Args:
+            payment: What to charge, and to whom.
+            session_id: The id of the buyer's device; it improves the rate of approvals. It travels in the header that
+                the client's setting ``session_header`` names.
+            idempotency_key: 1 to 64 visible ASCII characters. The platform makes one payment per key; without one, a
+                random key is made for this call and kept for all its attempts.
+
+        Raises:
+            RequestInvalid: The payment breaks a rule; nothing was sent.
+            BadRequest: The platform refused.
+            OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
+        """
+        headers = None if session_id is None else {self._caller.session_header: session_id}
+        call = self._caller.call(CREATE, payment, idempotency_key=idempotency_key, headers=headers)
+        return (await call).value
