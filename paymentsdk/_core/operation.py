@@ -19,7 +19,7 @@ from paymentsdk._core.decode import AnswerDecoder, Anomaly
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
 
 B = TypeVar("B")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -90,6 +90,7 @@ class Operation(Generic[B, R]):
         body: The type of the request body; ``None`` when the operation takes none.
         body_required: Whether the body can be left out.
         query: A ``TypedDict`` of the filters that go into the query.
+        example: A body for documents, as plain data.
         errors: The documented refusals.
         status: The status of a success as documented; any 2xx is taken.
         decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
@@ -112,6 +113,7 @@ class Operation(Generic[B, R]):
     body: type[B] | None = None
     body_required: bool = True
     query: type | None = None
+    example: Mapping[str, object] | None = None
     errors: tuple[ErrorCode, ...] = ()
     status: int = 200
     decimal_strings: bool = False

@@ -200,7 +200,14 @@ class History:
         """Note that a request may have left at the monotonic time *at*."""
         if self.first_sent_at is None:
             self.first_sent_at = at
-            self.first_sent_wall = clock.now()
+            self.first_sent_wall = clock.now() - (clock.monotonic() - at)
+
+    def age(self, clock: Clock) -> float:
+        """Return the seconds since the first request was sent; 0 if none was."""
+        if self.first_sent_at is None or self.first_sent_wall is None:
+            return 0.0
+        # While a machine is suspended, its monotonic clock may stand still.
+        return max(clock.monotonic() - self.first_sent_at, clock.now() - self.first_sent_wall)
 
     def note(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
@@ -235,8 +242,8 @@ def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: floa
 class RetryBudget:
     """Keeps retries from multiplying an outage: one for all calls of a client.
 
-    A retry costs 5 tokens, one after a timeout 10, and a success at the first attempt gives 1 back, up to 500. While
-    fewer than a third of the calls fail nobody notices; when all fail, retries soon stop.
+    A retry costs 5 tokens, one after a timeout 10. A success gives back what its own retry cost, or 1 if it took none,
+    up to 500. While fewer than a third of the attempts fail nobody notices; when all fail, retries soon stop.
     """
 
     __slots__ = ("tokens",)
@@ -248,18 +255,18 @@ class RetryBudget:
     def __init__(self) -> None:
         self.tokens = self.FULL
 
-    def give_back(self) -> None:
-        """Note a success at the first attempt."""
+    def give_back(self, tokens: int = 1) -> None:
+        """Note a success: at the first attempt, or after a retry that cost *tokens*."""
         if self.tokens < self.FULL:
-            self.tokens += 1
+            self.tokens = min(self.FULL, self.tokens + tokens)
 
-    def take(self, failure: AttemptFailed) -> bool:
-        """Pay for a retry after *failure*; ``False`` if the budget is used up."""
+    def take(self, failure: AttemptFailed) -> int:
+        """Pay for a retry after *failure*, and return its cost; 0 if the budget is used up."""
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
         if self.tokens < cost:
-            return False
+            return 0
         self.tokens -= cost
-        return True
+        return cost
 
 
 async def again(
@@ -283,24 +290,28 @@ async def again(
     from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415 - only after a failure
 
     pending: AttemptFailed | None = first
+    paid = 0
 
     async def go_on() -> R:
         nonlocal pending
         if pending is not None:
             failure, pending = pending, None
             raise failure
+        if history.age(clock) >= LAST_RESEND:  # The machine may have slept through the pause, and longer.
+            raise AttemptFailed(Failure.NOT_SENT, "it was first sent 23 hours ago", permanent=True)
         return await attempt()
 
     def wait(state: RetryCallState) -> float:
         return pause(policy, state.attempt_number, _failure(state), clock.random())
 
     def too_late(state: RetryCallState) -> bool:
-        now = clock.monotonic()
-        sent = history.first_sent_at
-        return now + state.upcoming_sleep >= deadline or (sent is not None and now - sent >= LAST_RESEND)
+        rest = state.upcoming_sleep
+        return clock.monotonic() + rest >= deadline or history.age(clock) + rest >= LAST_RESEND
 
     def no_budget(state: RetryCallState) -> bool:
-        return not budget.take(_failure(state))
+        nonlocal paid
+        paid = budget.take(_failure(state))
+        return not paid
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, AttemptFailed) and allowed(error)),
@@ -310,7 +321,9 @@ async def again(
         sleep=clock.sleep,
         reraise=True,
     )
-    return await retrying(go_on)
+    result = await retrying(go_on)
+    budget.give_back(paid)
+    return result
 
 
 def _failure(state: RetryCallState) -> AttemptFailed:

@@ -12,6 +12,18 @@ MASK = "***"
 _SHORTEST = 8
 
 
+class Hidden(str):
+    """A credential in a variable: debuggers, and tracebacks that show variables, print ``***``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a credential cannot be pickled")
+
+
 class Secretive:
     """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is refused.
 

@@ -6,9 +6,9 @@ import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Self, TypeAlias, dataclass_transform
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from paymentsdk._core.call import Caller
 from paymentsdk._core.operation import ErrorCode
@@ -45,10 +45,13 @@ class OpenEnum(StrEnum):
         return member
 
 
+# Type checkers do not see that msgspec hands these options down to subclasses.
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class RequestStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of what goes out. Members that were not set are not sent; constraints are checked before anything is."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class AnswerStruct(Struct, frozen=True, kw_only=True, gc=False):
     """Base of what comes back. Members that the platform did not send, or sent as null, are ``None``."""
 

@@ -122,6 +122,12 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     summary="Create or refresh an access token",
     retry=RetryClass.TOKEN_CODE,
     body=TokenRequest,
+    example={
+        "client_id": "1234567890",
+        "client_secret": "the-secret-of-the-application",
+        "grant_type": "authorization_code",
+        "code": "TG-0123456789abcdef",
+    },
     result=Token,
     authenticated=False,
     errors=(

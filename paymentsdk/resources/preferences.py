@@ -519,6 +519,13 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     summary="Create a checkout preference",
     retry=RetryClass.UNKEYED,
     body=PreferenceRequest,
+    example={
+        "items": [{"id": "sku-1", "title": "Lamp", "quantity": 1, "currency_id": "ARS", "unit_price": 120.5}],
+        "payer": {"email": "ana@example.com", "first_name": "Ana", "last_name": "Souza"},
+        "back_urls": {"success": "https://shop.example.com/thanks"},
+        "auto_return": "approved",
+        "external_reference": "basket-42",
+    },
     result=Preference,
     status=201,
     mismatch=_is_created,

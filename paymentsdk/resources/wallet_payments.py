@@ -233,6 +233,12 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
     summary="Create a payment from a wallet",
     retry=RetryClass.KEYED,
     body=WalletPaymentRequest,
+    example={
+        "wallet_payment": {"transaction_amount": 80, "description": "Taxi", "external_reference": "ride-7"},
+        "payer": {"token": "the-token-of-the-wallet", "type_token": "wallet"},
+        "binary_mode": True,
+        "capture": True,
+    },
     result=WalletPayment,
     status=201,
     mismatch=_is_created,
