@@ -11,6 +11,7 @@ The requests and answers of each resource are in ``paymentsdk.resources``; the p
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from paymentsdk._core.auth import (
@@ -31,6 +32,7 @@ from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.settings import Timeout
 from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+from paymentsdk._version import __version__
 from paymentsdk.client import PaymentsClient
 from paymentsdk.errors import (
     APIError,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from paymentsdk.transports.aiohttp import AiohttpTransport
 
 __all__ = [
+    "OPERATIONS",
     "APIError",
     "AiohttpTransport",
     "Anomaly",
@@ -76,7 +79,6 @@ __all__ = [
     "NoAnswer",
     "NotFound",
     "NotSent",
-    "OPERATIONS",
     "Operation",
     "OutcomeUnknown",
     "Page",
@@ -101,20 +103,24 @@ __all__ = [
     "TokenPair",
     "TokenStore",
     "Transport",
+    "__version__",
 ]
 
 # Silent until the program sets up logging.
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
 
 
+#: Names that are imported at their first use: each takes longer than the client, and many programs use none of them.
+_LAZY = {
+    "AiohttpTransport": "paymentsdk.transports.aiohttp",
+    "OPERATIONS": "paymentsdk.resources",
+}
+_LAZY_MODULES = frozenset({"resources", "sandbox", "testing"})
+
+
 def __getattr__(name: str) -> object:
-    if name == "OPERATIONS":
-        from paymentsdk.resources import OPERATIONS  # noqa: PLC0415 - all resources, where most programs use few
-
-        return OPERATIONS
-    if name == "AiohttpTransport":
-        # aiohttp takes longer to import than all the rest, and a program may bring its own transport.
-        from paymentsdk.transports.aiohttp import AiohttpTransport  # noqa: PLC0415
-
-        return AiohttpTransport
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in _LAZY_MODULES:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,8 +19,10 @@ from paymentsdk._core.intent import Shared
 from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
+from paymentsdk._core.secrets import hide
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
 from paymentsdk._core.wire import Transport
+from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from paymentsdk.resources.release_reports import ReleaseReports
     from paymentsdk.resources.wallet_payments import WalletPayments
 
-USER_AGENT = "paymentsdk/0.1.0"
+USER_AGENT = f"paymentsdk/{__version__}"
 SESSION_HEADER = "X-Platform-Session-Id"
 _HEADERS = {
     "Accept": "application/json",
@@ -45,6 +47,7 @@ _HEADERS = {
     "User-Agent": USER_AGENT,
 }
 
+_KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta}
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
 
 
@@ -90,15 +93,17 @@ class PaymentsClient(Caller):
         session: aiohttp.ClientSession | None = None,
         timeout: Timeout | None = None,
         retry: RetryPolicy | None = None,
-        max_order_expiration: timedelta = Limits().order_expiration,
+        max_order_expiration: timedelta | None = None,
         session_header: str = SESSION_HEADER,
         headers: Mapping[str, str] | None = None,
         strict: bool = False,
         observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        access_token, client_secret = hide(access_token), hide(client_secret)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
+        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration)
         check_headers({session_header: "any"})
         settings = Settings(
             base_url=_checked_base_url(base_url),
@@ -106,7 +111,7 @@ class PaymentsClient(Caller):
             credentials=_credentials(client_id, client_secret),
             timeout=timeout or Timeout(),
             retry=retry or RetryPolicy(),
-            limits=Limits(order_expiration=max_order_expiration),
+            limits=Limits() if max_order_expiration is None else Limits(order_expiration=max_order_expiration),
             session_header=session_header,
             headers={**_HEADERS, **check_headers(headers or {})},
             idempotency_key=None,
@@ -124,15 +129,14 @@ class PaymentsClient(Caller):
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
         """  # noqa: D205 - the names do not fit on one line
-        env = os.environ
-        base_url = env.get("PAYMENTSDK_BASE_URL")
+        base_url = os.environ.get("PAYMENTSDK_BASE_URL")
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
         return cls(
-            env.get("PAYMENTSDK_ACCESS_TOKEN") or None,
+            os.environ.get("PAYMENTSDK_ACCESS_TOKEN") or None,
             base_url=base_url,
-            client_id=env.get("PAYMENTSDK_CLIENT_ID") or None,
-            client_secret=env.get("PAYMENTSDK_CLIENT_SECRET") or None,
+            client_id=os.environ.get("PAYMENTSDK_CLIENT_ID") or None,
+            client_secret=os.environ.get("PAYMENTSDK_CLIENT_SECRET") or None,
             transport=transport,
         )
 
@@ -167,6 +171,8 @@ class PaymentsClient(Caller):
         Raises:
             RequestInvalid: An option makes no sense.
         """
+        access_token = hide(access_token)
+        _check_kinds(timeout=timeout, retry=retry)
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,
@@ -287,6 +293,13 @@ def _checked_base_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
+def _check_kinds(**settings: object) -> None:
+    for name, value in settings.items():
+        kind = _KINDS[name]
+        if value is not None and not isinstance(value, kind):
+            raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
+
+
 def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
     if access_token is not None and auth is not None:
         raise RequestInvalid("auth", "goes in place of access_token, not with it")
@@ -299,7 +312,7 @@ def _credentials(client_id: str | None, client_secret: str | None) -> Credential
     if client_id is None or client_secret is None:
         missing = "client_id" if client_id is None else "client_secret"
         raise RequestInvalid(missing, "client_id and client_secret go together")
-    return Credentials(client_id=client_id, client_secret=client_secret)
+    return Credentials(client_id=client_id, client_secret=str(client_secret))
 
 
 def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._core.secrets import Secretive
+from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
+
+logger = logging.getLogger("paymentsdk")
 
 #: Seconds before a token expires at which it is renewed.
 EARLY = 600.0
@@ -26,7 +29,7 @@ class Credentials(Secretive, Struct, frozen=True, kw_only=True):
 
     client_id: str
     client_secret: str
-    __secrets__ = frozenset({"client_secret"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret"})
 
 
 class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
     access_token: str
     refresh_token: str | None = None
     expires_at: float | None = None
-    __secrets__ = frozenset({"access_token", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
 #: Asks the platform for a new pair, given a refresh token and the seconds since the epoch now.
@@ -76,6 +79,7 @@ def check_token(token: str, name: str = "access_token") -> str:
     Raises:
         RequestInvalid: It cannot. The error does not show it.
     """
+    token = hide(token)
     if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
         raise RequestInvalid(name, "must be visible ASCII characters without spaces")
     return token
@@ -87,6 +91,7 @@ class StaticToken:
     __slots__ = ("_token",)
 
     def __init__(self, token: str) -> None:
+        token = hide(token)
         self._token = check_token(token)
 
     def token(self, now: float) -> str | None:  # noqa: ARG002 - see Auth
@@ -161,7 +166,7 @@ class FileTokenStore:
         self._path = Path(path)
 
     async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`. A file that is not a token pair raises ``msgspec.DecodeError``."""
+        """See :meth:`TokenStore.load`. A file that holds no token pair counts as none, with a warning in the log."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, pair: TokenPair) -> None:
@@ -170,10 +175,12 @@ class FileTokenStore:
 
     def _read(self) -> TokenPair | None:
         try:
-            content = self._path.read_bytes()
+            return msgspec.json.decode(self._path.read_bytes(), type=TokenPair)
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(content, type=TokenPair)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            logger.warning("%s holds no token pair", self._path)
+            return None
 
     def _write(self, pair: TokenPair) -> None:
         import tempfile  # noqa: PLC0415 - it brings half of the library along
@@ -196,8 +203,8 @@ class RefreshingToken:
 
     However many calls find out at the same moment, the platform is asked once, and all of them get the same new token.
     A caller that is cancelled while it waits does not take the renewal with it. The new pair is saved before anyone
-    uses it. A renewal that fails early leaves the live token in use; a grant that is spent is remembered, and every
-    further call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
+    uses it. A renewal that fails early leaves the live token in use. A grant that is spent is remembered: once the live
+    token has ended or is refused, every call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
 
     Args:
         pair: What to begin with; ``None`` to begin with what *store* has.
@@ -226,7 +233,7 @@ class RefreshingToken:
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""
         pair = self._pair
-        if pair is None or self._spent is not None or self._unsaved:
+        if pair is None or self._unsaved:
             return None
         if pair.expires_at is not None and now >= pair.expires_at - self._early and now >= self._early_again:
             return None
@@ -235,17 +242,27 @@ class RefreshingToken:
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See :meth:`Auth.renew`."""
         if self._spent is not None:
-            # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
+            if rejected is not None:
+                self._pair = None  # It was live, but it is no longer.
             raise copy.copy(self._spent)
-        if rejected is not None and self._pair is not None and self._pair.access_token != rejected:
-            return self._pair.access_token  # Someone else has renewed it in the meantime.
+        pair = self._pair
+        if rejected is not None and pair is not None and pair.access_token != rejected and not self._unsaved:
+            return pair.access_token  # Someone else has renewed it in the meantime.
+        joins = self._flight is not None
         if self._flight is None:
             self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
             self._flight.add_done_callback(self._landed)
         try:
-            return (await asyncio.shield(self._flight)).access_token
+            renewed = await asyncio.shield(self._flight)
         except PaymentsError as error:
-            raise copy.copy(error) from None
+            # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
+            failure = copy.copy(error)
+        else:
+            if joins and renewed.access_token == rejected:
+                # It was an early renewal, which failed and left the token in use that the platform refuses.
+                return await self.renew(rejected, exchange, now)
+            return renewed.access_token
+        raise failure
 
     def _landed(self, flight: asyncio.Task[TokenPair]) -> None:
         self._flight = None
@@ -253,28 +270,41 @@ class RefreshingToken:
             flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
 
     async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
-        if self._pair is None or rejected is not None:
-            stored = await self._store.load()
-            if stored is not None and stored.access_token != rejected:
-                self._pair = stored
-                if self._alive(stored, now):
-                    return stored
         pair = self._pair
         if self._unsaved and pair is not None:
             return await self._keep(pair)
+        try:
+            found = await self._found(rejected, now)
+            if found is not None:
+                return found
+            renewed = await self._exchanged(exchange)
+        except Exception:
+            if rejected is not None or pair is None or pair.expires_at is None or now >= pair.expires_at:
+                raise
+            # It was early, and the live token will do: until the next try, or to its end if there can be none.
+            self._early_again = now + EARLY_PAUSE if self._spent is None else pair.expires_at
+            return pair
+        return await self._keep(renewed)
+
+    async def _found(self, rejected: str | None, now: float) -> TokenPair | None:
+        """Return the pair that another process has saved, if there is one and it is alive."""
+        stored = await self._store.load()
+        if stored is None or stored.access_token == rejected:
+            return None
+        if self._pair is not None and not _later(stored, self._pair):
+            return None
+        self._pair = stored
+        return stored if stored.expires_at is None or now < stored.expires_at else None
+
+    async def _exchanged(self, exchange: Exchange) -> TokenPair:
+        pair = self._pair
         if pair is None or pair.refresh_token is None:
             raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
         try:
-            renewed = await exchange(pair.refresh_token)
+            return await exchange(pair.refresh_token)
         except ReauthorizationRequired as error:
             self._spent = error
             raise
-        except PaymentsError:
-            if rejected is None and pair.expires_at is not None and now < pair.expires_at:
-                self._early_again = now + EARLY_PAUSE
-                return pair
-            raise
-        return await self._keep(renewed)
 
     async def _keep(self, pair: TokenPair) -> TokenPair:
         """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
@@ -284,6 +314,9 @@ class RefreshingToken:
         self._unsaved = False
         return pair
 
-    @staticmethod
-    def _alive(pair: TokenPair, now: float) -> bool:
-        return pair.expires_at is None or now < pair.expires_at
+
+def _later(one: TokenPair, other: TokenPair) -> bool:
+    """Whether *one* was made after *other*, as far as their ends tell."""
+    if one.access_token == other.access_token:
+        return False
+    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at

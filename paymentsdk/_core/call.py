@@ -20,9 +20,10 @@ from paymentsdk._core.auth import Credentials, TokenPair
 from paymentsdk._core.decode import Anomaly, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
+from paymentsdk._core.operation import RetryClass
 from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
-from paymentsdk._core.secrets import secrets_in
+from paymentsdk._core.secrets import Hidden, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
 from paymentsdk.errors import (
@@ -113,7 +114,7 @@ class Caller(ABC):
                 if operation.writes and intent.history.first_sent_at is not None:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
                 raise
-            failure = AttemptFailed(Failure.NOT_SENT, _ran_out("total", self._settings.timeout), timed_out=True)
+            failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout), timed_out=True)
         finally:
             if intent.watch is not None:
                 shared.deadlines.release(intent.watch)
@@ -160,22 +161,22 @@ class Caller(ABC):
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
-    async def _attempt(self, intent: Intent[B, R], renewed: str | None = None) -> Result[R]:
-        """Sign, send, judge. *renewed* is a token that has just replaced one that the platform refused."""
+    async def _attempt(self, intent: Intent[B, R], *, renewed: bool = False) -> Result[R]:
+        """Sign, send, judge. *renewed*: the platform refused the token a moment ago, and there is a new one."""
         timeout = self._arm(intent)
-        token = renewed
-        if intent.operation.authenticated and token is None:
-            token = self._settings.auth.token(self._shared.clock.now())
-            if token is None:
-                token = await self._renewed(intent, None)
-        response = await self._send(intent, self._request(intent, token, timeout))
+        if intent.operation.authenticated and not renewed:
+            intent.token = self._settings.auth.token(self._shared.clock.now())
+            if intent.token is None:
+                await self._renew(intent)
+        response = await self._send(intent, self._request(intent, timeout))
         if 200 <= response.status < 300:  # noqa: PLR2004
             return self._accept(intent, response)
-        failure = self._refused(intent, response, token)
-        if failure.kind is Failure.UNAUTHORIZED and token is not None and renewed is None:
-            renewed = await self._renewed(intent, token, failure)
-            if renewed is not None:
-                return await self._attempt(intent, renewed)
+        failure = self._refused(intent, response)
+        if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not renewed:
+            await self._renew(intent, failure)
+            if intent.token is not None:
+                self._report(intent, failure)
+                return await self._attempt(intent, renewed=True)
         raise self._failed(intent, failure)
 
     def _arm(self, intent: Intent[B, R]) -> float:
@@ -190,30 +191,33 @@ class Caller(ABC):
             shared.deadlines.move(intent.watch, when)
         return when - now
 
-    async def _renewed(
-        self, intent: Intent[B, R], rejected: str | None, refusal: AttemptFailed | None = None
-    ) -> str | None:
-        """Return a token other than *rejected*, or ``None`` if the client has no way to get one.
+    async def _renew(self, intent: Intent[B, R], refusal: AttemptFailed | None = None) -> None:
+        """Give *intent* another token, or ``None`` if the client has no way to get one.
 
         *refusal* is the 401 that asked for it: it stands if the platform cannot be asked for a new token now.
         """
+        rejected = None if intent.token is None else Hidden(intent.token)
         try:
-            return await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
+            intent.token = await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
         except asyncio.CancelledError:
             if not self._expired(intent):
                 raise
-            reason = _ran_out("attempt", self._settings.timeout) + " while the token was renewed"
+            reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
         except PaymentsError as error:
             failure = AttemptFailed(Failure.NOT_SENT, f"no token: {error}", cause=error, permanent=True)
+        except Exception as error:  # noqa: BLE001 - a store that fails must not hide that an earlier attempt is in doubt
+            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {type(error).__name__}", permanent=True)
+        else:
+            return
         if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
             failure = refusal
         raise self._failed(intent, failure)
 
-    def _request(self, intent: Intent[B, R], token: str | None, timeout: float) -> Request:
+    def _request(self, intent: Intent[B, R], timeout: float) -> Request:
         headers = Headers(self._headers)
-        if token is not None:
-            headers["Authorization"] = "Bearer " + token
+        if intent.token is not None:
+            headers["Authorization"] = "Bearer " + intent.token
         if intent.content:
             headers["Content-Type"] = "application/json"
         if intent.key is not None:
@@ -246,7 +250,7 @@ class Caller(ABC):
             if not self._expired(intent):
                 history.sent(sending, self._shared.clock)
                 raise
-            failure = AttemptFailed(Failure.NO_ANSWER, _ran_out("attempt", self._settings.timeout), timed_out=True)
+            failure = AttemptFailed(Failure.NO_ANSWER, _ran_out(intent, self._settings.timeout), timed_out=True)
         except ClientClosed as error:
             failure = AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
         except Exception as error:  # noqa: BLE001 - whatever a transport raises, the request may have gone out
@@ -255,6 +259,8 @@ class Caller(ABC):
             self._expired(intent)
             history.sent(sending, self._shared.clock)
             return response
+        if self._expired(intent):  # The transport has made our cancellation a failure of its own.
+            failure.timed_out = True
         if failure.kind is Failure.NO_ANSWER:
             history.sent(sending, self._shared.clock)
         raise self._failed(intent, failure)
@@ -283,9 +289,7 @@ class Caller(ABC):
         failure.response = response
         raise self._failed(intent, failure)
 
-    def _result(
-        self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]
-    ) -> Result[R]:
+    def _result(self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         result = Result(
             value=value,
             status=response.status,
@@ -299,8 +303,8 @@ class Caller(ABC):
         report.attempt_ended(intent, self._settings.observer, result.elapsed, response)
         return result
 
-    def _refused(self, intent: Intent[B, R], response: Response, token: str | None) -> AttemptFailed:
-        secrets = [*secrets_in(intent.body), *([token] if token else ())]
+    def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
+        secrets = [*secrets_in(intent.body), *([intent.token] if intent.token else ())]
         error = read_refusal(intent.operation, response, secrets)
         return AttemptFailed(kind_of(response.status), str(error), error=error, response=response)
 
@@ -309,8 +313,11 @@ class Caller(ABC):
         intent.history.note(failure)
         if intent.watch is not None:
             self._shared.deadlines.move(intent.watch, intent.deadline)
-        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
+        self._report(intent, failure)
         return failure
+
+    def _report(self, intent: Intent[B, R], failure: AttemptFailed) -> None:
+        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
 
     def _elapsed(self, intent: Intent[B, R]) -> float:
         return self._shared.clock.monotonic() - intent.started
@@ -333,7 +340,8 @@ class Caller(ABC):
     def _outcome(self, intent: Intent[B, R], last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
         history = intent.history
-        error = _truth(intent.operation.writes, last, history)
+        # Whatever it was raised from, its traceback begins here: the frames below hold credentials.
+        error = _truth(intent.operation, last, history).with_traceback(None)
         error.operation = intent.operation.name
         error.attempts = history.attempts
         error.idempotency_key = intent.key
@@ -347,17 +355,21 @@ class Caller(ABC):
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error
 
-def _truth(writes: bool, last: AttemptFailed, history: History) -> PaymentsError:  # noqa: FBT001
+
+def _truth(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
-    doubtful = history.doubts > 0 and last.kind is not Failure.REFUSED
+    # Without a key the platform cannot tell a resend from a second request: it may refuse what the first has done.
+    settled = last.kind is Failure.REFUSED and operation.retry is not RetryClass.UNKEYED
+    doubtful = history.doubts > 0 and not settled
     turned_away = last.kind is Failure.TURNED_AWAY and last.error is not None and last.error.status < 400  # noqa: PLR2004
-    if writes and (doubtful or turned_away):
+    if operation.writes and (doubtful or turned_away):
         return OutcomeUnknown(last.reason)
     if last.error is not None:
         return last.error
     if last.cause is not None and not isinstance(last.cause, NoAnswer | NotSent):
         return last.cause
-    return NotSent(last.reason) if last.kind is Failure.NOT_SENT else NoAnswer(last.reason)
+    # Of a read; "not sent" would be wrong if an earlier attempt was.
+    return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
 
 
 def _mismatch(intent: Intent[B, R], value: R) -> str | None:
@@ -372,9 +384,9 @@ def _mismatch(intent: Intent[B, R], value: R) -> str | None:
     return None
 
 
-def _ran_out(which: str, timeout: Timeout) -> str:
-    if timeout.attempt is None or (timeout.total is not None and timeout.total <= timeout.attempt):
-        which = "total"
+def _ran_out(intent: Intent[B, R], timeout: Timeout) -> str:
+    """Say which bound it was that ended the wait."""
+    which = "attempt" if intent.watch is not None and intent.watch.when < intent.deadline else "total"
     return f"the time ran out (timeout.{which}={getattr(timeout, which):g} s)"
 
 

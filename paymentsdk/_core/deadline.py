@@ -71,10 +71,10 @@ class Deadlines:
         self._live.discard(watch)
 
     def close(self) -> None:
-        """Stop the alarm."""
-        if self._alarm is not None:
+        """Stop the alarm, once no call needs it."""
+        if self._alarm is not None and not self._live:
             self._alarm.cancel()
-        self._next = inf
+            self._next = inf
 
     def _ring_at(self, when: float) -> None:
         if self._alarm is not None:

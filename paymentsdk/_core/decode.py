@@ -12,18 +12,22 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from functools import partial
+from inspect import isclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast, get_args
 
 import msgspec
-from msgspec import Struct, ValidationError
+from msgspec import Struct, ValidationError, structs
+
+from paymentsdk._core.secrets import MASK, Secretive
 
 if TYPE_CHECKING:
     from msgspec import inspect
 
 R = TypeVar("R")
 
-#: The spellings of amounts that decode and are none. Cheap to look for; the repair does the rest.
-_NOT_AMOUNTS = (b'"NaN"', b'"nan"', b'"Infinity"', b'"-Infinity"', b'"inf"', b'"-inf"')
+#: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
+_MOST_DIGITS = 99
 _PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
@@ -44,7 +48,7 @@ class Anomaly(Struct, frozen=True):
     reason: str
 
 
-class Undecodable(ValueError):
+class Undecodable(ValueError):  # noqa: N818 - it says what the body is
     """The body is not JSON, or not of a shape that can hold the answer."""
 
 
@@ -55,6 +59,7 @@ class AnswerDecoder(Generic[R]):
         self._type = result
         self._empty = empty
         self._exact = msgspec.json.Decoder(result).decode
+        self._odd = _check(result) or _never
         self._mend: Mender | None = None
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
@@ -63,11 +68,12 @@ class AnswerDecoder(Generic[R]):
         Raises:
             Undecodable: Nothing in it can be trusted.
         """
-        if not any(map(body.__contains__, _NOT_AMOUNTS)):
-            try:
-                return self._exact(body), ()
-            except (ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
+        try:
+            value = self._exact(body)
+            if not self._odd(value):
+                return value, ()
+        except (ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
         return self._repair(body)
 
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
@@ -88,6 +94,55 @@ class AnswerDecoder(Generic[R]):
         return cast(R, value), tuple(anomalies)
 
 
+#: Says whether a decoded value holds an amount that is none.
+Check = Callable[[object], bool]
+
+
+def _check(kind: object) -> Check | None:
+    """Compile the search for NaN, infinities and monstrous exponents, all of which decode like any other amount."""
+    for part in get_args(kind) or (kind,):
+        if part is Decimal:
+            return _odd_amount
+        if isclass(part) and issubclass(part, Struct):
+            return _odd_member(part)
+        if (rows := _check(part) if get_args(part) else None) is not None:
+            return partial(_odd_row, rows)
+    return None
+
+
+def _odd_amount(value: object) -> bool:
+    amount = cast(Decimal, value)
+    return not (amount.is_finite() and -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS)
+
+
+def _odd_row(check: Check, rows: object) -> bool:
+    return any(map(check, cast("tuple[object, ...]", rows)))
+
+
+def _odd_member(cls: type[Struct]) -> Check | None:
+    checks = [(field.name, check) for field in structs.fields(cls) if (check := _check(field.type)) is not None]
+    amounts = [name for name, check in checks if check is _odd_amount]
+    deeper = [(name, check) for name, check in checks if check is not _odd_amount]
+
+    def search(value: object) -> bool:
+        for name in amounts:
+            amount = getattr(value, name)
+            # What `_odd_amount` does, without the call: it is most of the work.
+            if amount is not None and not (amount.is_finite() and -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS):
+                return True
+        for name, check in deeper:
+            member = getattr(value, name)
+            if member is not None and check(member):
+                return True
+        return False
+
+    return search if checks else None
+
+
+def _never(value: object) -> bool:  # noqa: ARG001 - see Check
+    return False
+
+
 #: Takes a value as read from JSON, its place and the list to report to; returns the typed value or ``None``.
 Mender = Callable[[object, str, list[Anomaly]], object]
 
@@ -102,8 +157,6 @@ def _mender(info: inspect.Type) -> Mender:
     from msgspec import inspect  # noqa: PLC0415
 
     match info:
-        case inspect.Metadata(type=inner) if not isinstance(inner, inspect.DateTimeType):
-            return _mender(inner)
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
             return _union(kinds) if len(kinds) > 1 else _optional(_mender(kinds[0]))
@@ -119,14 +172,14 @@ def _mender(info: inspect.Type) -> Mender:
             return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()})
         case inspect.IntType():
             return _leaf(int, {str: _int, Decimal: _whole})
-        case inspect.FloatType():
-            return _leaf(float, {str: float, Decimal: float, int: float})
         case inspect.BoolType():
             return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
         case inspect.DecimalType():
             return _leaf(Decimal, {}, plain=_decimal)
-        case _:
+        case inspect.DateTimeType():
             return _leaf(datetime, {str: _moment, int: _epoch}, plain=_exact_moment)
+        case _:
+            raise TypeError(f"nobody knows how to mend {info}")
 
 
 def _leaf(
@@ -134,13 +187,16 @@ def _leaf(
     repairs: dict[type, Callable[..., object]],
     plain: Callable[[object], object] | None = None,
 ) -> Mender:
-    """Repair a single value: *plain* (or the type itself) reads what follows the contract, *repairs* what nearly does."""
+    """Repair a single value: *plain* or the type itself reads what follows the contract, *repairs* what nearly does."""
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         try:
             return plain(value) if plain else msgspec.convert(value, wanted)
         except (ValidationError, ValueError, TypeError):
             pass
+        except RecursionError:
+            anomalies.append(Anomaly(path, None, "is nested too deeply; dropped"))
+            return None
         if value in _UNSET:
             anomalies.append(Anomaly(path, value, "stands for unset; read as None"))
             return None
@@ -158,6 +214,18 @@ def _leaf(
     return mend
 
 
+def _masked(inner: Mender) -> Mender:
+    """Repair a credential, and report it without showing it."""
+
+    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
+        found: list[Anomaly] = []
+        mended = inner(value, path, found)
+        anomalies.extend(Anomaly(anomaly.path, MASK, anomaly.reason) for anomaly in found)
+        return mended
+
+    return mend
+
+
 def _optional(inner: Mender) -> Mender:
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         return None if value is None else inner(value, path, anomalies)
@@ -166,7 +234,7 @@ def _optional(inner: Mender) -> Mender:
 
 
 def _union(kinds: list[inspect.Type]) -> Mender:
-    """Repair a value of several types: the first that reads it without complaint, else the first that reads it at all."""
+    """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
     menders = [_mender(kind) for kind in kinds]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
@@ -190,12 +258,15 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if not menders:  # Filled at the first use, so that a type may hold itself.
-            menders.extend((f.name, f.encode_name, f.required, _mender(f.type)) for f in fields)
+            for f in fields:
+                hidden = issubclass(cls, Secretive) and f.name in cls.__secrets__
+                mender = _mender(f.type)
+                menders.append((f.name, f.encode_name, f.required, _masked(mender) if hidden else mender))
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
         if not isinstance(value, dict):
-            reason = "stands for unset; read as None" if value in _UNSET else f"expected an object, got {_kind(value)}; dropped"
+            reason = "stands for unset; read as None" if value in _UNSET else f"expected an object, got {_kind(value)}"
             anomalies.append(Anomaly(path, value, reason))
             return None
         members = {}

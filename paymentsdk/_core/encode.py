@@ -11,7 +11,6 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote
 
@@ -54,14 +53,18 @@ class BodyEncoder(Generic[B]):
         if not isinstance(body, self._type):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
         value = self._on_wire(body)
+        encoded = b""
         try:
             encoded = self._encode(value)
             self._decode(encoded)
         except ValidationError as error:
-            raise request_invalid(error) from None
+            failure = request_invalid(error)
         except (TypeError, ValueError, RecursionError) as error:
-            raise RequestInvalid("$", f"cannot be written as JSON: {error}") from None
-        return encoded
+            failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
+        else:
+            return encoded
+        del encoded  # It may hold credentials, and a traceback can show variables.
+        raise failure
 
     def decode(self, body: bytes) -> B:
         """Read a body as the platform does: for the sandbox.
@@ -74,6 +77,8 @@ class BodyEncoder(Generic[B]):
             value = self._decode(body)
         except ValidationError as error:
             raise request_invalid(error) from None
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply") from None
         self._on_wire(value)
         return value
 
@@ -221,14 +226,16 @@ class QueryEncoder:
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None
-        return "&".join(f"{name}={quote(_text(name, value), safe='')}" for name, value in given.items())
+        return "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
 
 
-def _text(name: str, value: object) -> str:
+def _quoted(name: str, value: object) -> str:
     try:
-        return _query_text(value)
+        return quote(_query_text(value), safe="")
     except RequestInvalid as error:
         raise _below(f"$query.{name}", error) from None
+    except UnicodeEncodeError:
+        raise RequestInvalid(f"$query.{name}", "has a character that UTF-8 cannot hold") from None
 
 
 def _query_text(value: object) -> str:
@@ -237,8 +244,6 @@ def _query_text(value: object) -> str:
             return "true" if value else "false"
         case datetime():
             return timestamp(value)
-        case Decimal():
-            return format(money.exact(value), "f")
         case _:
             return str(value)
 

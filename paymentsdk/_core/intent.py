@@ -97,6 +97,7 @@ class Intent(Generic[B, R]):
         "operation",
         "path",
         "started",
+        "token",
         "url",
         "watch",
     )
@@ -111,6 +112,8 @@ class Intent(Generic[B, R]):
         self.headers: Mapping[str, str] | None = None
         self.key: str | None = None
         self.offset: object = None
+        #: The bearer token of this attempt; in no variable of a function that waits, since tracebacks can show those.
+        self.token: str | None = None
         self.url = ""
         self.started = 0.0
         self.deadline = inf

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.decode import AnswerDecoder, Anomaly
+from paymentsdk._core.decode import Anomaly, AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
 
 B = TypeVar("B")

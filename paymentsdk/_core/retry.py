@@ -51,11 +51,12 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     retry_unkeyed: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= 20:  # noqa: PLR2004
+        if type(self.attempts) is not int or not 1 <= self.attempts <= 20:  # noqa: PLR2004
             raise RequestInvalid("retry.attempts", "must be 1 to 20")
         for name in ("base_delay", "max_delay", "max_retry_after"):
             # Written so that NaN fails as well: a sleep of NaN seconds never ends.
-            if not 0 <= getattr(self, name) <= 86_400:  # noqa: PLR2004
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
                 raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
 
 
@@ -321,7 +322,7 @@ async def again(
         sleep=clock.sleep,
         reraise=True,
     )
-    result = await retrying(go_on)
+    result: R = await retrying(go_on)
     budget.give_back(paid)
     return result
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import ClassVar, TypeVar, cast
 
 from msgspec import Struct
+
+T = TypeVar("T")
 
 MASK = "***"
 #: Shorter values are not looked for in answers: masking them would only garble the text.
@@ -22,6 +24,11 @@ class Hidden(str):
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a credential cannot be pickled")
+
+
+def hide(text: T) -> T:
+    """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
+    return cast("T", Hidden(text)) if isinstance(text, str) else text
 
 
 class Secretive:

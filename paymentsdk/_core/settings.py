@@ -15,6 +15,19 @@ from paymentsdk.errors import RequestInvalid
 
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+#: What the engine or the transport writes itself.
+_RESERVED = frozenset(
+    {
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "x-idempotency-key",
+    }
+)
 _HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
@@ -35,7 +48,7 @@ class Timeout(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 86_400:  # noqa: PLR2004 - NaN fails as well
+            if value is not None and not (isinstance(value, int | float) and 0 < value <= 86_400):  # noqa: PLR2004 - nor NaN
                 raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
 
 
@@ -70,11 +83,14 @@ def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return *headers* if they can be sent.
 
     Raises:
-        RequestInvalid: A name or a value has characters that do not belong into a header. The error shows no value.
+        RequestInvalid: A name or a value has characters that do not belong into a header, or the name is one that the
+            client writes itself. The error shows no value.
     """
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.match(name):
             raise RequestInvalid("headers", f"{name!r} is not the name of a header")
+        if name.lower() in _RESERVED:
+            raise RequestInvalid(f"headers.{name}", "is written by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
             raise RequestInvalid(f"headers.{name}", "must be 1 to 1024 printable ASCII characters")
     return headers

@@ -15,7 +15,6 @@ from paymentsdk.resources.common import (
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
-    Id,
     Moment,
     OpenEnum,
     PositiveAmount,

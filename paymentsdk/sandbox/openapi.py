@@ -203,7 +203,7 @@ def _success(operation: AnyOperation) -> Schema:
 
 
 def _parent(path: str) -> str:
-    return path.split("/{")[0]
+    return path.split("/{", maxsplit=1)[0]
 
 
 def _collection(operation: AnyOperation) -> str:

@@ -1,0 +1,144 @@
+"""A small asyncio server for the benches: fixed answers where nginx is missing, and pages that take their time.
+
+Started by :mod:`benchmarks.server` with sockets that listen already; it reads just enough of HTTP/1.1 for the clients
+measured here (a body has a ``Content-Length``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+
+from benchmarks import payloads
+from benchmarks.server import Answer, fixed_answers
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_OFFSET = re.compile(r"[?&]offset=(\d+)")
+_LIMIT = re.compile(r"[?&]limit=(\d+)")
+_FIRST_ID = 4_945_357_000
+
+#: Takes the method and the target; returns the bytes of the whole answer.
+Respond = Callable[[str, str], bytes]
+
+
+def whole(status: int, body: bytes) -> bytes:
+    """Return an answer with its head."""
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}X-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n".encode() + body
+
+
+def fixed() -> Respond:
+    """Answer every call of the benches from memory."""
+    exact: dict[tuple[str, str], bytes] = {}
+    with_id: dict[tuple[str, str], Answer] = {}
+    for answer in fixed_answers():
+        if answer.path.endswith("/"):
+            with_id[answer.method, answer.path] = answer
+        else:
+            exact[answer.method, answer.path] = whole(answer.status, answer.body)
+
+    def respond(method: str, target: str) -> bytes:
+        if (method, target) in exact:
+            return exact[method, target]
+        folder, _, asked = target.rpartition("/")
+        found = with_id.get((method, folder + "/"))
+        if found is None:
+            return whole(404, b"{}")
+        return whole(found.status, found.body.replace(payloads.ASKED.encode(), asked.encode()))
+
+    return respond
+
+
+def paged(rows: str, total: int) -> Respond:
+    """Answer a search of *total* merchant orders, page by page; each row has an id of its own."""
+    sample = payloads.merchant_orders(1).decode() if rows == "full" else ""
+    row = json.dumps(json.loads(sample)["elements"][0], separators=(",", ":")) if sample else _SMALL_ROW
+    before, after = row.split(str(_FIRST_ID), 1)
+
+    def respond(_method: str, target: str) -> bytes:
+        offset, limit = _number(_OFFSET, target, 0), min(_number(_LIMIT, target, 100), 100)
+        end = min(offset + limit, total)
+        elements = ",".join([f"{before}{_FIRST_ID + i}{after}" for i in range(offset, end)])
+        return whole(200, f'{{"elements":[{elements}],"next_offset":{end},"total":{total}}}'.encode())
+
+    return respond
+
+
+_SMALL_ROW = f'{{"id":{_FIRST_ID},"status":"closed","order_status":"paid","total_amount":62.4}}'
+
+
+def _number(pattern: re.Pattern[str], target: str, default: int) -> int:
+    match = pattern.search(target)
+    return int(match[1]) if match else default
+
+
+class Answering(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, respond: Respond, latency: float) -> None:
+        self._respond = respond
+        self._latency = latency
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request that has come whole."""
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            head = self._received[:end]
+            length = _LENGTH.search(head)
+            size = end + 4 + (int(length[1]) if length else 0)
+            if len(self._received) < size:
+                return
+            self._received = self._received[size:]
+            method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
+            if self._latency:
+                asyncio.get_running_loop().call_later(self._latency, self._answer, method, target)
+            else:
+                self._answer(method, target)
+
+    def _answer(self, method: str, target: str) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._respond(method, target))
+
+
+async def serve(sockets: list[socket.socket], respond: Respond, latency: float, certificate: str) -> None:
+    """Answer on *sockets*, the last of them with TLS if there is a *certificate*, until the process is ended."""
+    context = None
+    if certificate:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+    loop = asyncio.get_running_loop()
+    for listener in sockets:
+        secure = context if listener is sockets[-1] else None
+        await loop.create_server(lambda: Answering(respond, latency), sock=listener, ssl=secure)
+    await loop.create_future()
+
+
+def main() -> None:
+    """Run the server."""
+    line = argparse.ArgumentParser(description="Answers for the benches.")
+    line.add_argument("--sockets", type=int, nargs="+", required=True)
+    line.add_argument("--certificate", default="")
+    line.add_argument("--latency", type=float, default=0.0)
+    line.add_argument("--rows", choices=["full", "small"], default=None)
+    line.add_argument("--total", type=int, default=0)
+    given = line.parse_args()
+    respond = paged(given.rows, given.total) if given.rows else fixed()
+    sockets = [socket.socket(fileno=number) for number in given.sockets]
+    asyncio.run(serve(sockets, respond, given.latency, given.certificate))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What one typed call costs, against the bare library and against peers.
+
+An order is read and an order is created, with 1, 16 and 128 calls in flight. The peers make a call of their own of the
+same size (see the notes). By default plain HTTP on asyncio's own loop; ``--full`` adds TLS and uvloop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
+
+from benchmarks import harness, payloads
+from benchmarks.contestants import BASELINE, Calls, Contestant, Target, contestants
+from benchmarks.harness import Options, Result, Row, Variant
+from benchmarks.server import Server, nginx_or_asyncio
+
+CONCURRENCY = (1, 16, 128)
+LOOPS = ("asyncio", "uvloop")
+
+
+def run(
+    options: Options,
+    *,
+    loops: Sequence[str] = ("asyncio",),
+    tls: Sequence[bool] = (False,),
+    concurrency: Sequence[int] = CONCURRENCY,
+) -> Result:
+    """Measure every contestant under every condition."""
+    racing, notes = contestants()
+    racing = [one for one in racing if not options.only or one.NAME in (*options.only, BASELINE)]
+    rows: list[Row] = []
+    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
+        for loop in loops:
+            try:
+                factory = _loop_factory(loop)
+            except ImportError as error:
+                notes.append(f"{loop} was left out: {error}")
+                continue
+            for secure in tls:
+                rows += _measure(factory, loop, secure, racing, server, concurrency, options)
+    notes += [one.NOTES for one in racing if one.NOTES]
+    notes.append("bytes per answer: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
+    return harness.result(
+        "bench_call", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind
+    )
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    if name == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop  # noqa: PLC0415 - an optional peer
+
+    return uvloop.new_event_loop
+
+
+def _measure(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+    loop: str,
+    secure: bool,
+    racing: Sequence[Contestant],
+    server: Server,
+    concurrency: Sequence[int],
+    options: Options,
+) -> list[Row]:
+    """Measure all contestants on one loop, over one kind of connection; their slices are interleaved."""
+    target = Target(server.tls, server.authority) if secure else Target(server.plain)
+    conditions = {"loop": loop, "tls": "yes" if secure else "no"}
+    with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
+        variants = []
+        for contestant in racing:
+            calls = _connected(contestant, target, runner, stack)
+            for method, call in (("GET", calls.get), ("POST", calls.post)):
+                for width in concurrency:
+                    key = {"contestant": contestant.NAME, "method": method, "in flight": width} | conditions
+                    variants.append(Variant(key, _slice(runner, call, width), least=width))
+        variants.sort(key=lambda v: (v.key["method"], v.key["in flight"]))
+        return harness.interleave(variants, options, {"server_us": server.cpu_seconds})
+
+
+def _connected(contestant: Contestant, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
+    """Open *contestant* now, and close it when the *stack* is left."""
+    context = contestant.connect(target)
+    calls = runner.run(context.__aenter__())
+    stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+    return calls
+
+
+def _slice(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width: int) -> Callable[[int], None]:
+    """Return a function that makes so many calls, *width* of them at a time."""
+
+    async def worker(count: int) -> None:
+        for _ in repeat(None, count):
+            await call()
+
+    async def workers(count: int) -> None:
+        await asyncio.gather(*(worker(count // width) for _ in range(width)))
+
+    return lambda count: runner.run(workers(count))
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    line = harness.parser(__doc__)
+    line.add_argument("--full", action="store_true", help="plain and TLS, asyncio and uvloop")
+    line.add_argument("--loops", nargs="*", choices=LOOPS, default=["asyncio"])
+    line.add_argument("--tls", action="store_true", help="TLS too")
+    line.add_argument("--in-flight", nargs="*", type=int, default=CONCURRENCY, help="calls at a time")
+    given = line.parse_args()
+    found = run(
+        harness.options(given),
+        loops=LOOPS if given.full else given.loops,
+        tls=(False, True) if given.full or given.tls else (False,),
+        concurrency=given.in_flight,
+    )
+    harness.finish(found, given)
+
+
+if __name__ == "__main__":
+    main()

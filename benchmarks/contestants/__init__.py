@@ -1,0 +1,87 @@
+"""The clients that are measured, one module each, all with the same three names.
+
+- ``NAME``: how it is called in results.
+- ``connect(target)``: an asynchronous context manager that sets the client up, yields its :class:`Calls`, and closes it.
+- ``NOTES``: what a reader must know about the comparison; may be empty.
+
+A module imports its library at the top: one that is not installed takes its module out of the race, and the result
+says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
+from typing import NamedTuple, Protocol, cast
+
+from msgspec import Struct
+
+
+class Target(Struct, frozen=True):
+    """Where to connect.
+
+    Attributes:
+        base_url: Scheme, host and port.
+        authority: The file of the certificate authority to trust; empty without TLS.
+    """
+
+    base_url: str
+    authority: str = ""
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs, or ``None`` without it."""
+        return ssl.create_default_context(cafile=self.authority) if self.authority else None
+
+
+class Calls(NamedTuple):
+    """One call of each kind. What it returns is the typed answer."""
+
+    get: Callable[[], Awaitable[object]]
+    post: Callable[[], Awaitable[object]]
+
+
+class Contestant(Protocol):
+    """The three names of a module."""
+
+    NAME: str
+    NOTES: str
+
+    def connect(self, target: Target) -> AbstractAsyncContextManager[Calls]:
+        """Set the client up."""
+        ...
+
+
+BASELINE = "bare aiohttp"
+_MODULES = (
+    "bare_aiohttp",
+    "sdk",
+    "naive",
+    "stripe_aiohttp",
+    "stripe_httpx",
+    "openai_aiohttp",
+    "openai_default",
+    "bare_httpx",
+    "floor",
+)
+
+
+def contestants() -> tuple[list[Contestant], list[str]]:
+    """Return the contestants that can run here, and a note for each that cannot."""
+    found: list[Contestant] = []
+    missing: list[str] = []
+    for name in _MODULES:
+        try:
+            found.append(_checked(importlib.import_module(f"{__name__}.{name}")))
+        except ImportError as error:
+            missing.append(f"{name} was left out: {error}")
+    return found, missing
+
+
+def _checked(module: ModuleType) -> Contestant:
+    for name in Contestant.__annotations__:
+        if not hasattr(module, name):
+            raise TypeError(f"{module.__name__} has no {name}")
+    return cast(Contestant, module)

@@ -1,0 +1,51 @@
+"""aiohttp as an expert tunes it by hand: the baseline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from aiohttp import ClientSession, TCPConnector
+from yarl import URL
+
+from benchmarks import payloads
+from benchmarks.contestants import Calls, Target
+from paymentsdk.resources.orders import Order
+
+NAME = "bare aiohttp"
+NOTES = (
+    "bare aiohttp: bytes body, `await session.request()`, prebuilt decoder, prebuilt URL parts, aiohttp's default timeout; no "
+    "check of the request or of the answer's identity, no retry, no error mapping"
+)
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Calls]:
+    """Set the client up."""
+    ids = payloads.order_ids()
+    body = payloads.order_request()
+    encode = msgspec.json.Encoder(decimal_format="string").encode
+    decode = msgspec.json.Decoder(Order).decode
+    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
+    writing = {**reading, "Content-Type": "application/json"}
+    orders = f"{target.base_url}/v1/orders"
+    orders_url = URL(orders, encoded=True)
+    connector = TCPConnector(limit=0, ssl=target.context() or True)
+    async with ClientSession(connector=connector) as session:
+
+        async def get() -> Order:
+            response = await session.request("GET", URL(f"{orders}/{next(ids)}", encoded=True), headers=reading)
+            if response.status != 200:
+                raise RuntimeError(response.status)
+            return decode(await response.read())
+
+        async def post() -> Order:
+            headers = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
+            response = await session.request("POST", orders_url, data=encode(body), headers=headers)
+            if response.status != 201:
+                raise RuntimeError(response.status)
+            return decode(await response.read())
+
+        yield Calls(get, post)

@@ -1,0 +1,46 @@
+"""httpx tuned by hand: the floor of every client that is built on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import msgspec
+
+from benchmarks import payloads
+from benchmarks.contestants import Calls, Target
+from paymentsdk.resources.orders import Order
+
+NAME = "bare httpx"
+NOTES = "bare httpx: bytes body, prebuilt decoder, no bound on connections"
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Calls]:
+    """Set the client up."""
+    ids = payloads.order_ids()
+    body = payloads.order_request()
+    encode = msgspec.json.Encoder(decimal_format="string").encode
+    decode = msgspec.json.Decoder(Order).decode
+    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
+    writing = {**reading, "Content-Type": "application/json"}
+    orders = f"{target.base_url}/v1/orders"
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:
+
+        async def get() -> Order:
+            response = await client.request("GET", f"{orders}/{next(ids)}", headers=reading)
+            if response.status_code != 200:
+                raise RuntimeError(response.status_code)
+            return decode(response.content)
+
+        async def post() -> Order:
+            headers = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
+            response = await client.request("POST", orders, content=encode(body), headers=headers)
+            if response.status_code != 201:
+                raise RuntimeError(response.status_code)
+            return decode(response.content)
+
+        yield Calls(get, post)

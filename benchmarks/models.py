@@ -1,0 +1,63 @@
+"""The peers' models, made from our Structs, so that all of them decode the same members into the same types.
+
+Written out by hand they would be some three hundred lines each, and would drift; the smoke test holds that what they
+decode is equal.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+#: Takes the name, and per member its type and its default; returns the class.
+Make = Callable[[str, dict[str, tuple[Any, Any]]], type]
+
+
+@functools.cache
+def pydantic_model(struct: type[Struct]) -> type:
+    """Return *struct* as a pydantic model."""
+    import pydantic  # noqa: PLC0415 - an optional peer
+
+    def make(name: str, members: dict[str, tuple[Any, Any]]) -> type:
+        fields: dict[str, Any] = {
+            member: (kind, ... if default is NODEFAULT else default) for member, (kind, default) in members.items()
+        }
+        return pydantic.create_model(name, **fields)
+
+    return _translate(struct, pydantic_model, make)
+
+
+@functools.cache
+def attrs_class(struct: type[Struct]) -> type:
+    """Return *struct* as a frozen attrs class with slots."""
+    import attrs  # noqa: PLC0415 - an optional peer
+
+    def make(name: str, members: dict[str, tuple[Any, Any]]) -> type:
+        fields = {
+            member: attrs.field(type=kind, default=attrs.NOTHING if default is NODEFAULT else default)
+            for member, (kind, default) in members.items()
+        }
+        return attrs.make_class(name, fields, frozen=True, slots=True, kw_only=True)
+
+    return _translate(struct, attrs_class, make)
+
+
+def _translate(struct: type[Struct], nested: Callable[[type[Struct]], type], make: Make) -> type:
+    hints = get_type_hints(struct)
+    fields = msgspec.structs.fields(struct)
+    return make(struct.__name__, {field.name: (_kind(hints[field.name], nested), field.default) for field in fields})
+
+
+def _kind(hint: Any, nested: Callable[[type[Struct]], type]) -> Any:
+    """Return *hint* with every Struct in it replaced."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return nested(hint)
+    origin, arguments = get_origin(hint), tuple(_kind(argument, nested) for argument in get_args(hint))
+    if origin in (Union, types.UnionType):
+        return Union[arguments]  # noqa: UP007 - made at run time
+    return origin[arguments] if origin is not None else hint

@@ -1,0 +1,205 @@
+"""The other end: one process that answers from memory, on a core of its own, and is never the bottleneck.
+
+nginx with one worker where it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.answers`, a small asyncio
+server. Both listen on 127.0.0.1 only, on sockets that are opened here and handed over, so that a client can connect
+from the first moment on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from string import Template
+
+from msgspec import Struct
+
+from benchmarks import payloads
+from benchmarks.harness import cores, on_core
+
+_NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
+
+
+class Server(Struct, frozen=True):
+    """A running server.
+
+    Attributes:
+        kind: ``nginx`` or ``asyncio``.
+        plain: The base URL without TLS.
+        tls: The base URL with TLS; empty when there is none.
+        authority: The file of the certificate authority that clients must trust; empty when there is none.
+        pid: The process that answers.
+    """
+
+    kind: str
+    plain: str
+    tls: str
+    authority: str
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the server and its worker have used so far; 0 where the system does not tell."""
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            used = [Path(f"/proc/{pid}/schedstat").read_text().split()[0] for pid in (self.pid, *children)]
+            return sum(map(int, used)) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+
+class Answer(Struct, frozen=True):
+    """One fixed answer. A *path* that ends in a slash takes any id behind it, and the answer holds that id."""
+
+    method: str
+    path: str
+    status: int
+    body: bytes
+
+
+def fixed_answers() -> list[Answer]:
+    """Return what every call of the benches is answered with."""
+    return [
+        Answer("GET", "/v1/orders/", 200, payloads.order()),
+        Answer("POST", "/v1/orders", 201, payloads.created_order()),
+        Answer("GET", "/v1/payment_intents/", 200, payloads.payment_intent()),
+        Answer("POST", "/v1/payment_intents", 200, payloads.payment_intent("pi_3MtwBwLkdIwHu7ix28a3tqPa")),
+        Answer("GET", "/v1/chat/completions/", 200, payloads.chat_completion()),
+        Answer("POST", "/v1/chat/completions", 200, payloads.chat_completion("chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG")),
+    ]
+
+
+@contextlib.contextmanager
+def nginx_or_asyncio() -> Iterator[Server]:
+    """Run the server of the call benches: fixed answers, plain and TLS."""
+    with tempfile.TemporaryDirectory() as name, _listening(2) as listeners:
+        folder = Path(name)
+        _certify(folder)
+        command, environment = _nginx(folder, listeners) if _NGINX else _asyncio(listeners, folder)
+        plain, tls = (listener.getsockname()[1] for listener in listeners)
+        with _running(command, environment, listeners) as pid:
+            yield Server(
+                kind="nginx" if _NGINX else "asyncio",
+                plain=f"http://127.0.0.1:{plain}",
+                tls=f"https://127.0.0.1:{tls}",
+                authority=str(folder / "authority.pem"),
+                pid=pid,
+            )
+
+
+@contextlib.contextmanager
+def pages(*, latency: float, rows: str = "full", total: int) -> Iterator[Server]:
+    """Run a server of merchant order pages that answers each request after *latency* seconds.
+
+    Args:
+        latency: From the last byte of the request to the first of the answer.
+        rows: ``full`` for merchant orders as real traffic has them, ``small`` for rows of four members.
+        total: How many rows the search has.
+    """
+    with _listening(1) as listeners:
+        command, environment = _asyncio(listeners)
+        command += ["--latency", str(latency), "--rows", rows, "--total", str(total)]
+        port = listeners[0].getsockname()[1]
+        with _running(command, environment, listeners) as pid:
+            yield Server("asyncio", f"http://127.0.0.1:{port}", "", "", pid)
+
+
+def trusting(authority: str) -> ssl.SSLContext:
+    """Return a context that trusts *authority* only."""
+    return ssl.create_default_context(cafile=authority)
+
+
+@contextlib.contextmanager
+def _listening(count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024)) for _ in range(count)]
+        for listener in listeners:
+            listener.set_inheritable(True)
+        yield listeners
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], environment: dict[str, str], listeners: Sequence[socket.socket]) -> Iterator[int]:
+    with on_core(cores()[1]):  # A child stays where it was born.
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            env=os.environ | environment,
+            pass_fds=[listener.fileno() for listener in listeners],
+            cwd=Path(__file__).parent.parent,
+        )
+    # Only the server holds them from here on: should it die, a client is refused at once instead of waiting for ever.
+    for listener in listeners:
+        listener.close()
+    try:
+        yield process.pid
+    finally:
+        died = process.poll()
+        process.terminate()
+        process.wait(10)
+    if died is not None:
+        raise RuntimeError(f"the server ended by itself with {died}")
+
+
+def _certify(folder: Path) -> None:
+    import trustme  # noqa: PLC0415 - only benches with TLS need it
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
+
+
+_NGINX_CONFIG = Template("""
+daemon off;
+worker_processes 1;
+pid $folder/nginx.pid;
+error_log $folder/error.log error;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  default_type application/json;
+  keepalive_requests 1000000000;
+  keepalive_timeout 1h;
+  client_body_temp_path $folder/body;
+  proxy_temp_path $folder/proxy;
+  fastcgi_temp_path $folder/fastcgi;
+  uwsgi_temp_path $folder/uwsgi;
+  scgi_temp_path $folder/scgi;
+  server {
+    listen 127.0.0.1:$plain;
+    listen 127.0.0.1:$tls ssl;
+    ssl_certificate $folder/server.pem;
+    ssl_certificate_key $folder/server.pem;
+    add_header X-Request-Id $$request_id always;
+    $locations
+  }
+}
+""")
+
+
+def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str], dict[str, str]]:
+    plain, tls = (listener.getsockname()[1] for listener in listeners)
+    locations = "\n".join(map(_location, fixed_answers()))
+    config = folder / "nginx.conf"
+    config.write_text(_NGINX_CONFIG.substitute(folder=folder, plain=plain, tls=tls, locations=locations))
+    # The way nginx hands its sockets to a new binary: it takes them instead of opening its own.
+    inherited = "".join(f"{listener.fileno()};" for listener in listeners)
+    return [str(_NGINX), "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(config)], {"NGINX": inherited}
+
+
+def _location(answer: Answer) -> str:
+    body = answer.body.decode().replace("\\", "\\\\").replace("'", "\\'").replace(payloads.ASKED, "${id}")
+    if answer.path.endswith("/"):
+        return f"location ~ ^{answer.path}(?<id>[A-Za-z0-9_-]+)$ {{ return {answer.status} '{body}'; }}"
+    return f"location = {answer.path} {{ return {answer.status} '{body}'; }}"
+
+
+def _asyncio(listeners: Sequence[socket.socket], folder: Path | None = None) -> tuple[list[str], dict[str, str]]:
+    command = [sys.executable, "-m", "benchmarks.answers", "--sockets", *(str(one.fileno()) for one in listeners)]
+    return command + (["--certificate", str(folder / "server.pem")] if folder else []), {}

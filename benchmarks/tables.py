@@ -1,0 +1,84 @@
+"""Results as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.harness import Result, Row, matching, median, ratio, spread
+
+#: How a metric is headed, and how many decimals it has.
+METRICS: Mapping[str, tuple[str, int]] = {
+    "cpu_us": ("CPU, µs", 1),
+    "wall_us": ("time, µs", 1),
+    "wall_ms": ("time, ms", 1),
+    "cpu_ms": ("CPU, ms", 1),
+    "bytes": ("bytes held", 0),
+    "held_us": ("CPU while held, µs", 1),
+    "added_us": ("added, µs", 2),
+    "rss_mib": ("memory, MiB", 1),
+    "to_ideal": ("of the ideal", 2),
+    "first_ms": ("first call, ms", 1),
+    "import_ms": ("import, ms", 1),
+}
+#: Metrics that are shown in another form.
+_HIDDEN = {"wall_us", "server_us"}
+
+
+def page(found: Result) -> str:
+    """Return the machine, the versions, the table and the notes."""
+    lines = [f"### {found.bench}", "", about(found), "", table(found)]
+    if found.notes:
+        lines += ["", *(f"- {note}" for note in found.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def about(found: Result) -> str:
+    """Return one paragraph: when and on what the numbers were taken."""
+    where = found.machine
+    packages = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if value not in (None, "", (), []))
+    return (
+        f"{found.started[:10]}; {where['cpu']}, {where['cores']} cores, {where['system']}; {where['python']}; "
+        f"{packages}. Settings: {settings}. Median, with the quartiles in brackets."
+    )
+
+
+def table(found: Result) -> str:
+    """Return one line per row, with its ratio to the baseline within the same conditions."""
+    if not found.rows:
+        return "(nothing was measured)"
+    names = list(dict.fromkeys(name for row in found.rows for name in row.key))
+    metrics = list(dict.fromkeys(metric for row in found.rows for metric in row.samples))
+    shown = [metric for metric in metrics if metric not in _HIDDEN]
+    heads = [*names, *(METRICS.get(metric, (metric, 2))[0] for metric in shown)]
+    heads += ["calls/s"] if "wall_us" in metrics else []
+    heads += ["server busy"] if "server_us" in metrics else []
+    heads += [f"x {' '.join(map(str, found.baseline.values()))}"] if found.baseline else []
+    lines = [_line(heads), _line(["---"] * len(names) + ["--:"] * (len(heads) - len(names)))]
+    lines += [_line([*(str(row.key.get(name, "")) for name in names), *_cells(row, shown, found)]) for row in found.rows]
+    return "\n".join(lines)
+
+
+def _cells(row: Row, shown: Sequence[str], found: Result) -> list[str]:
+    cells = [_number(row.samples.get(metric, ()), METRICS.get(metric, ("", 2))[1]) for metric in shown]
+    wall = row.samples.get("wall_us")
+    if wall:
+        cells.append(f"{1e6 / median(wall):,.0f}")
+    if wall and "server_us" in row.samples:
+        cells.append(f"{median([s / w for s, w in zip(row.samples['server_us'], wall, strict=True)]):.0%}")
+    if found.baseline:
+        base = matching(found.rows, {**row.key, **found.baseline})
+        cells.append(f"{ratio(row, base[0], shown[0]):.2f}" if base else "")
+    return cells
+
+
+def _number(samples: Sequence[float], decimals: int) -> str:
+    if not samples:
+        return ""
+    low, high = spread(samples)
+    middle = f"{median(samples):,.{decimals}f}"
+    return middle if low == high else f"{middle} ({low:,.{decimals}f}-{high:,.{decimals}f})"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,111 @@
+"""The checks of the project. `nox` runs them all; `nox -s tests lint` runs some."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import nox
+
+PYTHONS = ["3.11", "3.12", "3.13"]
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+nox.options.sessions = ["tests", "oldest", "lint", "types", "floors", "docs", "wheel"]
+nox.options.error_on_missing_interpreters = False
+
+
+def install(session: nox.Session, group: str, *, package: str = ".[all]") -> None:
+    """Install what *group* names, and the package: the tree, unless *package* is something else."""
+    tree = ["-e"] if package.startswith(".") else []
+    session.install(*tree, package, *nox.project.dependency_groups(PYPROJECT, group))
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the suite on every Python that is here, with the coverage gate."""
+    install(session, "test")
+    session.run("pytest", "-n", "2", "--cov", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0])
+def oldest(session: nox.Session) -> None:
+    """Run the suite with the oldest core dependencies that pyproject.toml allows."""
+    install(session, "test")
+    session.install(*(bound.replace(">=", "==") for bound in PYPROJECT["project"]["dependencies"]))
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the style of every file."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of the package as it is written, and as a user sees it."""
+    install(session, "types")
+    session.run("mypy")
+    session.run("pyright")
+    session.run("pyright", "--verifytypes", "paymentsdk", "--ignoreexternal")
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """Check that every file imports only from the floors below it."""
+    install(session, "test")
+    session.run("lint-imports", "--no-cache")
+    session.run("pytest", "tests/test_floors.py")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Run README.md and the pages below docs/."""
+    install(session, "docs")
+    session.run("pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the release, and run the main job and the suite with the wheel, where the tree cannot be imported."""
+    session.install("build")
+    work = Path(session.virtualenv.location, "release")
+    shutil.rmtree(work, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(work))
+    [built], [source] = work.glob("*.whl"), work.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(work, filter="data")
+    unpacked = work / source.name.removesuffix(".tar.gz")
+    shutil.rmtree(unpacked / "paymentsdk")
+    session.install(str(built))
+    session.run("paymentsdk", "demo")
+    install(session, "test", package=f"paymentsdk[all] @ {built.resolve().as_uri()}")
+    with session.chdir(unpacked):
+        session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run every benchmark; `nox -s bench -- bench_call` runs one."""
+    install(session, "bench")
+    for name in session.posargs or sorted(path.stem for path in Path("benchmarks").glob("bench_*.py")):
+        session.run("python", "-m", f"benchmarks.{name}")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Send whatever the OpenAPI document allows, and what it does not, to a sandbox."""
+    install(session, "sandbox-fuzz")
+    command = [f"{session.bin}/paymentsdk", "sandbox", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sandbox:
+        try:
+            platform = json.loads(sandbox.stdout.readline())
+            token = f"Authorization: Bearer {platform['access_token']}"
+            session.run("st", "run", f"{platform['base_url']}/openapi.json", "--header", token, *session.posargs)
+        finally:
+            sandbox.terminate()

@@ -1,0 +1,121 @@
+"""One clock for every rule of the sandbox: live, frozen, or moved on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from paymentsdk.resources.common import parse_duration
+
+__all__ = ["ClockState", "Happening", "SandboxClock"]
+
+_NOTHING = timedelta(0)
+
+
+class Happening(Struct, frozen=True, kw_only=True):
+    """Something that fell due.
+
+    Attributes:
+        at: When, by the clock of the sandbox.
+        kind: What: ``order.expired``, ``invoice.processed``, ...
+        tenant: The seller.
+        id: The order, invoice or other thing that it happened to.
+    """
+
+    at: datetime
+    kind: str
+    tenant: int
+    id: str
+
+
+class ClockState(Struct, frozen=True, kw_only=True):
+    """Where the clock stands: how far it is ahead of the machine's, or the moment that it is frozen at."""
+
+    ahead: timedelta = _NOTHING
+    frozen_at: datetime | None = None
+
+
+class SandboxClock:
+    """The time of the sandbox, in whole milliseconds, as the contract writes it.
+
+    Args:
+        state: Where it stands at first.
+        wall: Seconds since 1970 by the machine's clock.
+        changed: Called with the new state when it was frozen, resumed or moved.
+        settle: Runs what is due up to a moment, in time order, and says what happened.
+    """
+
+    def __init__(
+        self,
+        state: ClockState,
+        *,
+        changed: Callable[[ClockState], None],
+        settle: Callable[[datetime], Sequence[Happening]],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.state = state
+        self._changed = changed
+        self._settle = settle
+        self._wall = wall
+
+    @property
+    def frozen(self) -> bool:
+        """Whether time stands still."""
+        return self.state.frozen_at is not None
+
+    def now(self) -> datetime:
+        """Return the moment that every rule goes by, UTC."""
+        return self.state.frozen_at or self._machine() + self.state.ahead
+
+    def freeze(self, at: datetime | None = None) -> datetime:
+        """Stop the clock, now or at the moment *at*, and return that moment.
+
+        Raises:
+            ValueError: *at* has no time zone.
+        """
+        moment = self.now() if at is None else _whole_milliseconds(at)
+        self._set(ClockState(frozen_at=moment))
+        return moment
+
+    def resume(self) -> None:
+        """Let time go on from where it stands."""
+        self._set(ClockState(ahead=self.now() - self._machine()))
+
+    def advance(self, duration: timedelta | str) -> tuple[Happening, ...]:
+        """Move on by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
+
+        What falls due meanwhile happens at its own moment, in time order.
+
+        Returns:
+            What happened.
+
+        Raises:
+            ValueError: *duration* is negative, or is no ISO 8601 duration.
+        """
+        if isinstance(duration, str):
+            duration = parse_duration(duration)
+        if duration < _NOTHING:
+            raise ValueError("time does not go backwards; restore a snapshot instead")
+        state = self.state
+        if state.frozen_at is not None:
+            self._set(ClockState(frozen_at=_whole_milliseconds(state.frozen_at + duration)))
+        else:
+            self._set(ClockState(ahead=state.ahead + duration))
+        return tuple(self._settle(self.now()))
+
+    def _set(self, state: ClockState) -> None:
+        self.state = state
+        self._changed(state)
+
+    def _machine(self) -> datetime:
+        return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
+
+
+def _whole_milliseconds(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("a moment needs a time zone")
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,0 +1,49 @@
+"""Identifiers and credentials in the forms that the contract gives them; the same ones again for the same seed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from random import Random
+from uuid import UUID
+
+__all__ = ["Ids"]
+
+#: Crockford's alphabet: no letters that look like digits.
+_BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIME_LENGTH, _CHANCE_LENGTH = 10, 16
+
+
+class Ids:
+    """Makes identifiers.
+
+    Args:
+        seed: What they are derived from. A store that lives on takes another seed at every start.
+    """
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = Random(seed)  # noqa: S311 - nothing here is worth guessing: it is a sandbox
+
+    def sortable(self, prefix: str, now: datetime) -> str:
+        """Return *prefix* and 26 characters that sort by time: ``ORD``, ``PAY``, ``REF``."""
+        time, chance = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
+        return prefix + _base32(time, _TIME_LENGTH) + _base32(chance, _CHANCE_LENGTH)
+
+    def number(self, digits: int = 10) -> int:
+        """Return a number of *digits* digits."""
+        return self._random.randrange(10 ** (digits - 1), 10**digits)
+
+    def token(self, length: int = 32) -> str:
+        """Return *length* hexadecimal digits."""
+        return f"{self._random.getrandbits(4 * length):0{length}x}"
+
+    def uuid(self) -> str:
+        """Return a random UUID."""
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+    def chance(self) -> float:
+        """Return a number from 0 up to 1."""
+        return self._random.random()
+
+
+def _base32(number: int, length: int) -> str:
+    return "".join(_BASE32[number >> (5 * place) & 31] for place in reversed(range(length)))

@@ -1,0 +1,305 @@
+"""Everything that the sandbox knows, in SQLite: one transaction per request, so that nothing is ever half done.
+
+A document is a Struct, kept as JSON in the table of its noun, with the columns that searches look at beside it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+__all__ = ["Condition", "Due", "Noun", "SavedAnswer", "Store"]
+
+D = TypeVar("D", bound=Struct)
+
+#: A column, how it is compared, and with what.
+Condition: TypeAlias = tuple[str, Literal["=", "<", "<=", ">", ">="], object]
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
+CREATE INDEX IF NOT EXISTS ledger_tenant ON ledger (tenant);
+CREATE TRIGGER IF NOT EXISTS ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER IF NOT EXISTS ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TABLE IF NOT EXISTS keys (tenant INTEGER, key TEXT, answer BLOB, PRIMARY KEY (tenant, key));
+CREATE TABLE IF NOT EXISTS due (seq INTEGER PRIMARY KEY, at TEXT, tenant INTEGER, kind TEXT, id TEXT);
+CREATE INDEX IF NOT EXISTS due_at ON due (at, seq);
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB);
+"""
+
+
+class Noun(Generic[D]):
+    """A kind of document.
+
+    Args:
+        table: The table that holds it.
+        form: The Struct.
+        key: Its identifier; unique among all sellers.
+        columns: What searches look at, taken from the document.
+    """
+
+    def __init__(
+        self, table: str, form: type[D], *, key: Callable[[D], str], columns: Mapping[str, Callable[[D], object]]
+    ) -> None:
+        self.table = table
+        self.form = form
+        self.key = key
+        self.columns = columns
+        self.decode = msgspec.json.Decoder(form).decode
+        names = ("tenant", "key", *columns, "document")
+        changes = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
+        # The names in these statements are this module's own; every value is bound.
+        self.put = (
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
+            f"ON CONFLICT (key) DO UPDATE SET {changes}"
+        )
+        self.create = "".join(
+            [
+                f"CREATE TABLE IF NOT EXISTS {table} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
+                *(f", {name}" for name in columns),
+                ", document BLOB);",
+                f"CREATE INDEX IF NOT EXISTS {table}_tenant ON {table} (tenant, seq);",
+                *(f"CREATE INDEX IF NOT EXISTS {table}_{name} ON {table} (tenant, {name}, seq);" for name in columns),
+            ]
+        )
+
+
+class SavedAnswer(Struct, frozen=True, kw_only=True):
+    """The answer that went with an idempotency key.
+
+    Attributes:
+        operation: What was asked for.
+        fingerprint: Of the request: the path and the body.
+        status: The status of the answer.
+        body: The very bytes of the answer.
+        at: When it was given.
+    """
+
+    operation: str
+    fingerprint: str
+    status: int
+    body: bytes
+    at: datetime
+
+
+class Due(Struct, frozen=True, kw_only=True):
+    """Something that is to happen at a moment."""
+
+    at: datetime
+    kind: str
+    tenant: int
+    id: str
+
+
+class Store:
+    """The documents, the ledger, the idempotency keys and what is due.
+
+    It may be used from any thread; one transaction runs at a time.
+
+    Args:
+        nouns: The kinds of documents.
+        path: The file that keeps it all; in memory without one.
+
+    Raises:
+        OSError: The file cannot be opened, is no database of a sandbox, or another sandbox uses it.
+    """
+
+    def __init__(self, nouns: Sequence[Noun[Struct]], path: str | None = None) -> None:
+        self._lock = threading.RLock()
+        self._inside = False
+        self._after: list[Callable[[], None]] = []
+        try:
+            self._connection = sqlite3.connect(
+                path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
+            )
+            if path:
+                # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
+                # killed process loses nothing. The exclusive lock keeps a second sandbox out.
+                self._connection.executescript(
+                    "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                )
+            self._connection.executescript(_TABLES + "".join(noun.create for noun in nouns))
+        except sqlite3.Error as error:
+            raise OSError(f"cannot use {path!r} as the database of a sandbox: {error}") from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit everything that is done inside, or nothing; one inside another is a part of it."""
+        with self._lock:
+            if self._inside:
+                yield
+                return
+            self._inside = True
+            self._after.clear()
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            else:
+                self._connection.execute("COMMIT")
+            finally:
+                self._inside = False
+            for tell in self._after:
+                tell()
+
+    def after_commit(self, tell: Callable[[], None]) -> None:
+        """Call *tell* once the transaction is committed; never, if it is not."""
+        self._after.append(tell)
+
+    def get(self, noun: Noun[D], key: str, tenant: int | None = None) -> D | None:
+        """Return the document *key*; with a *tenant*, only if it is theirs."""
+        with self._lock:
+            row = self._connection.execute(
+                f"SELECT document, tenant FROM {noun.table} WHERE key = ?",  # noqa: S608
+                (key,),
+            ).fetchone()
+        return None if row is None or tenant not in (None, row[1]) else noun.decode(row[0])
+
+    def owner(self, noun: Noun[D], key: str) -> int | None:
+        """Return whose document *key* is."""
+        with self._lock:
+            row = self._connection.execute(
+                f"SELECT tenant FROM {noun.table} WHERE key = ?",  # noqa: S608
+                (key,),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    def put(self, noun: Noun[D], tenant: int, document: D) -> None:
+        """Keep *document*, in place of an older one with its key."""
+        columns = [_column(value(document)) for value in noun.columns.values()]
+        with self._lock:
+            self._connection.execute(
+                noun.put, (tenant, noun.key(document), *columns, msgspec.json.encode(document))
+            )
+
+    def find(
+        self,
+        noun: Noun[D],
+        tenant: int | None,
+        conditions: Sequence[Condition] = (),
+        *,
+        order: str = "seq",
+        descending: bool = False,
+        limit: int = -1,
+        offset: int = 0,
+    ) -> list[D]:
+        """Return the documents that meet all *conditions*; equal ones in *order* come in the order of their making."""
+        where, values = _where(noun, tenant, conditions)
+        way = "DESC" if descending else "ASC"
+        sort = f"{order} {way}, seq {way}" if order in noun.columns else f"seq {way}"
+        with self._lock:
+            rows = self._connection.execute(
+                f"SELECT document FROM {noun.table}{where} ORDER BY {sort} LIMIT ? OFFSET ?",  # noqa: S608
+                (*values, limit, offset),
+            ).fetchall()
+        return [noun.decode(row[0]) for row in rows]
+
+    def count(self, noun: Noun[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
+        """Return how many documents meet all *conditions*."""
+        where, values = _where(noun, tenant, conditions)
+        with self._lock:
+            row = self._connection.execute(f"SELECT COUNT(*) FROM {noun.table}{where}", values).fetchone()  # noqa: S608
+        return int(row[0])
+
+    def append(self, tenant: int, entry: Struct) -> None:
+        """Write a line of the ledger; no line is ever changed."""
+        with self._lock:
+            self._connection.execute(
+                "INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, msgspec.json.encode(entry))
+            )
+
+    def ledger(self, tenant: int | None = None) -> list[bytes]:
+        """Return the lines of the ledger, oldest first, as JSON."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,)
+            )
+            return [row[0] for row in rows]
+
+    def saved_answer(self, tenant: int, key: str) -> SavedAnswer | None:
+        """Return the answer that went with the idempotency key *key*."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT answer FROM keys WHERE tenant = ? AND key = ?", (tenant, key)
+            ).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=SavedAnswer)
+
+    def save_answer(self, tenant: int, key: str, answer: SavedAnswer) -> None:
+        """Keep the answer that went with *key*, in place of an older one."""
+        with self._lock:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?)", (tenant, key, msgspec.json.encode(answer))
+            )
+
+    def schedule(self, due: Due) -> None:
+        """Have something happen at a moment."""
+        with self._lock:
+            self._connection.execute(
+                "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)",
+                (_column(due.at), due.tenant, due.kind, due.id),
+            )
+
+    def take_due(self, until: datetime) -> Due | None:
+        """Take out the first thing that is due up to *until*."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT seq, at, tenant, kind, id FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1", (_column(until),)
+            ).fetchone()
+            if row is None:
+                return None
+            self._connection.execute("DELETE FROM due WHERE seq = ?", row[:1])
+        _, at, tenant, kind, name = row
+        return Due(at=datetime.fromisoformat(at), tenant=tenant, kind=kind, id=name)
+
+    def setting(self, name: str) -> bytes | None:
+        """Return what was kept under *name*."""
+        with self._lock:
+            row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def keep_setting(self, name: str, value: bytes) -> None:
+        """Keep *value* under *name*."""
+        with self._lock:
+            self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+    def snapshot(self) -> sqlite3.Connection:
+        """Return a copy of everything, in memory; close it when it is no longer needed."""
+        with self._lock:
+            copy = sqlite3.connect(":memory:", check_same_thread=False)
+            self._connection.backup(copy)
+        return copy
+
+    def restore(self, snapshot: sqlite3.Connection) -> None:
+        """Make everything as it was when *snapshot* was taken."""
+        with self._lock:
+            snapshot.backup(self._connection)
+
+
+def _column(value: object) -> object:
+    """Return *value* as SQLite keeps it; moments as text of one length, so that they sort."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds")
+    return None if value is None else str(value)
+
+
+def _where(noun: Noun[D], tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
+    """Return the WHERE clause and its values. Columns are looked up, never taken from a request."""
+    parts = [f"{column} {comparison} ?" for column, comparison, _ in conditions if noun.columns[column]]
+    values = [_column(value) for _, _, value in conditions]
+    if tenant is not None:
+        parts.insert(0, "tenant = ?")
+        values.insert(0, tenant)
+    return (" WHERE " + " AND ".join(parts)) if parts else "", values

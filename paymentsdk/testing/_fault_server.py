@@ -1,0 +1,203 @@
+"""A raw TCP server on 127.0.0.1 that answers as badly as it is told to.
+
+A script plays one connection: it reads requests, writes whatever bytes it likes, and hangs up when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from ssl import SSLContext
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from msgspec import Struct
+
+__all__ = ["FaultServer", "Peer", "Script", "Seen", "always", "http", "refused_port", "unanswered_port"]
+
+#: How long a head a script takes; far more than any client sends.
+_LONGEST_HEAD = 2**20
+
+
+class Seen(Struct, frozen=True):
+    """A request as it arrived.
+
+    Attributes:
+        method: The method.
+        target: The path and the query, byte for byte.
+        headers: The header fields, under lower-case names.
+        body: The body.
+        connection: The number of the connection, counted from 0.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    connection: int
+
+
+class Peer:
+    """The server's end of one connection.
+
+    Attributes:
+        number: The number of the connection, counted from 0.
+    """
+
+    def __init__(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[Seen]
+    ) -> None:
+        self.number = number
+        self._reader = reader
+        self._writer = writer
+        self._seen = seen
+
+    async def request(self) -> Seen | None:
+        """Read the next request; ``None`` when the client has hung up."""
+        try:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return None
+        first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+        method, target, _ = first.split(" ")
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await self._reader.readexactly(int(fields.get("content-length", "0")))
+        seen = Seen(method, target, fields, body, self.number)
+        self._seen.append(seen)
+        return seen
+
+    async def requests(self) -> AsyncIterator[Seen]:
+        """Read one request after the other until the client hangs up."""
+        while (seen := await self.request()) is not None:
+            yield seen
+
+    async def write(self, data: bytes) -> None:
+        """Send *data*; it has left when this returns, or waits for the client to read."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def reset(self) -> None:
+        """Break the connection: the client gets a reset, not an end."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
+    async def hung_up(self) -> None:
+        """Return when the client has closed its end, one way or the other."""
+        while await self._reader.read(_LONGEST_HEAD):
+            pass
+
+    async def close(self) -> None:
+        """Close the connection when everything is written."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._writer.transport.abort()
+
+
+#: Plays one connection.
+Script: TypeAlias = Callable[[Peer], Awaitable[None]]
+
+
+class FaultServer:
+    """Listens on a free port of 127.0.0.1 while it is entered.
+
+    Args:
+        script: Played for each connection.
+        tls: Speak TLS.
+
+    Attributes:
+        seen: Every request that arrived whole, in order.
+        opened: How many connections were made.
+    """
+
+    def __init__(self, script: Script, *, tls: SSLContext | None = None) -> None:
+        self.seen: list[Seen] = []
+        self.opened = 0
+        self._script = script
+        self._tls = tls
+        self._playing: set[asyncio.Task[None]] = set()
+
+    def url(self, target: str = "/", *, host: str = "127.0.0.1") -> str:
+        """Return the URL of *target* here."""
+        port = self._server.sockets[0].getsockname()[1]
+        return f"{'https' if self._tls else 'http'}://{host}:{port}{target}"
+
+    async def all_hung_up(self) -> None:
+        """Return when every connection is over."""
+        while self._playing:
+            await asyncio.wait(self._playing)
+
+    async def __aenter__(self) -> Self:
+        # A client that does not say goodbye must not hold up the end of a test.
+        tls = {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": 0.1}
+        self._server = await asyncio.start_server(
+            self._connected, "127.0.0.1", 0, limit=_LONGEST_HEAD, backlog=256, **tls
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for task in self._playing:
+            task.cancel()
+        await self.all_hung_up()
+        await self._server.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(self.opened, reader, writer, self.seen)
+        self.opened += 1
+        task = asyncio.get_running_loop().create_task(self._play(peer))
+        self._playing.add(task)
+        task.add_done_callback(self._playing.discard)
+
+    async def _play(self, peer: Peer) -> None:
+        try:
+            with contextlib.suppress(OSError):  # The client has broken the connection; many scripts wait for that.
+                await self._script(peer)
+            await peer.close()
+        finally:
+            peer.abort()
+
+
+def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | None = None) -> bytes:
+    """Return an answer with a ``Content-Length``: that of *body*, or a false one."""
+    lines = [f"HTTP/1.1 {status} Some Reason", *fields, f"Content-Length: {len(body) if length is None else length}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def always(answer: bytes) -> Script:
+    """Return a script that gives *answer* to every request."""
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await peer.write(answer)
+
+    return script
+
+
+@contextlib.contextmanager
+def refused_port() -> Iterator[int]:
+    """Reserve a port on which every connection is refused."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent.getsockname()[1]
+
+
+@contextlib.contextmanager
+def unanswered_port() -> Iterator[int]:
+    """Reserve a port on which no connection is ever made: its queue of connections to accept is full."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            waiting.connect_ex(full.getsockname())
+        yield full.getsockname()[1]

@@ -1,0 +1,355 @@
+"""The default transport, on aiohttp.
+
+It adds to aiohttp what moving money asks for: nothing is sent twice, followed, unpacked or read without bound, and
+every failure says whether a byte of the request can have left this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from math import inf
+from ssl import SSLCertVerificationError, SSLContext
+from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
+
+import aiohttp
+from yarl import URL
+
+from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk.errors import ClientClosed
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+    from aiohttp.connector import AddrInfoType, Connection
+    from aiohttp.tracing import Trace
+
+__all__ = ["AiohttpTransport", "ConnectorOptions"]
+
+
+class ConnectorOptions(TypedDict, total=False):
+    """Options of :class:`aiohttp.TCPConnector`, passed through as they are."""
+
+    ssl: SSLContext | aiohttp.Fingerprint | bool
+    limit: int
+    limit_per_host: int
+    keepalive_timeout: float | None
+    resolver: AbstractResolver | None
+    use_dns_cache: bool
+    ttl_dns_cache: int | None
+    family: socket.AddressFamily
+    local_addr: tuple[str, int] | None
+    happy_eyeballs_delay: float | None
+    interleave: int | None
+    socket_factory: Callable[[AddrInfoType], socket.socket] | None
+
+
+class AiohttpTransport:
+    """Carries requests over aiohttp.
+
+    The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
+    not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
+    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again.
+
+    ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
+    ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
+    of the two, a cancelled request is one that may have been sent.
+
+    Args:
+        session: A session to use in place of an own one. It is neither changed nor closed. What can be set for one
+            request is set for each of ours. The rest is up to its owner: its default headers, ``auth``, cookies,
+            proxy, ``trust_env``, middlewares and traces apply, its middlewares may send again, and its idle
+            connections are not watched.
+        proxy: URL of a proxy for all requests.
+        trust_env: Take proxies and credentials from the environment and from ``.netrc``.
+        drain: Seconds that requests in flight get to end when the transport is closed.
+        **connector: Options of :class:`aiohttp.TCPConnector`. Some of them: ``ssl``, a context or a fingerprint;
+            ``limit``, connections at a time, 100 unless given; ``keepalive_timeout``, seconds that an idle connection
+            is kept, 15 unless given.
+
+    Raises:
+        ValueError: *session* was given, and an option as well.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        proxy: str | None = None,
+        trust_env: bool = False,
+        drain: float = 5.0,
+        **connector: Unpack[ConnectorOptions],
+    ) -> None:
+        if session is not None and (proxy is not None or trust_env or connector):
+            raise ValueError("the options of an injected session are its owner's; give either a session or options")
+        self._session = session
+        self._owned = session is None
+        self._proxy = proxy
+        self._trust_env = trust_env
+        self._drain = drain
+        self._connector = connector
+        self._loop = None if session is None else _current_loop()
+        self._closed = False
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._timeout = _connecting_within(None)
+
+    async def send(self, request: Request) -> Response:
+        """See :class:`~paymentsdk.Transport`.
+
+        Raises:
+            SendFailed: No answer came that can be used.
+            ClientClosed: The transport is closed, or belongs to another event loop; nothing was sent.
+        """
+        session = self._session
+        if session is None or self._closed or self._loop is not asyncio.get_running_loop():
+            session = self._open()
+        failure: SendFailed | ClientClosed
+        self._in_flight += 1
+        try:
+            return await self._exchange(session, request)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if not session.closed or task is None or task.cancelling():
+                # Its traceback leads through frames of aiohttp that hold the token.
+                raise error.with_traceback(None)  # noqa: B904 - it is the same error
+            # A session that is closed cancels those who wait for a connection, though nobody cancelled their tasks.
+            failure = ClientClosed("the transport was closed while the request waited for a connection")
+        except Exception as error:  # noqa: BLE001 - nothing else may come out of here
+            failure = _failure(error, request)
+        finally:
+            self._in_flight -= 1
+            if self._closed and not self._in_flight:
+                self._idle.set()
+        # Outside the handlers: the repr of aiohttp's errors holds the token, so they must not become its context.
+        raise failure
+
+    async def aclose(self) -> None:
+        """Refuse new requests, give those in flight ``drain`` seconds to end, and close the connections.
+
+        A request that has not ended by then fails with ``SendFailed``. An injected session stays open. Closing twice
+        is allowed.
+
+        Raises:
+            ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
+        """
+        self._closed = True
+        if self._session is None or not self._owned:
+            return
+        if self._loop is not asyncio.get_running_loop():
+            if self._loop is not None and self._loop.is_running():
+                raise ClientClosed("the connections belong to another event loop: close the transport there")
+        elif self._in_flight:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._drain):
+                    await self._idle.wait()
+        await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Open the session and bind it to this loop, or say why there is none to use."""
+        if self._closed:
+            raise ClientClosed("the transport is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise ClientClosed("the connections belong to another event loop: use one client per loop")
+        self._loop = loop
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=_Connector(**self._connector),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=self._proxy,
+                trust_env=self._trust_env,
+            )
+        return self._session
+
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Response:
+        url = URL(request.url, encoded=True)
+        if self._timeout.connect != request.connect_timeout:
+            self._timeout = _connecting_within(request.connect_timeout)
+        response = await session.request(
+            _ONCE.get(request.method) or _Once(request.method),
+            url,
+            headers={**request.headers, "Connection": "close"} if request.fresh else request.headers,
+            data=request.body or None,
+            allow_redirects=False,
+            raise_for_status=False,
+            auto_decompress=False,
+            timeout=self._timeout,
+            server_hostname=_Unpooled(url.raw_host) if request.fresh else None,
+        )
+        try:
+            body = await _read(response, request.max_answer)
+        except BaseException:
+            response.close()
+            raise
+        return Response(response.status, response.headers, body)
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body, if it has at most *most* bytes and came as it is."""
+    if response.status == 101:  # noqa: PLR2004
+        raise SendFailed("the server switched to another protocol", permanent=True)
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
+    size = response.content_length or 0
+    chunks = []
+    if size <= most:
+        size = 0
+        # Cheaper than `response.read()`, and bounded whatever the header says.
+        while size <= most and (chunk := await response.content.readany()):
+            chunks.append(chunk)
+            size += len(chunk)
+    if size > most:
+        raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    return b"".join(chunks)
+
+
+def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
+    """Return a timeout that starts no timer unless a connection has to be opened or waited for.
+
+    Without the threshold aiohttp would round it up to a whole second.
+    """
+    return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=inf)
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+# --- what is sent once, and on what -----------------------------------------------------------------------------------
+
+
+class _Unlisted(str):
+    """A method in capitals that is not found in a set of methods."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def upper(self) -> str:
+        return str.upper(self)
+
+
+class _Once(str):
+    """A method that aiohttp does not send again by itself.
+
+    It does so with GET, HEAD, PUT, DELETE and others when a kept connection breaks: it puts the method in capitals and
+    looks it up in a set. What this puts in capitals is not found there. In the request it is the plain text again.
+    """
+
+    capitals: _Unlisted
+
+    def __new__(cls, method: str) -> Self:
+        self = super().__new__(cls, method)
+        self.capitals = _Unlisted(method)
+        return self
+
+    def upper(self) -> str:
+        return self.capitals
+
+
+_ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}
+
+
+class _Unpooled(str):
+    """A host name that equals none but itself, so that no connection in the pool will do for it."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool that drops an idle connection on which an answer to nobody has arrived.
+
+    aiohttp would hand it to the next request as its answer.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the method is aiohttp's
+    ) -> Connection:
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            # The protocol is a queue of answers. That of a new connection reads none before it is asked to.
+            if connection.protocol is None or len(connection.protocol) == 0:
+                return connection
+            connection.close()
+
+
+# --- what a failure means ---------------------------------------------------------------------------------------------
+
+
+class _Meaning(NamedTuple):
+    kind: type[Exception]
+    reason: str
+    sent: bool = False
+    permanent: bool = False
+
+
+#: The first that fits counts. A certificate error is a connect error too: it stands before it.
+_MEANINGS = (
+    _Meaning(aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", permanent=True),
+    _Meaning(aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", permanent=True),
+    _Meaning(aiohttp.ClientConnectorSSLError, "the TLS handshake failed"),
+    _Meaning(aiohttp.ClientConnectorDNSError, "the host name was not resolved"),
+    _Meaning(aiohttp.ClientProxyConnectionError, "no connection to the proxy"),
+    _Meaning(aiohttp.ClientConnectorError, "no connection to the server"),
+    _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
+    _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
+    _Meaning(aiohttp.InvalidURL, "the URL has no host", permanent=True),
+    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not of http or https", permanent=True),
+    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without an answer", sent=True),
+    _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),
+    # aiohttp gives it the status 400, but nobody has answered that.
+    _Meaning(aiohttp.ClientResponseError, "the answer is not valid HTTP", sent=True),
+    _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
+)
+
+
+def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
+    """Say what *error* means, without a trace of it."""
+    if isinstance(error, SendFailed):
+        return error.with_traceback(None)
+    if isinstance(error, RuntimeError) and str(error) == "Session is closed":
+        return ClientClosed("the session is closed")
+    for meaning in _MEANINGS:
+        if isinstance(error, meaning.kind):
+            reason = meaning.reason + _detail(error)
+            return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
+    if isinstance(error, ValueError) and (flaw := _flaw(request)):
+        return SendFailed(flaw, sent=False, permanent=True)
+    return SendFailed(f"aiohttp raised {type(error).__name__}")
+
+
+def _detail(error: Exception) -> str:
+    """Return what the system says, in words that cannot hold anything of ours."""
+    cause = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
+    if isinstance(cause, SSLCertVerificationError):
+        return f": {cause.verify_message}"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f" (status {error.status})"
+    number = error.errno if isinstance(error, OSError) else None
+    return f": {os.strerror(number)}" if number and number > 0 else ""
+
+
+def _flaw(request: Request) -> str | None:
+    """Say why *request* cannot be put into HTTP, so that aiohttp refused it before it wrote anything."""
+    lines = (request.method, *request.headers, *request.headers.values())
+    if any(end in line for line in lines for end in "\r\n\0"):
+        return "a header has a line break in it"
+    try:
+        URL(request.url, encoded=True)
+    except ValueError:
+        return "the URL is malformed"
+    return None

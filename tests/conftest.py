@@ -1,0 +1,95 @@
+"""What holds for every test: reproducible examples, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# A failure must be the same for everybody, and a loaded machine is no reason to fail. To search further:
+# `pytest --hypothesis-profile=search`.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=5_000, deadline=None)
+settings.load_profile("ci")
+
+#: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
+DESCRIPTORS = Path("/dev/fd")
+#: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
+TURNS = 5
+#: Seconds that the other end of a connection, in a thread of its own, has to see that it was closed.
+GRACE = 1.0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Load the package's own plugin, now that coverage looks.
+
+    As an entry point it is imported before, and the package with it: no line that runs at import would be counted.
+    So pyproject.toml keeps the entry point out, and the plugin's own tests start pytest anew to see it work.
+    """
+    if find_spec("paymentsdk.pytest_plugin"):
+        session.config.pluginmanager.import_plugin("paymentsdk.pytest_plugin")
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_behind() -> AsyncIterator[None]:
+    """Fail a test that leaves asyncio tasks or network sockets behind.
+
+    It is set up before the fixtures of the test and looks after they are gone. What fixtures of a wider scope hold
+    open is there before and after, and is no leak.
+    """
+    tasks, sockets = asyncio.all_tasks(), network_sockets()
+    yield
+    if left := await new_tasks(tasks):
+        pytest.fail("tasks left behind:\n" + "\n".join(map(repr, left)), pytrace=False)
+    if ends := await new_sockets(sockets):
+        pytest.fail("sockets left open:\n" + "\n".join(ends), pytrace=False)
+
+
+async def new_tasks(before: set[asyncio.Task[object]]) -> set[asyncio.Task[object]]:
+    """Return the tasks that run now and are not in *before*."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return asyncio.all_tasks() - before - {asyncio.current_task()}
+
+
+async def new_sockets(before: dict[int, str]) -> list[str]:
+    """Return the ends of the sockets that are open now, stay open, and are not in *before*."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + GRACE
+    while left := [ends for inode, ends in network_sockets().items() if inode not in before]:
+        if loop.time() > deadline:
+            break
+        await asyncio.sleep(0.01)
+    return left
+
+
+def network_sockets() -> dict[int, str]:
+    """Return the network sockets that this process has open: the inode of each, and its two ends."""
+    found = {}
+    for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
+        try:
+            status = os.fstat(int(entry.name))
+            if stat.S_ISSOCK(status.st_mode):
+                with socket.socket(fileno=os.dup(int(entry.name))) as twin:
+                    if twin.family in (socket.AF_INET, socket.AF_INET6):
+                        found[status.st_ino] = ends_of(twin)
+        except OSError:  # Closed since it was listed.
+            continue
+    return found
+
+
+def ends_of(connection: socket.socket) -> str:
+    """Return both ends of *connection*, as far as it has them."""
+    here = connection.getsockname()[:2]
+    try:
+        return f"{here} <-> {connection.getpeername()[:2]}"
+    except OSError:
+        return f"{here}, listening or not connected"

@@ -1,0 +1,30 @@
+"""The two commands of README.md, and the place where one of them is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(page: str) -> list[str]:
+    """Return the commands that *page* shows and that start from nothing."""
+    return re.findall(r"^(?:\$ )?(python3 -m venv .*)$", page, re.MULTILINE)
+
+
+def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
+    """README.md and .ci/run have the same line, so that what a reader copies is what was tried."""
+    readme = ROOT.joinpath("README.md").read_text(encoding="utf-8")
+    shown = [command for command in commands(readme) if "pytest" in command]
+
+    assert 1 == len(shown)
+    assert shown[0] in ROOT.joinpath(".ci/run").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_command_that_runs_the_main_job_is_shown() -> None:
+    """The other command of README.md sets up the same environment, and runs the demo."""
+    readme = ROOT.joinpath("README.md").read_text(encoding="utf-8")
+    [shown] = [command for command in commands(readme) if "pytest" not in command]
+
+    assert shown.endswith("&& .venv/bin/paymentsdk demo")

@@ -1,0 +1,91 @@
+"""The runner of the pages, run on pages that are good and on pages that are broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+CONFTEST = """
+import pytest
+
+@pytest.fixture
+def platform():
+    '''No page here talks to a platform.'''
+"""
+
+
+@pytest.fixture
+def read(pytester: pytest.Pytester):
+    """Run the page tests over a README.md with *text*, and a page beside it."""
+
+    def read(text: str) -> pytest.RunResult:
+        pytester.path.joinpath("README.md").write_text(text, encoding="utf-8")
+        pytester.path.joinpath("docs").mkdir()
+        pytester.path.joinpath("docs/guide.md").write_text("# A guide\n\n## Two *words*, one dash\n", encoding="utf-8")
+        pytester.makeini("[pytest]")  # The project ends here, wherever this directory is.
+        pytester.makeconftest(CONFTEST)
+        pytester.makepyfile(test_pages=Path(__file__).with_name("test_pages.py").read_text(encoding="utf-8"))
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", "-k", "README")
+
+    return read
+
+
+def page(language: str, *lines: str, above: str = "") -> str:
+    """Return a page with one block."""
+    return "\n".join([above, f"```{language}", *lines, "```", ""])
+
+
+GOOD = {
+    "await": page("python", "import asyncio", "await asyncio.sleep(0)"),
+    "a loop of its own": page("python", "import asyncio", "asyncio.run(asyncio.sleep(0))"),
+    "shared names": page("python", "x = 1") + page("python", "assert x == 1"),
+    "a class that pickles": page("python", "import pickle", "class A: ...", "pickle.loads(pickle.dumps(A()))"),
+    "a test": page("python", "async def test_sum():", "    assert 2 == 1 + 1"),
+    "an excuse": page("python", "1 / 0", above="<!-- not run: it needs an account -->"),
+    "run elsewhere": page("console", "$ curl \\", "    http://127.0.0.1", "anything"),
+    "a remark": page("bash", "# a remark", "nox -s tests"),
+    "json": page("json", '{"a": 1}'),
+    "text": page("text", "1 / 0"),
+    "a link to a page": "[a](docs/guide.md)",
+    "a link to a heading": "[a](docs/guide.md#two-words-one-dash)",
+    "a link to elsewhere": "[a](https://example.com/x)",
+}
+
+#: What is wrong, and what the report then holds.
+BROKEN = {
+    "an error": (page("python", "1 / 0"), "*ZeroDivisionError*"),
+    "an error after await": (page("python", "await __import__('asyncio').sleep(0)", "1 / 0"), "*ZeroDivisionError*"),
+    "an error in the second block": (page("python", "x = 0") + page("python", "1 / x"), "*README.md:7:*"),
+    "syntax": (page("python", "def f(:"), "*SyntaxError*"),
+    "syntax below an excuse": (page("python", "def f(:", above="<!-- not run: no account -->"), "*SyntaxError*"),
+    "an excuse without a reason": (page("python", "1 / 0", above="<!-- not run -->"), "*ZeroDivisionError*"),
+    "a test": (page("python", "def test_sum():", "    assert 3 == 1 + 1"), "*assert 3 ==*"),
+    "a language": (page("py", "1"), "*not 'py'*"),
+    "a foreign command": (page("console", "$ make coffee"), "*neither run here*"),
+    "no command": (page("console", "nothing"), "*after `$ `*"),
+    "a command": (page("console", "$ paymentsdk no-such-command"), "*no-such-command*"),
+    "a server": (page("console", "$ paymentsdk sandbox --no-such-option"), "*no-such-option*"),
+    "json": (page("json", "{"), "*JSONDecodeError*"),
+    "toml": (page("toml", "a ="), "*TOMLDecodeError*"),
+    "an open block": ("```python\n", "*has no end*"),
+    "a link to a page": ("[a](docs/none.md)", "*docs/none.md*"),
+    "a link to a heading": ("[a](docs/guide.md#none)", "*docs/guide.md#none*"),
+}
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_a_good_page_passes(read, what: str) -> None:
+    """Top-level await, shared names, tests, excuses with a reason, commands run elsewhere and links that lead."""
+    read(GOOD[what]).assert_outcomes(passed=3, deselected=3)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_page_fails(read, what: str) -> None:
+    """Whatever is wrong with a page, its test fails and says what."""
+    text, complaint = BROKEN[what]
+
+    result = read(text)
+
+    assert result.parseoutcomes().get("failed", 0) >= 1
+    result.stdout.fnmatch_lines([complaint])

@@ -1,0 +1,76 @@
+"""The floors of the house: a file imports only from those below it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+PACKAGE = Path(find_spec("paymentsdk").origin).parent
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A copy of the package and of the rules, to be spoiled."""
+    shutil.copytree(PACKAGE, tmp_path / "paymentsdk", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PYPROJECT, tmp_path)
+    return tmp_path
+
+
+def lint(house: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on the package in *house*."""
+    # Its own command puts the working directory first on the path, so that the copy is what it reads.
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
+    return subprocess.run(command, cwd=house, capture_output=True, text=True, check=False)
+
+
+def test_every_file_keeps_to_its_floor(house: Path) -> None:
+    """No file imports from above, no resource another resource, and foreign libraries stay where they belong."""
+    result = lint(house)
+
+    assert 0 == result.returncode, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "contract"),
+    [
+        ("money.py", "import paymentsdk.errors", "the floors below it"),
+        ("_core/retry.py", "from paymentsdk._core import call", "the floors below it"),
+        ("client.py", "import paymentsdk.sandbox", "the floors below it"),
+        ("testing/__init__.py", "import paymentsdk.cli", "the floors below it"),
+        ("resources/plans.py", "import paymentsdk.resources.orders", "knows no other resource"),
+        ("_core/call.py", "import aiohttp", "aiohttp stays at the edge"),
+        ("client.py", "from tenacity import AsyncRetrying", "tenacity is entered in one place"),
+        ("transports/aiohttp.py", "import pyreqwest", "pyreqwest is one transport's own"),
+    ],
+)
+def test_an_import_out_of_place_is_found(house: Path, path: str, line: str, contract: str) -> None:
+    """One forbidden import, even inside a function, breaks the contract that forbids it."""
+    with (house / "paymentsdk" / path).open("a", encoding="utf-8") as file:
+        file.write(f"\n\ndef late():\n    {line}\n")
+
+    result = lint(house)
+
+    assert 1 == result.returncode
+    broken = [row for row in result.stdout.splitlines() if "BROKEN" in row]
+    assert any(contract in row for row in broken), result.stdout
+
+
+def test_every_module_has_a_floor() -> None:
+    """A new file stands on a floor from its first day; none is outside the rule."""
+    contracts = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    [floors] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    placed = {name.strip() + "." for layer in floors for name in layer.replace("|", ":").split(":")}
+    files = [path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.py")]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") + "." for path in files}
+
+    homeless = {module for module in modules if not any(map(module.startswith, placed))}
+
+    # The package itself is where a user enters, on top of all.
+    assert {"paymentsdk.", "paymentsdk._core."} == homeless

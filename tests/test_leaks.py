@@ -1,0 +1,99 @@
+"""The fixture that watches every test, watched itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+LEAVES_A_TASK = """
+import asyncio
+
+async def test_leaves_a_task():
+    test_leaves_a_task.task = asyncio.create_task(asyncio.Event().wait())
+"""
+
+LEAVES_A_SERVER = """
+import asyncio
+
+async def test_leaves_a_server():
+    test_leaves_a_server.server = await asyncio.start_server(print, "127.0.0.1")
+"""
+
+LEAVES_A_CONNECTION = """
+import socket
+
+def test_leaves_a_connection():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        test_leaves_a_connection.client = socket.create_connection(server.getsockname())
+"""
+
+LEAVES_NOTHING = """
+import asyncio
+import socket
+import threading
+
+import pytest
+
+@pytest.fixture(scope="session")
+def platform():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+@pytest.fixture
+async def worker():
+    task = asyncio.create_task(asyncio.Event().wait())
+    yield task
+    task.cancel()
+
+def accept_and_linger(platform):
+    connection, _ = platform.accept()
+    with connection:
+        connection.recv(1)
+        threading.Event().wait(0.1)
+
+async def test_leaves_nothing(worker, platform):
+    thread = threading.Thread(target=accept_and_linger, args=(platform,))
+    thread.start()
+    _, writer = await asyncio.open_connection(*platform.getsockname())
+    writer.close()
+    await writer.wait_closed()
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):
+    """Run a test file, with this directory's conftest or without it."""
+
+    def run(source: str, *, watched: bool = True) -> pytest.RunResult:
+        pytester.makeini("[pytest]")  # The project ends here, wherever this directory is.
+        if watched:
+            pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text(encoding="utf-8"))
+        pytester.makepyfile(source)
+        options = ["--asyncio-mode=auto", "-p", "no:cacheprovider", "-p", "no:paymentsdk"]
+        return pytester.runpytest_subprocess(*options, "-W", "ignore")
+
+    return run
+
+
+LEAKS = {"task": LEAVES_A_TASK, "server": LEAVES_A_SERVER, "connection": LEAVES_A_CONNECTION}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_leak_is_an_error(run, leak: str) -> None:
+    """A test that leaves a task, a server or a connection behind does not pass."""
+    result = run(LEAKS[leak])
+
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*tasks left behind:*" if leak == "task" else "*sockets left open:*"])
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_unwatched_nobody_notices(run, leak: str) -> None:
+    """Without the fixture the same tests pass: it is what finds the leaks."""
+    run(LEAKS[leak], watched=False).assert_outcomes(passed=1)
+
+
+def test_what_is_closed_or_wider_is_no_leak(run) -> None:
+    """A task that its fixture cancels, a server of the session and a peer that closes a moment later are fine."""
+    run(LEAVES_NOTHING).assert_outcomes(passed=1)
