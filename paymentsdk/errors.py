@@ -201,7 +201,7 @@ class APIError(PaymentsError):
         self.code = code
         self.message = message
         self.meaning = meaning
-        self.details = tuple(details)
+        self.details: tuple[ErrorDetail, ...] = tuple(details)
         self.request_id = request_id
         self.retry_after = retry_after
         self.raw = raw

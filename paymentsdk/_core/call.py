@@ -106,7 +106,7 @@ class Caller(ABC):
                 result = await self._try_again(intent, first)
             else:
                 shared.budget.give_back()
-            return result
+            return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
             failure = last
         except asyncio.CancelledError:
@@ -123,7 +123,7 @@ class Caller(ABC):
 
     # --- once for all attempts -----------------------------------------------------------------------------------
 
-    def _intend(
+    def _intend(  # noqa: PLR0917 - the arguments of `call`, handed on
         self,
         operation: Operation[B, R],
         body: B | None,

@@ -21,10 +21,10 @@ class Watch:
     __slots__ = ("cancelling", "expired", "task", "when")
 
     def __init__(self, task: asyncio.Task[object], when: float) -> None:
-        self.task = task
-        self.when = when
-        self.cancelling = task.cancelling()
-        self.expired = False
+        self.task: asyncio.Task[object] = task
+        self.when: float = when
+        self.cancelling: int = task.cancelling()
+        self.expired: bool = False
 
     def expired_here(self) -> bool:
         """Whether the cancellation now in the air is this deadline's; takes it back if it is.

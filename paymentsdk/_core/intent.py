@@ -61,12 +61,12 @@ class Shared:
     __slots__ = ("budget", "clock", "closed", "deadlines", "loop", "transport")
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
-        self.transport = transport
-        self.clock = clock
-        self.deadlines = Deadlines(clock)
-        self.budget = RetryBudget()
+        self.transport: Transport = transport
+        self.clock: Clock = clock
+        self.deadlines: Deadlines = Deadlines(clock)
+        self.budget: RetryBudget = RetryBudget()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.closed = False
+        self.closed: bool = False
 
     def permit(self) -> None:
         """Let a call begin.

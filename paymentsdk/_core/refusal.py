@@ -57,7 +57,7 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the platform asks to wait, 0 or more.
 
-    Takes digits, or a date relative to the answer's own ``Date``: our clock may be wrong, and says nothing about theirs.
+    Takes digits, or a date relative to the answer's own ``Date``: our clock may be wrong and says nothing of theirs.
     """
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():

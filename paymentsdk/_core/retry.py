@@ -254,7 +254,7 @@ class RetryBudget:
     COST_OF_TIMEOUT = 10
 
     def __init__(self) -> None:
-        self.tokens = self.FULL
+        self.tokens: int = self.FULL
 
     def give_back(self, tokens: int = 1) -> None:
         """Note a success: at the first attempt, or after a retry that cost *tokens*."""

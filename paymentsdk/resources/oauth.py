@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -54,7 +54,7 @@ class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
     created: str
     hash: str
     user_id: str
-    __secrets__ = frozenset({"hash"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
 class TokenRequest(Secretive, RequestStruct):
@@ -80,7 +80,7 @@ class TokenRequest(Secretive, RequestStruct):
     refresh_token: Annotated[str, Meta(min_length=1)] | None = None
     redirect_uri: str | None = None
     code_verifier: str | None = None
-    __secrets__ = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
 
     def __post_init__(self) -> None:
         if self.grant_type == GrantType.AUTHORIZATION_CODE:
@@ -111,7 +111,7 @@ class Token(Secretive, AnswerStruct):
     refresh_token: str | None = None
     public_key: str | None = None
     live_mode: bool | None = None
-    __secrets__ = frozenset({"access_token", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
 TOKEN: Operation[TokenRequest, Token] = Operation(

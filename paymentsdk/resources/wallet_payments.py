@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -90,7 +90,7 @@ class WalletPayerRequest(Secretive, RequestStruct):
 
     token: Annotated[str, Meta(min_length=1)]
     type_token: Annotated[str, Meta(min_length=1)]
-    __secrets__ = frozenset({"token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"token"})
 
 
 class WalletPaymentRequest(RequestStruct):

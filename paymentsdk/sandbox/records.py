@@ -47,7 +47,6 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
         policies: Their own switches.
         discount_promises: The discount codes that wallet payments may use.
         compliant: Whether their identity is validated.
-        cash_withdrawals: Whether they may hand out cash.
     """
 
     user_id: int
@@ -247,7 +246,7 @@ MERCHANT_ORDERS = Noun(
         "marketplace": lambda r: r.merchant_order.marketplace,
         "date_created": lambda r: r.merchant_order.date_created,
         "last_updated": lambda r: r.merchant_order.last_updated,
-        "item": lambda r: r.merchant_order.items and r.merchant_order.items[0].id,
+        "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or ()),
     },
 )
 CUSTOMERS = Noun("customers", CustomerRecord, key=lambda r: r.customer.id, columns={"email": lambda r: r.email.lower()})

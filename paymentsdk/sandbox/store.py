@@ -19,8 +19,8 @@ __all__ = ["Condition", "Due", "Noun", "SavedAnswer", "Store"]
 
 D = TypeVar("D", bound=Struct)
 
-#: A column, how it is compared, and with what.
-Condition: TypeAlias = tuple[str, Literal["=", "<", "<=", ">", ">="], object]
+#: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
+Condition: TypeAlias = tuple[str, Literal["=", "<", "<=", ">", ">=", "holds"], object]
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -297,7 +297,11 @@ def _column(value: object) -> object:
 
 def _where(noun: Noun[D], tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
     """Return the WHERE clause and its values. Columns are looked up, never taken from a request."""
-    parts = [f"{column} {comparison} ?" for column, comparison, _ in conditions if noun.columns[column]]
+    parts = [
+        f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?"
+        for column, comparison, _ in conditions
+        if noun.columns[column]
+    ]
     values = [_column(value) for _, _, value in conditions]
     if tenant is not None:
         parts.insert(0, "tenant = ?")

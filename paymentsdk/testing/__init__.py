@@ -33,7 +33,7 @@ class MemoryTransport:
 
     def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
         self.requests: list[Request] = []
-        self.closed = False
+        self.closed: bool = False
         self._handler: Handler | None = None
         self._script: deque[Answer] = deque()
         if callable(handler):

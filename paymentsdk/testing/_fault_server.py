@@ -135,10 +135,15 @@ class FaultServer:
             await asyncio.wait(self._playing)
 
     async def __aenter__(self) -> Self:
-        # A client that does not say goodbye must not hold up the end of a test.
-        tls = {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": 0.1}
         self._server = await asyncio.start_server(
-            self._connected, "127.0.0.1", 0, limit=_LONGEST_HEAD, backlog=256, **tls
+            self._connected,
+            "127.0.0.1",
+            0,
+            limit=_LONGEST_HEAD,
+            backlog=256,
+            ssl=self._tls,
+            # A client that does not say goodbye must not hold up the end of a test.
+            ssl_shutdown_timeout=None if self._tls is None else 0.1,
         )
         return self
 

@@ -1,0 +1,114 @@
+"""What the sandbox says: Structs as the wire has them, and refusals in the shape of each API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._core.encode import timestamp
+from paymentsdk._core.operation import Operation
+
+__all__ = ["Refused", "encode", "refusal", "wire_form"]
+
+_ENCODE_NUMBERS = msgspec.json.Encoder(decimal_format="number").encode
+_ENCODE_TEXTS = msgspec.json.Encoder(decimal_format="string").encode
+
+
+class Refused(Exception):  # noqa: N818 - it says what happened
+    """The platform says no.
+
+    Args:
+        status: The HTTP status.
+        code: The platform's code.
+        message: What a person is told; what the contract says about *code*, when there is none.
+        details: The places that are to blame.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str = "", *, details: tuple[str, ...] = (), retry_after: int | None = None
+    ) -> None:
+        super().__init__(status, code, message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details
+        self.retry_after = retry_after
+
+
+def wire_form(value: object) -> object:
+    """Return *value* as plain data: members that are ``None`` left out, moments in UTC with milliseconds.
+
+    Free-form data (a dict) is left as it is.
+    """
+    match value:
+        case Struct():
+            return {
+                name: wire_form(member)
+                for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+                if (member := getattr(value, field)) is not None
+            }
+        case list() | tuple():
+            return [wire_form(item) for item in value]
+        case datetime():
+            return timestamp(value.astimezone(UTC))
+        case _:
+            return value
+
+
+def encode(value: object, *, decimal_strings: bool = False) -> bytes:
+    """Return *value* as the bytes of an answer."""
+    return (_ENCODE_TEXTS if decimal_strings else _ENCODE_NUMBERS)(wire_form(value))
+
+
+def refusal(refused: Refused, operation: Operation[object, object] | None, shape: str = "per_api") -> bytes:
+    """Return the body of a refusal, in the shape of its API, or in *shape* for all."""
+    noun = "" if operation is None else operation.name.split(".")[0]
+    message = refused.message or (operation.meanings.get(refused.code) if operation else None)
+    body = _SHAPES[_SHAPE_OF.get(noun, "cause") if shape == "per_api" else shape]
+    return msgspec.json.encode(body(refused, message or HTTPStatus(refused.status).phrase.lower()))
+
+
+def _errors(refused: Refused, message: str) -> Mapping[str, object]:
+    entry: dict[str, object] = {"code": refused.code, "message": message}
+    if refused.details:
+        entry["details"] = refused.details
+    return {"errors": [entry]}
+
+
+def _cause(refused: Refused, message: str) -> Mapping[str, object]:
+    cause: dict[str, object] = {"code": refused.code, "description": message}
+    if refused.details:
+        cause["data"] = ", ".join(refused.details)
+    return {"message": message, "error": refused.code, "status": refused.status, "cause": [cause]}
+
+
+def _numbered(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write the codes of customers as the numbers that they are, under a general error."""
+    if not refused.code.isdigit():
+        return _cause(refused, message)
+    cause = {"code": int(refused.code), "description": message, "data": ", ".join(refused.details) or None}
+    return {"message": message, "error": "bad_request", "status": refused.status, "cause": [cause]}
+
+
+def _grant(refused: Refused, message: str) -> Mapping[str, object]:
+    return {"message": message, "error": refused.code, "status": refused.status, "cause": []}
+
+
+def _flat(refused: Refused, message: str) -> Mapping[str, object]:
+    return {"code": refused.code, "message": message}
+
+
+_SHAPES: Mapping[str, Callable[[Refused, str], Mapping[str, object]]] = {
+    "errors": _errors,
+    "cause": _cause,
+    "numbered": _numbered,
+    "grant": _grant,
+    "flat": _flat,
+}
+#: The API of a noun speaks this shape; every other speaks `cause`.
+_SHAPE_OF = {"orders": "errors", "customers": "numbered", "oauth": "grant"}

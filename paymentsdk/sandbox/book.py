@@ -1,0 +1,122 @@
+"""What a behaviour works with: one seller's documents, the moment, and the means to leave traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk.sandbox.policies import Policies
+from paymentsdk.sandbox.records import Entry, Grant, Tenant
+from paymentsdk.sandbox.store import Condition, Due, Noun, Store
+
+if TYPE_CHECKING:
+    from paymentsdk.sandbox.ids import Ids
+
+__all__ = ["Book", "Call"]
+
+D = TypeVar("D", bound=Struct)
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[B]):
+    """A request that was read.
+
+    Attributes:
+        body: The body, or ``None``.
+        path: The values in the path.
+        query: The filters.
+        grant: The token that it came with; ``None`` at the token endpoint.
+        drift: Rows that appeared (or vanished, below zero) before the page that is asked for.
+    """
+
+    body: B
+    path: Mapping[str, str]
+    query: Mapping[str, object]
+    grant: Grant | None = None
+    drift: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Book:
+    """One seller's part of the sandbox, at one moment.
+
+    Attributes:
+        tenant: The seller.
+        now: The moment.
+        policies: The seller's switches.
+        ids: Makes identifiers.
+        base_url: Where the sandbox can be reached.
+        key: The idempotency key of the request, if it has one.
+        tell: Hears of every document that changed, once it is committed.
+    """
+
+    tenant: Tenant
+    now: datetime
+    policies: Policies
+    ids: Ids
+    base_url: str
+    store: Store = field(repr=False)
+    tell: Callable[[str, int, Struct], None] = field(repr=False)
+    key: str | None = None
+
+    def get(self, noun: Noun[D], key: str) -> D | None:
+        """Return the seller's document *key*."""
+        return self.store.get(noun, key, self.tenant.user_id)
+
+    def put(self, noun: Noun[D], document: D) -> D:
+        """Keep *document*, and let those who watch know of it."""
+        self.store.put(noun, self.tenant.user_id, document)
+        self.store.after_commit(lambda: self.tell(noun.table, self.tenant.user_id, document))
+        return document
+
+    def find(
+        self,
+        noun: Noun[D],
+        conditions: Sequence[Condition] = (),
+        *,
+        order: str = "seq",
+        descending: bool = False,
+        limit: int = -1,
+        offset: int = 0,
+    ) -> list[D]:
+        """Return the seller's documents that meet all *conditions*; see :meth:`Store.find`."""
+        return self.store.find(
+            noun, self.tenant.user_id, conditions, order=order, descending=descending, limit=limit, offset=offset
+        )
+
+    def count(self, noun: Noun[D], conditions: Sequence[Condition] = ()) -> int:
+        """Return how many of the seller's documents meet all *conditions*."""
+        return self.store.count(noun, self.tenant.user_id, conditions)
+
+    def enter(
+        self,
+        kind: str,
+        *,
+        id: str,  # noqa: A002 - the ledger's own word
+        order_id: str,
+        amount: Decimal = Decimal(0),
+        external_reference: str | None = None,
+    ) -> None:
+        """Write a line of the ledger."""
+        entry = Entry(
+            at=self.now,
+            tenant=self.tenant.user_id,
+            kind=kind,
+            amount=amount,
+            currency=self.tenant.currency,
+            id=id,
+            order_id=order_id,
+            external_reference=external_reference,
+            idempotency_key=self.key,
+        )
+        self.store.append(self.tenant.user_id, entry)
+
+    def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `enter`
+        """Have *kind* happen to *id* at a moment."""
+        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))

@@ -1,0 +1,24 @@
+"""What every transport does, as a suite that any transport can be put through, yours included.
+
+With pytest and pytest-asyncio::
+
+    import pytest
+    from paymentsdk.testing.transport_conformance import CASES
+
+    def make_transport(*, ca=None, limit=100):
+        return MyTransport(...)
+
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    async def test_conformance(case):
+        await case.run(make_transport)
+
+Every case runs against servers on 127.0.0.1 that answer as badly as they can. Those about TLS need the package
+``trustme``. To leave one out, with your reason beside it: ``[case for case in CASES if case.name != "..."]``.
+"""
+
+from __future__ import annotations
+
+from paymentsdk.testing.transport_conformance import _requests  # noqa: F401 - its rules enter CASES
+from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
+
+__all__ = ["CASES", "Case", "MakeTransport"]

@@ -1,0 +1,138 @@
+"""A rule that every transport keeps, as something that can be run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+
+#: A rule runs no longer than this, in seconds, whatever the transport does.
+_LONGEST = 30.0
+#: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
+_TURNS = 20
+
+
+class MakeTransport(Protocol):
+    """Makes the transport under test; called on the running event loop.
+
+    A transport that waits for requests in flight when it is closed should wait for a fraction of a second here.
+    """
+
+    def __call__(self, *, ca: bytes | None = None, limit: int = 100) -> Transport:
+        """Return a new transport.
+
+        Args:
+            ca: A certificate authority to trust, as PEM.
+            limit: The most connections that it may have at a time.
+        """
+        ...
+
+
+Rule: TypeAlias = Callable[[MakeTransport], Awaitable[None]]
+
+
+class Case:
+    """One rule.
+
+    Attributes:
+        name: What it is called, in words joined by underscores.
+        rule: What every transport does.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.name = getattr(rule, "__name__", "")
+        self.rule = inspect.getdoc(rule) or ""
+        self._check = rule
+
+    async def run(self, make: MakeTransport) -> None:
+        """Check the rule on transports that *make* makes.
+
+        Raises:
+            AssertionError: They break it; the text says how.
+        """
+        before = asyncio.all_tasks()
+        try:
+            async with asyncio.timeout(_LONGEST):
+                await self._check(make)
+        except TimeoutError:
+            raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - before
+        expect(not left, f"tasks were left behind: {left}")
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+#: Every rule, in the order in which they are written.
+CASES: list[Case] = []
+
+
+def case(rule: Rule) -> Rule:
+    """Add *rule* to the suite."""
+    CASES.append(Case(rule))
+    return rule
+
+
+def expect(condition: object, otherwise: str) -> None:
+    """Fail, unless *condition* holds, saying what happened *otherwise*.
+
+    Raises:
+        AssertionError: It does not hold.
+    """
+    # Not an `assert`: this is a module that python -O may run.
+    if not condition:
+        raise AssertionError(otherwise)
+
+
+@contextlib.asynccontextmanager
+async def opened(make: MakeTransport, *, ca: bytes | None = None, limit: int = 100) -> AsyncIterator[Transport]:
+    """Make a transport, and close it in the end."""
+    transport = make(ca=ca, limit=limit)
+    try:
+        yield transport
+    finally:
+        await transport.aclose()
+
+
+async def send(transport: Transport, request: Request) -> Response:
+    """Send *request* as the engine does: whoever sends keeps the time.
+
+    Raises:
+        TimeoutError: It took longer than ``request.timeout``.
+    """
+    async with asyncio.timeout(request.timeout):
+        return await transport.send(request)
+
+
+async def failure(transport: Transport, request: Request, *, sent: bool) -> SendFailed:
+    """Send *request*, which has to fail by itself, and return how it did.
+
+    Raises:
+        AssertionError: There was an answer, another error, none in time, or a false ``sent``.
+    """
+    try:
+        answer = await send(transport, request)
+    except SendFailed as error:
+        failed = error
+    except TimeoutError:
+        raise AssertionError(f"no failure within {request.timeout:g} s") from None
+    except Exception as error:
+        raise AssertionError(f"SendFailed was expected, not {error!r}") from error
+    else:
+        raise AssertionError(f"SendFailed was expected, not an answer: {answer!r} {answer.body[:80]!r}")
+    expect(failed.sent is sent, f"sent is {failed.sent} where {sent} is the truth ({failed.reason})")
+    return failed
+
+
+async def turns() -> None:
+    """Let everything that is ready run."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
