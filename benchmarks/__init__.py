@@ -1,1 +1,1 @@
-"""What a call, a page and an import cost: each ``python -m benchmarks.bench_x``, the verdict ``python -m benchmarks.report``."""
+"""What a call, a page and an import cost: ``python -m benchmarks.bench_call``, ``.bench_decode`` and so on."""

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
 from benchmarks import payloads
 from benchmarks.server import Answer, fixed_answers
@@ -29,8 +30,11 @@ Respond = Callable[[str, str], bytes]
 
 def whole(status: int, body: bytes) -> bytes:
     """Return an answer with its head."""
-    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}X-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n".encode() + body
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(body)}\r\n"
+    return (
+        f"{head}Content-Type: application/json\r\nX-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n".encode()
+        + body
+    )
 
 
 def fixed() -> Respond:
@@ -89,8 +93,7 @@ class Answering(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that has come whole."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 
 from benchmarks import harness, payloads
 from benchmarks.contestants import BASELINE, Calls, Contestant, Target, contestants
-from benchmarks.harness import Options, Result, Row, Variant
-from benchmarks.server import Server, nginx_or_asyncio
+from benchmarks.harness import Key, Options, Result, Row, Variant
+from benchmarks.server import nginx_or_asyncio
 
 CONCURRENCY = (1, 16, 128)
 LOOPS = ("asyncio", "uvloop")
@@ -39,7 +40,12 @@ def run(
                 notes.append(f"{loop} was left out: {error}")
                 continue
             for secure in tls:
-                rows += _measure(factory, loop, secure, racing, server, concurrency, options)
+                target = Target(server.tls, server.authority) if secure else Target(server.plain)
+                with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
+                    calls = {one.NAME: _connected(one, target, runner, stack) for one in racing}
+                    conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
+                    variants = list(_variants(calls, runner, concurrency, conditions))
+                    rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
     notes += [one.NOTES for one in racing if one.NOTES]
     notes.append("bytes per answer: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
     return harness.result(
@@ -55,34 +61,25 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _measure(
-    factory: Callable[[], asyncio.AbstractEventLoop],
-    loop: str,
-    secure: bool,
-    racing: Sequence[Contestant],
-    server: Server,
-    concurrency: Sequence[int],
-    options: Options,
-) -> list[Row]:
-    """Measure all contestants on one loop, over one kind of connection; their slices are interleaved."""
-    target = Target(server.tls, server.authority) if secure else Target(server.plain)
-    conditions = {"loop": loop, "tls": "yes" if secure else "no"}
-    with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
-        variants = []
-        for contestant in racing:
-            calls = _connected(contestant, target, runner, stack)
-            for method, call in (("GET", calls.get), ("POST", calls.post)):
-                for width in concurrency:
-                    key = {"contestant": contestant.NAME, "method": method, "in flight": width} | conditions
-                    variants.append(Variant(key, _slice(runner, call, width), least=width))
-        variants.sort(key=lambda v: (v.key["method"], v.key["in flight"]))
-        return harness.interleave(variants, options, {"server_us": server.cpu_seconds})
+def _variants(
+    calls: Mapping[str, Calls], runner: asyncio.Runner, concurrency: Sequence[int], conditions: Key
+) -> Iterator[Variant]:
+    """Yield what is measured on one loop over one kind of connection."""
+    for method in ("GET", "POST"):
+        for width in concurrency:
+            for name, both in calls.items():
+                key: Key = {"contestant": name, "method": method, "in flight": width, **conditions}
+                yield Variant(key, _slice(runner, both.get if method == "GET" else both.post, width), least=width)
 
 
 def _connected(contestant: Contestant, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
     """Open *contestant* now, and close it when the *stack* is left."""
-    context = contestant.connect(target)
-    calls = runner.run(context.__aenter__())
+
+    async def connected() -> tuple[AbstractAsyncContextManager[Calls], Calls]:
+        context = contestant.connect(target)  # Some clients want to be made on their loop.
+        return context, await context.__aenter__()
+
+    context, calls = runner.run(connected())
     stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
     return calls
 

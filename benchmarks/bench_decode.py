@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -112,7 +112,7 @@ def decoder(contestant: str, shape: str) -> Decode:
         ImportError: Its library is not installed.
     """
     found = SHAPES[shape]
-    return CONTESTANTS[contestant](OPERATIONS[found.operation].result, found)
+    return CONTESTANTS[contestant](cast(type[Struct], OPERATIONS[found.operation].result), found)
 
 
 def run(options: Options) -> Result:
@@ -132,12 +132,16 @@ def run(options: Options) -> Result:
         rows = harness.interleave(variants, options)
         _add_held(rows, options)
     notes += [
-        "pydantic and cattrs decode the same members into the same types (Decimal, datetime, enums): their models are "
-        "made from ours; json, orjson and untyped msgspec stop at dicts and floats",
+        (
+            "pydantic and cattrs decode the same members into the same types (Decimal, datetime, enums): their models "
+            "are made from ours; json, orjson and untyped msgspec stop at dicts and floats"
+        ),
         "bytes held: growth of a fresh process's resident memory over the kept pages, per row",
         "bytes per answer: " + ", ".join(f"{shape} {len(found.make(0)):,}" for shape, found in SHAPES.items()),
     ]
-    return harness.result("bench_decode", rows, options, baseline={"contestant": BASELINE}, notes=dict.fromkeys(notes))
+    return harness.result(
+        "bench_decode", rows, options, baseline={"contestant": BASELINE}, notes=list(dict.fromkeys(notes))
+    )
 
 
 def _repeat(decode: Decode, body: bytes, count: int) -> None:

@@ -104,12 +104,16 @@ class Result(Struct, frozen=True, kw_only=True):
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the command line that all benches share."""
     line = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    line.add_argument("--quick", action="store_true", help="a few calls each: shows that the bench works, measures nothing")
+    line.add_argument(
+        "--quick", action="store_true", help="a few calls each: shows that the bench works, measures nothing"
+    )
     line.add_argument("--rounds", type=int, default=Options().rounds, help="slices per variant (%(default)s)")
     line.add_argument("--slice-ms", type=float, default=Options().slice_ms, help="length of a slice (%(default)s)")
     line.add_argument("--seed", type=int, default=Options().seed, help="of the shuffling (%(default)s)")
     line.add_argument("--only", nargs="*", default=[], metavar="NAME", help="measure only these contestants")
-    line.add_argument("--out", type=Path, default=None, help="where the JSON goes (benchmarks/results; nowhere with --quick)")
+    line.add_argument(
+        "--out", type=Path, default=None, help="where the JSON goes (benchmarks/results; nowhere with --quick)"
+    )
     return line
 
 
@@ -137,7 +141,11 @@ def interleave(
         others: Further clocks, by the name of their sample, read before and after each slice; in seconds, given per
             call in microseconds.
     """
-    clocks: dict[str, Callable[[], float]] = {"cpu_us": time.process_time, "wall_us": time.perf_counter, **(others or {})}
+    clocks: dict[str, Callable[[], float]] = {
+        "cpu_us": time.process_time,
+        "wall_us": time.perf_counter,
+        **(others or {}),
+    }
     counts = [_calibrate(variant, options) for variant in variants]
     rows = [Row(dict(variant.key), {name: [] for name in clocks}) for variant in variants]
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
@@ -188,7 +196,7 @@ def median(samples: Sequence[float]) -> float:
 
 def spread(samples: Sequence[float]) -> tuple[float, float]:
     """Return the quartiles of *samples*: half of them lie between."""
-    if len(samples) < 2:  # noqa: PLR2004
+    if len(samples) < 2:
         return samples[0], samples[0]
     low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
     return low, high
@@ -284,7 +292,10 @@ def save(found: Result, folder: Path = RESULTS) -> Path:
     path = folder / f"{found.bench}.json"
     rounded = msgspec.structs.replace(
         found,
-        rows=[Row(row.key, {m: [float(f"{s:.5g}") for s in samples] for m, samples in row.samples.items()}) for row in found.rows],
+        rows=[
+            Row(row.key, {m: [float(f"{s:.5g}") for s in samples] for m, samples in row.samples.items()})
+            for row in found.rows
+        ],
     )
     path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")
     return path

@@ -27,7 +27,8 @@ def pydantic_model(struct: type[Struct]) -> type:
         fields: dict[str, Any] = {
             member: (kind, ... if default is NODEFAULT else default) for member, (kind, default) in members.items()
         }
-        return pydantic.create_model(name, **fields)
+        model: type = pydantic.create_model(name, **fields)
+        return model
 
     return _translate(struct, pydantic_model, make)
 

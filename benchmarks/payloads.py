@@ -26,6 +26,7 @@ TOKEN = "APP_USR-4934588586838432-100912-8f1c0a7d5b3e9f2a6c4d8e0b1a3f5c7d-241983
 #: Stands where a server puts the id that the path asks for.
 ASKED = "ASKED_ID"
 REFERENCE = "store-0042_till-7_20260131-000917"
+_QR_DATA = "00020101021243650016COM.PLATFORM02013063638f1192a-5fd1-4180-a180-8bcae3556bc35204000053039865802BR6304A13B"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -50,42 +51,57 @@ def order_request() -> OrderRequest:
         transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("62.40"))]),
         config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id="STORE42POS007", mode="dynamic")),
         items=[
-            ItemRequest(title="Coffee beans", unit_price=Decimal("12.45"), quantity=2, unit_measure="kg", external_code="CB-1"),
-            ItemRequest(title="Hand grinder", unit_price=Decimal("37.50"), quantity=1, unit_measure="unit", external_code="HG-9"),
+            ItemRequest(
+                title="Coffee beans", unit_price=Decimal("12.45"), quantity=2, unit_measure="kg", external_code="CB-1"
+            ),
+            ItemRequest(
+                title="Hand grinder", unit_price=Decimal("37.50"), quantity=1, unit_measure="unit", external_code="HG-9"
+            ),
         ],
     )
 
 
 def order(order_id: str = ASKED) -> bytes:
     """Return an order that a buyer has paid."""
-    return _json(_order(order_id) | {
-        "status": "processed",
-        "status_detail": "accredited",
-        "transactions": {
-            "payments": [
-                {
-                    "id": "PAY01HRYFXQ53Q3JPEC48MYWMR0TE",
-                    "amount": "62.40",
-                    "paid_amount": "62.40",
-                    "status": "processed",
-                    "status_detail": "accredited",
-                    "reference_id": "10009182737",
-                    "payment_method": {"id": "master", "type": "credit_card", "installments": 1},
-                }
-            ]
-        },
-    })
+    return _json(
+        _order(order_id)
+        | {
+            "status": "processed",
+            "status_detail": "accredited",
+            "transactions": {
+                "payments": [
+                    {
+                        "id": "PAY01HRYFXQ53Q3JPEC48MYWMR0TE",
+                        "amount": "62.40",
+                        "paid_amount": "62.40",
+                        "status": "processed",
+                        "status_detail": "accredited",
+                        "reference_id": "10009182737",
+                        "payment_method": {"id": "master", "type": "credit_card", "installments": 1},
+                    }
+                ]
+            },
+        }
+    )
 
 
 def created_order(order_id: str = "ORD01HRYFWNYRE1MR1E60MW3X0T2P") -> bytes:
     """Return the answer to :func:`order_request`."""
-    payment = {"id": "PAY01HRYFXQ53Q3JPEC48MYWMR0TE", "amount": "62.40", "status": "created", "status_detail": "ready_to_process"}
-    return _json(_order(order_id) | {
+    payment = {
+        "id": "PAY01HRYFXQ53Q3JPEC48MYWMR0TE",
+        "amount": "62.40",
         "status": "created",
-        "status_detail": "created",
-        "transactions": {"payments": [payment]},
-        "type_response": {"qr_data": "00020101021243650016COM.PLATFORM02013063638f1192a-5fd1-4180-a180-8bcae3556bc35204000053039865802BR6304A13B"},
-    })
+        "status_detail": "ready_to_process",
+    }
+    return _json(
+        _order(order_id)
+        | {
+            "status": "created",
+            "status_detail": "created",
+            "transactions": {"payments": [payment]},
+            "type_response": {"qr_data": _QR_DATA},
+        }
+    )
 
 
 def _order(order_id: str) -> dict[str, object]:
@@ -104,10 +120,26 @@ def _order(order_id: str) -> dict[str, object]:
         "last_updated_date": "2026-01-31T14:06:41.870Z",
         "config": {"qr": {"external_pos_id": "STORE42POS007", "mode": "dynamic"}},
         "items": [
-            {"title": "Coffee beans", "unit_price": "12.45", "quantity": 2, "unit_measure": "kg", "external_code": "CB-1"},
-            {"title": "Hand grinder", "unit_price": "37.50", "quantity": 1, "unit_measure": "unit", "external_code": "HG-9"},
+            {
+                "title": "Coffee beans",
+                "unit_price": "12.45",
+                "quantity": 2,
+                "unit_measure": "kg",
+                "external_code": "CB-1",
+            },
+            {
+                "title": "Hand grinder",
+                "unit_price": "37.50",
+                "quantity": 1,
+                "unit_measure": "unit",
+                "external_code": "HG-9",
+            },
         ],
-        "integration_data": {"application_id": "4934588586838432", "platform_id": "dev_platform", "integrator_id": "dev_till"},
+        "integration_data": {
+            "application_id": "4934588586838432",
+            "platform_id": "dev_platform",
+            "integrator_id": "dev_till",
+        },
     }
 
 
@@ -175,7 +207,9 @@ def _shipment(i: int) -> dict[str, object]:
         "shipment_type": "shipping",
         "shipping_mode": "custom",
         "status": "ready_to_ship",
-        "items": [{"id": f"SKU-{i % 500}", "description": "Hand grinder", "quantity": 1, "dimensions": "30.0x20.0x10.0,950.0"}],
+        "items": [
+            {"id": f"SKU-{i % 500}", "description": "Hand grinder", "quantity": 1, "dimensions": "30.0x20.0x10.0,950.0"}
+        ],
         "date_created": "2026-01-12T10:22:01.000-04:00",
         "last_modified": "2026-01-12T11:02:44.000-04:00",
         "date_first_printed": "2026-01-12T11:02:44.000-04:00",
@@ -238,78 +272,82 @@ def _invoice(i: int) -> dict[str, object]:
 
 def payment_intent(intent_id: str = ASKED) -> bytes:
     """Return what stripe's own client asks for: a payment intent that has succeeded."""
-    return _json({
-        "id": intent_id,
-        "object": "payment_intent",
-        "amount": 6240,
-        "amount_capturable": 0,
-        "amount_details": {"tip": {}},
-        "amount_received": 6240,
-        "application": None,
-        "application_fee_amount": None,
-        "automatic_payment_methods": {"allow_redirects": "always", "enabled": True},
-        "canceled_at": None,
-        "cancellation_reason": None,
-        "capture_method": "automatic_async",
-        "client_secret": f"{intent_id}_secret_YrKJUKribcBjcG8HVhfZluoGH",
-        "confirmation_method": "automatic",
-        "created": 1769868309,
-        "currency": "brl",
-        "customer": "cus_9s6XGDTHzA66Po",
-        "description": "Coffee beans and a grinder",
-        "last_payment_error": None,
-        "latest_charge": "ch_3MtwBwLkdIwHu7ix28a3tqPa",
-        "livemode": False,
-        "metadata": {"external_reference": REFERENCE, "pos": "STORE42POS007"},
-        "next_action": None,
-        "payment_method": "pm_1MtwBwLkdIwHu7ixA1KmVJfg",
-        "payment_method_options": {"card": {"installments": None, "mandate_options": None, "network": None}},
-        "payment_method_types": ["card", "link"],
-        "receipt_email": None,
-        "setup_future_usage": None,
-        "shipping": None,
-        "statement_descriptor": "COFFEE",
-        "status": "succeeded",
-    })
+    return _json(
+        {
+            "id": intent_id,
+            "object": "payment_intent",
+            "amount": 6240,
+            "amount_capturable": 0,
+            "amount_details": {"tip": {}},
+            "amount_received": 6240,
+            "application": None,
+            "application_fee_amount": None,
+            "automatic_payment_methods": {"allow_redirects": "always", "enabled": True},
+            "canceled_at": None,
+            "cancellation_reason": None,
+            "capture_method": "automatic_async",
+            "client_secret": f"{intent_id}_secret_YrKJUKribcBjcG8HVhfZluoGH",
+            "confirmation_method": "automatic",
+            "created": 1769868309,
+            "currency": "brl",
+            "customer": "cus_9s6XGDTHzA66Po",
+            "description": "Coffee beans and a grinder",
+            "last_payment_error": None,
+            "latest_charge": "ch_3MtwBwLkdIwHu7ix28a3tqPa",
+            "livemode": False,
+            "metadata": {"external_reference": REFERENCE, "pos": "STORE42POS007"},
+            "next_action": None,
+            "payment_method": "pm_1MtwBwLkdIwHu7ixA1KmVJfg",
+            "payment_method_options": {"card": {"installments": None, "mandate_options": None, "network": None}},
+            "payment_method_types": ["card", "link"],
+            "receipt_email": None,
+            "setup_future_usage": None,
+            "shipping": None,
+            "statement_descriptor": "COFFEE",
+            "status": "succeeded",
+        }
+    )
 
 
 def chat_completion(completion_id: str = ASKED) -> bytes:
     """Return what openai's own client asks for: a short completion."""
     text = "Two bags of coffee beans at 12.45 each and one hand grinder at 37.50 come to 62.40 in all. " * 4
-    return _json({
-        "id": completion_id,
-        "object": "chat.completion",
-        "created": 1769868309,
-        "model": "gpt-4.1-mini-2025-04-14",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text.strip(), "refusal": None, "annotations": []},
-                "logprobs": None,
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 61,
-            "completion_tokens": 118,
-            "total_tokens": 179,
-            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-            "completion_tokens_details": {
-                "reasoning_tokens": 0,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
+    return _json(
+        {
+            "id": completion_id,
+            "object": "chat.completion",
+            "created": 1769868309,
+            "model": "gpt-4.1-mini-2025-04-14",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text.strip(), "refusal": None, "annotations": []},
+                    "logprobs": None,
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": {
+                "prompt_tokens": 61,
+                "completion_tokens": 118,
+                "total_tokens": 179,
+                "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+                "completion_tokens_details": {
+                    "reasoning_tokens": 0,
+                    "audio_tokens": 0,
+                    "accepted_prediction_tokens": 0,
+                    "rejected_prediction_tokens": 0,
+                },
             },
-        },
-        "service_tier": "default",
-        "system_fingerprint": "fp_44added55e",
-        "metadata": {},
-        "request_id": "req_c2a3b5d7e9f1",
-        "tool_choice": None,
-        "tools": [],
-        "temperature": 1.0,
-        "top_p": 1.0,
-    })
+            "service_tier": "default",
+            "system_fingerprint": "fp_44added55e",
+            "metadata": {},
+            "request_id": "req_c2a3b5d7e9f1",
+            "tool_choice": None,
+            "tools": [],
+            "temperature": 1.0,
+            "top_p": 1.0,
+        }
+    )
 
 
 def sizes() -> dict[str, int]:
@@ -333,6 +371,8 @@ def plain(value: object) -> object:
     """Return a decoded answer of any contestant as dicts and lists, so that two can be compared."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     fields = getattr(type(value), "model_fields", None) or getattr(type(value), "__attrs_attrs__", None)
     if fields is not None:
         names = fields if isinstance(fields, dict) else [field.name for field in fields]

@@ -55,7 +55,8 @@ def table(found: Result) -> str:
     heads += ["server busy"] if "server_us" in metrics else []
     heads += [f"x {' '.join(map(str, found.baseline.values()))}"] if found.baseline else []
     lines = [_line(heads), _line(["---"] * len(names) + ["--:"] * (len(heads) - len(names)))]
-    lines += [_line([*(str(row.key.get(name, "")) for name in names), *_cells(row, shown, found)]) for row in found.rows]
+    for row in found.rows:
+        lines += [_line([*(str(row.key.get(name, "")) for name in names), *_cells(row, shown, found)])]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """The clients that are measured, one module each, all with the same three names.
 
 - ``NAME``: how it is called in results.
-- ``connect(target)``: an asynchronous context manager that sets the client up, yields its :class:`Calls`, and closes it.
+- ``connect(target)``: an asynchronous context manager that sets the client up, yields its :class:`Calls`, closes it.
 - ``NOTES``: what a reader must know about the comparison; may be empty.
 
 A module imports its library at the top: one that is not installed takes its module out of the race, and the result

@@ -16,8 +16,8 @@ from paymentsdk.resources.orders import Order
 
 NAME = "bare aiohttp"
 NOTES = (
-    "bare aiohttp: bytes body, `await session.request()`, prebuilt decoder, prebuilt URL parts, aiohttp's default timeout; no "
-    "check of the request or of the answer's identity, no retry, no error mapping"
+    "bare aiohttp: bytes body, `await session.request()`, prebuilt decoder, `URL(encoded=True)`, aiohttp's default "
+    "timeout; no check of the request or of the answer's identity, no retry, no error mapping"
 )
 
 

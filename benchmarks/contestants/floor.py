@@ -64,6 +64,7 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
     encode = msgspec.json.Encoder(decimal_format="string").encode
     decode = msgspec.json.Decoder(Order).decode
     address = urlsplit(target.base_url)
+    host, port = address.hostname or "", address.port or 0
     loop = asyncio.get_running_loop()
     context = target.context()
     idle: list[_Connection] = []
@@ -74,7 +75,7 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
         if idle:
             connection = idle.pop()
         else:
-            _, connection = await loop.create_connection(_Connection, address.hostname, address.port, ssl=context)
+            _, connection = await loop.create_connection(_Connection, host, port, ssl=context)
         answer = await connection.ask(request)
         idle.append(connection)
         return decode(answer)

@@ -16,7 +16,10 @@ from benchmarks.contestants import Calls, Target
 from paymentsdk.resources.orders import Order
 
 NAME = "naive aiohttp"
-NOTES = "naive aiohttp: one shared session, `json=`, the tenacity decorator, `asyncio.timeout`, `raise_for_status`, the same Struct"
+NOTES = (
+    "naive aiohttp: one shared session, `json=`, the tenacity decorator, `asyncio.timeout`, `raise_for_status`, the same "
+    "Struct"
+)
 
 
 @asynccontextmanager

@@ -13,7 +13,9 @@ from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
 
 NAME = "openai, default"
-NOTES = "openai: `AsyncOpenAI.chat.completions` of openai-python, its own defaults, an answer of the same size as an order"
+NOTES = (
+    "openai: `AsyncOpenAI.chat.completions` of openai-python, its own defaults, an answer of the same size as an order"
+)
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:

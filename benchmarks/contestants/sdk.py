@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
-from paymentsdk import PaymentsClient
+from paymentsdk import AiohttpTransport, PaymentsClient
 from paymentsdk.resources.orders import Order
 
 NAME = "paymentsdk"
@@ -19,7 +19,9 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
     ids = payloads.order_ids()
     request = payloads.order_request()
-    async with PaymentsClient(payloads.TOKEN, base_url=target.base_url) as client:
+    context = target.context()
+    transport = AiohttpTransport(ssl=context) if context else None
+    async with PaymentsClient(payloads.TOKEN, base_url=target.base_url, transport=transport) as client:
         orders = client.orders
 
         async def get() -> Order:

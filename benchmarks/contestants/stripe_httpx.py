@@ -45,7 +45,7 @@ async def calls(target: Target, http_client: stripe.HTTPClient) -> AsyncIterator
                 "amount": 6240,
                 "currency": "brl",
                 "description": "Coffee beans and a grinder",
-                "payment_method_types": ["card", "link"],
+                "automatic_payment_methods": {"enabled": True},
                 "metadata": {
                     "external_reference": payloads.REFERENCE,
                     "pos": "STORE42POS007",
@@ -58,7 +58,7 @@ async def calls(target: Target, http_client: stripe.HTTPClient) -> AsyncIterator
     try:
         yield Calls(get, post)
     finally:
-        await http_client.close_async()
+        await http_client.close_async()  # type: ignore[no-untyped-call]
 
 
 __all__ = ["NAME", "NOTES", "calls", "connect", "httpx"]

@@ -2,7 +2,8 @@
 
 A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
 fewer. It ends on an empty page, or when it has reached the total. Rows that were already seen are left out. When the
-total falls between two pages, rows have slid towards the front, and the walk goes back by as many before it goes on.
+total falls between two pages, rows have slid towards the front: by at most as many, so the walk goes back as far, and
+from then on reads a few rows again at every page, in order not to have to go back each time.
 """
 
 from __future__ import annotations
@@ -174,7 +175,10 @@ class Pages(AsyncIterator[Page[T]]):
         self._shape = operation.page
         self._position: int | None = start
         self._prefetch = prefetch
-        self._overlap = overlap
+        #: Rows to read again at every page.
+        self._margin = overlap
+        #: All rows before it have been seen, wherever they have slid.
+        self._frontier = start
         self._total: int | None = None
         self._size: int | None = None
         self._seen = _Seen(REMEMBERED)
@@ -216,8 +220,11 @@ class Pages(AsyncIterator[Page[T]]):
         tasks = [task for _, task in self._ahead]
         self._ahead.clear()
         for task in tasks:
-            task.cancel()
-            task.add_done_callback(_look_away)
+            if task.done():
+                _look_away(task)
+            else:
+                task.cancel()
+                task.add_done_callback(_look_away)
         return tasks
 
     async def _take(self, offset: int) -> Result[object]:
@@ -234,7 +241,7 @@ class Pages(AsyncIterator[Page[T]]):
 
     def _ask_ahead(self, offset: int) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, (self._size or 1) - self._overlap)
+        stride = max(1, (self._size or 1) - self._margin)
         end = self._total or 0
         following = self._ahead[-1][0] + stride if self._ahead else offset
         while len(self._ahead) < self._prefetch and (following < end or following == offset):
@@ -254,7 +261,7 @@ class Pages(AsyncIterator[Page[T]]):
         following = self._following(offset, len(rows), total, result)
         fresh = self._seen.fresh(rows)
         self._stale = 0 if fresh or not rows else self._stale + 1
-        self._total = total
+        self._total = self._total if total is None else total
         self._position = following
         return Page(items=fresh, total=total, offset=offset, resume_point=following, anomalies=anomalies)
 
@@ -266,8 +273,8 @@ class Pages(AsyncIterator[Page[T]]):
         """
         self._count += 1
         ids = tuple(getattr(row, "id", None) for row in rows)
-        # Rows that appear at the front push others over the page's edge, but then the total has grown.
-        if rows and ids == self._previous and any(ids) and not (total or 0) > (self._total or 0):
+        # Rows that appear or vanish in front can bring the same ones again, but then the total is another.
+        if rows and ids == self._previous and any(ids) and total in (None, self._total):
             raise PaginationStalled("the platform sent the same page twice")
         self._previous = ids
         proposed = self._proposed(result)
@@ -278,23 +285,21 @@ class Pages(AsyncIterator[Page[T]]):
 
     def _following(self, offset: int, received: int, total: int | None, result: Result[object]) -> int | None:
         """Return where the next page begins, or ``None`` after the last."""
-        if not received:
-            return None
+        vanished = max(0, self._total - total) if total is not None and self._total is not None else 0
+        self._margin = max(self._margin, min(vanished, (self._size or 0) // 4))
+        self._frontier = max(0, self._frontier - vanished)
+        if offset > self._frontier:
+            return max(0, self._frontier - self._margin)
+        self._frontier = max(self._frontier, offset + received)
         proposed = self._proposed(result)
-        reached = offset + received
-        if total is None:
-            return proposed if proposed and proposed > offset else None
-        vanished = (self._total or 0) - total
-        if vanished > 0 and offset > 0:
-            return max(0, offset - vanished)
-        if reached >= total:
+        # Without a total, only an explicit 0 or an empty page is the end: a list must not be short in silence.
+        if not received or (proposed == 0 if total is None else self._frontier >= total):
             return None
         if self._size is None or (self._ahead and received != self._size):
             self._drop_ahead()
             self._size = received
-        if proposed and offset < proposed < reached:
-            reached = proposed
-        return max(reached - self._overlap, offset + 1)
+        reached = proposed if proposed and offset < proposed < self._frontier else self._frontier
+        return max(reached - self._margin, offset + 1)
 
     def _proposed(self, result: Result[object]) -> int | None:
         return self._shape.next_offset(result.value) if self._shape.next_offset is not None else None

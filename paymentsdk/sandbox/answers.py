@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +14,9 @@ from msgspec import Struct
 from paymentsdk._core.encode import timestamp
 from paymentsdk._core.operation import Operation
 
-__all__ = ["Refused", "encode", "refusal", "wire_form"]
+__all__ = ["Refused", "echo", "encode", "refusal", "wire_form"]
+
+A = TypeVar("A", bound=Struct)
 
 _ENCODE_NUMBERS = msgspec.json.Encoder(decimal_format="number").encode
 _ENCODE_TEXTS = msgspec.json.Encoder(decimal_format="string").encode
@@ -112,3 +116,10 @@ _SHAPES: Mapping[str, Callable[[Refused, str], Mapping[str, object]]] = {
 }
 #: The API of a noun speaks this shape; every other speaks `cause`.
 _SHAPE_OF = {"orders": "errors", "customers": "numbered", "oauth": "grant"}
+
+
+def echo(body: Struct, form: type[A], **members: object) -> A:
+    """Return the answer Struct *form* with the members that it shares with the request *body*, and *members*."""
+    shared = msgspec.to_builtins(body, builtin_types=(Decimal, datetime))
+    answer = msgspec.convert({**shared, **{name: None for name in members if name != "id"}, "id": ""}, form)
+    return msgspec.structs.replace(answer, **members)

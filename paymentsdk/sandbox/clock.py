@@ -13,6 +13,8 @@ from paymentsdk.resources.common import parse_duration
 __all__ = ["ClockState", "Happening", "SandboxClock"]
 
 _NOTHING = timedelta(0)
+#: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
+LONGEST_ADVANCE = timedelta(days=3660)
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -93,12 +95,14 @@ class SandboxClock:
             What happened.
 
         Raises:
-            ValueError: *duration* is negative, or is no ISO 8601 duration.
+            ValueError: *duration* is negative, longer than ten years, or is no ISO 8601 duration.
         """
         if isinstance(duration, str):
             duration = parse_duration(duration)
         if duration < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
+        if duration > LONGEST_ADVANCE:
+            raise ValueError("ten years are the most at once")
         state = self.state
         if state.frozen_at is not None:
             self._set(ClockState(frozen_at=_whole_milliseconds(state.frozen_at + duration)))

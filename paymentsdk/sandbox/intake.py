@@ -27,6 +27,7 @@ B = TypeVar("B")
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
+_LARGEST_OFFSET = 2**53
 
 #: Looks for what the decoder of the type lets through: amounts in the other notation.
 Finder = Callable[[object, str], None]
@@ -77,7 +78,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
         raise refuse(operation, error) from None
     for name in ("offset", "limit"):
         value = known.get(name)
-        if isinstance(value, int) and value > _LARGEST_INTEGER:
+        if isinstance(value, int) and value > _LARGEST_OFFSET:
             raise refuse(operation, RequestInvalid(f"$.{name}", "is out of range"))
     return known
 

@@ -74,7 +74,6 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("oauth.token", "invalid_grant"): "a code or refresh token that is unknown, spent, expired or another client's",
     ("oauth.token", "invalid_request"): "a missing or malformed parameter",
     ("oauth.token", "unsupported_grant_type"): "any other grant_type",
-    ("oauth.token", "invalid_scope"): "a scope that is none, or that the grant does not have",
     ("preferences.create", "invalid_access_token"): "no valid token, under the policy denied_preference_status=400",
     ("preferences.create", "collector_does_not_comply_with_current_regulation"): "a tenant made with compliant=false",
     ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",

@@ -234,7 +234,7 @@ class _Unlisted(str):
         return str.upper(self)
 
 
-class _Once(str):
+class _Once(str):  # noqa: SLOT000 - a str cannot have slots
     """A method that aiohttp does not send again by itself.
 
     It does so with GET, HEAD, PUT, DELETE and others when a kept connection breaks: it puts the method in capitals and

@@ -6,7 +6,6 @@ import re
 from datetime import timedelta
 from decimal import Decimal
 
-import msgspec
 from msgspec.structs import replace
 
 from paymentsdk.errors import RequestInvalid
@@ -23,6 +22,7 @@ from paymentsdk.resources.orders import (
     PaymentMethod,
     PaymentStatus,
     PaymentStatusDetail,
+    QRConfig,
     QRMode,
     Refund,
     RefundRequest,
@@ -31,13 +31,15 @@ from paymentsdk.resources.orders import (
     TypeResponse,
 )
 from paymentsdk.sandbox import magic
-from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.intake import AnyOperation, refuse
 from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
 
 DEFAULT_EXPIRATION = "PT15M"
+#: The kinds of payment methods that discounts know, each with a method of its kind.
+METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
 _ORDER_ID = re.compile(r"ORD[0-9A-Za-z]{26}\Z")
 _NOTHING = Decimal(0)
 
@@ -48,16 +50,17 @@ def create(book: Book, call: Call[OrderRequest]) -> Order:
     _check_seller(book, call)
     _check_body(book, body)
     order_id = book.ids.sortable("ORD", book.now)
+    qr = body.config.qr if body.config else None
+    mode = QRMode(qr.mode or "static") if qr else QRMode.STATIC
     payment = OrderPayment(
         id=book.ids.sortable("PAY", book.now),
         amount=body.transactions.payments[0].amount,
         status=PaymentStatus.CREATED,
         status_detail=PaymentStatusDetail.READY_TO_PROCESS,
     )
-    # The request's members have the names and the forms of the answer's.
-    asked = msgspec.convert(body, Order, from_attributes=True, strict=False) if False else _echo(body)
-    order = replace(
-        asked,
+    order = echo(
+        body,
+        Order,
         id=order_id,
         user_id=str(book.tenant.user_id),
         expiration_time=body.expiration_time or DEFAULT_EXPIRATION,
@@ -70,4 +73,245 @@ def create(book: Book, call: Call[OrderRequest]) -> Order:
         last_updated_date=book.now,
         transactions=Transactions(payments=(payment,)),
     )
+    order = replace(
+        order,
+        config=order.config and replace(order.config, qr=replace(order.config.qr or QRConfig(), mode=mode)),
+        type_response=None if mode == QRMode.STATIC else TypeResponse(qr_data=f"{book.base_url}/qr/{order_id}"),
+        integration_data=replace(order.integration_data or IntegrationData(), application_id=book.tenant.client_id),
+    )
+    expires_at = book.now + parse_duration(order.expiration_time or DEFAULT_EXPIRATION)
+    book.put(ORDERS, OrderRecord(order=order, expires_at=expires_at))
+    book.schedule(expires_at, "order.expire", order_id)
+    book.enter("order_created", id=order_id, order_id=order_id, external_reference=order.external_reference)
+    return order
+
+
+def _check_seller(book: Book, call: Call[OrderRequest]) -> None:
+    if book.tenant.country not in CURRENCIES:
+        raise Refused(400, "unsupported_site")
+    if call.body.marketplace_fee is not None:
+        if call.grant is None or not call.grant.oauth:
+            raise Refused(400, "marketplace_not_valid")
+        if book.tenant.marketplace is None:
+            raise Refused(404, "marketplace_fee_not_allowed")
+
+
+def _check_body(book: Book, body: OrderRequest) -> None:
+    if body.expiration_time is not None:
+        try:
+            orders.check_expiration(body.expiration_time, book.policies.longest_expiration)
+        except RequestInvalid as error:
+            raise refuse(orders.CREATE, error) from None
+    data = body.integration_data
+    if data and data.sponsor and not (data.sponsor.id.isascii() and data.sponsor.id.isdigit()):
+        raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
+    pos = body.config.qr.external_pos_id if body.config else None
+    if pos is not None and pos not in book.tenant.external_pos_ids:
+        raise Refused(404, "pos_not_found", details=("config.qr.external_pos_id",))
+
+
+def get(book: Book, call: Call[None]) -> Order:
+    """Return an order."""
+    return _asked(book, call.path, orders.GET).order
+
+
+def _asked(book: Book, path: object, operation: AnyOperation) -> OrderRecord:
+    order_id = path["order_id"]
+    if not _ORDER_ID.match(order_id):
+        raise Refused(400, "invalid_path_param", details=("order_id",))
+    record = book.get(ORDERS, order_id)
+    if record is None:
+        raise Refused(404, "order_not_found", details=(order_id,))
+    demand = magic.demanded(operation, record.order.external_reference)
+    if demand:
+        raise demand
+    return record
+
+
+def cancel(book: Book, call: Call[None]) -> Order:
+    """Cancel an order that nobody has paid; under the policy ``cancel_from=any`` a paid one too."""
+    record = _asked(book, call.path, orders.CANCEL)
+    order = record.order
+    if order.status == OrderStatus.CANCELED:
+        raise Refused(409, "order_already_canceled")
+    if order.status != OrderStatus.CREATED and book.policies.cancel_from == "created":
+        raise Refused(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
+    payment = payment_of(order)
+    left = refundable(payment)
+    changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
+    order = _moved(book, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
+    book.enter(
+        "order_canceled", id=order.id, order_id=order.id, amount=-left, external_reference=order.external_reference
+    )
+    if left:
+        merchant_orders.revert(book, order.id, left)
+    return order
+
+
+def expire(book: Book, order_id: str) -> str | None:
+    """Let an order run out that nobody has paid or canceled."""
+    record = book.get(ORDERS, order_id)
+    if record is None or record.order.status != OrderStatus.CREATED:
+        return None
+    changed = replace(
+        payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED
+    )
+    order = _moved(book, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
+    book.enter("order_expired", id=order.id, order_id=order.id, external_reference=order.external_reference)
+    return "order.expired"
+
+
+def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: str, payer_id: int) -> Order:
+    """Have the buyer try to pay: ``approved``, ``rejected`` (nothing changes) or ``in_review`` (decided later).
+
+    Raises:
+        Refused: The order cannot be paid any more.
+    """
+    record = book.get(ORDERS, order_id)
+    if record is None:
+        raise Refused(404, "order_not_found", details=(order_id,))
+    order = record.order
+    if order.status != OrderStatus.CREATED:
+        raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
+    payment = payment_of(order)
+    if outcome == "rejected":
+        if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
+            payment = replace(payment, status_detail=PaymentStatusDetail.READY_TO_PROCESS)
+            return _moved(book, record, payment, order.status, order.status_detail)
+        return order
+    if outcome == "in_review":
+        payment = replace(payment, status_detail=PaymentStatusDetail.IN_REVIEW)
+        return _moved(book, record, payment, order.status, order.status_detail)
+    entries = (order.discounts and order.discounts.payment_methods) or ()
+    discounted = next((one.new_total_amount for one in entries if one.type == method), None)
+    paid = payment.amount if discounted is None else discounted
+    payment = replace(
+        payment,
+        status=PaymentStatus.PROCESSED,
+        status_detail=PaymentStatusDetail.ACCREDITED,
+        paid_amount=paid,
+        reference_id=str(book.ids.number(12)),
+        payment_method=PaymentMethod(id=METHODS[method], type=method, installments=installments),
+        discounts=None if discounted is None else PaymentDiscounts(type=method),
+    )
+    record = replace(record, payer_id=payer_id)
+    order = _moved(book, record, payment, OrderStatus.PROCESSED, OrderStatusDetail.ACCREDITED)
+    book.enter(
+        "payment", id=payment.id, order_id=order.id, amount=paid or _NOTHING, external_reference=order.external_reference
+    )
+    merchant_orders.from_order(book, order, payer_id)
+    return order
+
+
+def refund(book: Book, call: Call[RefundRequest]) -> Order:
+    """Give back what is left of the payment, or a part of it."""
+    record = _asked(book, call.path, orders.REFUND)
+    order, payment = record.order, payment_of(record.order)
+    earlier = refunds_of(order)
+    if any(one.status == RefundStatus.PROCESSING for one in earlier):
+        raise Refused(409, "refund_in_progress")
+    left = refundable(payment)
+    if payment.paid_amount is None or order.status in (OrderStatus.CANCELED, OrderStatus.EXPIRED):
+        raise Refused(409, "cannot_refund_order", details=(f"the order is {order.status}",))
+    if not left:
+        raise Refused(409, "order_already_refunded")
+    amount = _asked_amount(call.body, payment, left)
+    made = Refund(
+        id=book.ids.sortable("REF", book.now),
+        transaction_id=payment.id,
+        reference_id=str(book.ids.number(12)),
+        amount=amount,
+        status=RefundStatus.PROCESSING,
+    )
+    record = replace(record, order=_with_refunds(order, (*earlier, made)))
+    book.enter(
+        "refund", id=made.id, order_id=order.id, amount=-amount, external_reference=order.external_reference
+    )
+    if book.policies.refund_seconds:
+        order = _moved(book, record, payment, order.status, order.status_detail)
+        book.schedule(book.now + timedelta(seconds=book.policies.refund_seconds), "refund.settle", order.id)
+    else:
+        order = _settle(book, record)
+    return order if book.policies.refund_answer == "full" else _refund_answer(order, made.id)
+
+
+def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decimal) -> Decimal:
+    if body is None or not body.transactions:
+        return left
+    part = body.transactions[0]
+    if part.id != payment.id:
+        raise Refused(400, "property_value", details=("transactions[0].id: is no payment of the order",))
+    if part.amount > left:
+        raise Refused(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
+    return part.amount
+
+
+def settle_refund(book: Book, order_id: str) -> str | None:
+    """Bring the refund that is processing to its end."""
+    record = book.get(ORDERS, order_id)
+    if record is None:
+        return None
+    _settle(book, record)
+    return "refund.processed"
+
+
+def _settle(book: Book, record: OrderRecord) -> Order:
+    order, payment = record.order, payment_of(record.order)
+    refunds = tuple(replace(one, status=RefundStatus.PROCESSED) for one in refunds_of(order))
+    payment = replace(payment, refunded_amount=sum((one.amount or _NOTHING for one in refunds), _NOTHING))
+    record = replace(record, order=_with_refunds(order, refunds))
+    if refundable(payment):
+        status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
+    else:
+        payment = replace(payment, status=PaymentStatus.REFUNDED, status_detail=PaymentStatusDetail.REFUNDED)
+        status, detail = OrderStatus.REFUNDED.value, OrderStatusDetail.REFUNDED.value
+    order = _moved(book, record, payment, OrderStatus(status), OrderStatusDetail(detail))
+    merchant_orders.revert(book, order.id, refunds[-1].amount or _NOTHING)
+    return order
+
+
+def _refund_answer(order: Order, refund_id: str) -> Order:
+    """Return the members that a refund changed (wire-facts: a refund answer is a partial order)."""
+    made = tuple(one for one in refunds_of(order) if one.id == refund_id)
+    return Order(
+        id=order.id, status=order.status, status_detail=order.status_detail, transactions=Transactions(refunds=made)
+    )
+
+
+def payment_of(order: Order) -> OrderPayment:
+    """Return the one payment of an order."""
+    assert order.transactions and order.transactions.payments  # noqa: S101, PT018 - every order is made with it
+    return order.transactions.payments[0]
+
+
+def refunds_of(order: Order) -> tuple[Refund, ...]:
+    """Return the refunds of an order, oldest first."""
+    return (order.transactions and order.transactions.refunds) or ()
+
+
+def refundable(payment: OrderPayment) -> Decimal:
+    """Return how much of what was paid has not gone back."""
+    return (payment.paid_amount or _NOTHING) - (payment.refunded_amount or _NOTHING)
+
+
+def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
+    return replace(order, transactions=replace(order.transactions, refunds=refunds))
+
+
+def _moved(
+    book: Book,
+    record: OrderRecord,
+    payment: OrderPayment,
+    status: OrderStatus | None,
+    detail: OrderStatusDetail | None,
+) -> Order:
+    """Keep the order with its payment changed, in its new state."""
+    order = replace(
+        record.order,
+        status=status,
+        status_detail=detail,
+        last_updated_date=book.now,
+        transactions=replace(record.order.transactions, payments=(payment,)),
+    )
+    book.put(ORDERS, replace(record, order=order))
     return order

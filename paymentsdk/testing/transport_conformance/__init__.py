@@ -18,7 +18,13 @@ Every case runs against servers on 127.0.0.1 that answer as badly as they can. T
 
 from __future__ import annotations
 
-from paymentsdk.testing.transport_conformance import _requests  # noqa: F401 - its rules enter CASES
+from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rules enter CASES
+    _answers,
+    _connections,
+    _requests,
+    _secrets,
+    _tls,
+)
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
 
 __all__ = ["CASES", "Case", "MakeTransport"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paymentsdk._core.wire import Request, header
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send, turns
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
 
 #: What HTTP itself needs or allows to say, and nothing about who is calling.
 _MAY_BE_ADDED = {"host", "content-length", "content-type", "connection", "accept", "accept-encoding", "user-agent"}
@@ -71,8 +71,6 @@ async def cookies_are_not_kept(make: MakeTransport) -> None:
 @case
 async def a_header_with_a_line_break_is_not_sent(make: MakeTransport) -> None:
     """A header field that would smuggle in another one is refused before anything is sent."""
-    from paymentsdk.testing.transport_conformance._case import failure  # noqa: PLC0415
-
     async with FaultServer(always(http())) as server, opened(make) as transport:
         request = Request("GET", server.url(), {"X-One": "1\r\nX-Two: 2"})
         await failure(transport, request, sent=False)
@@ -137,7 +135,8 @@ async def an_empty_answer_is_an_answer(make: MakeTransport) -> None:
 @case
 async def the_body_may_come_in_any_form(make: MakeTransport) -> None:
     """A body comes back whole whether it has a length, comes in chunks, byte by byte, or ends with the connection."""
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n5;x=y\r\n56789\r\n0\r\nX-Trailer: t\r\n\r\n"
+    chunks = b"5\r\n01234\r\n5;x=y\r\n56789\r\n0\r\nX-Trailer: t\r\n\r\n"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
     unbounded = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n0123456789"
 
     async def in_pieces(peer: Peer, answer: bytes) -> None:

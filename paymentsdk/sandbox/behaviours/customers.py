@@ -1,0 +1,55 @@
+"""Customers (4.8): one per seller and email."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from paymentsdk.resources.customers import Customer, CustomerRequest
+from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.records import CUSTOMERS, CustomerRecord
+
+#: The contract has a limit of lengths (code 104) and does not show it.
+MAX_TEXT = 255
+_TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
+_FIVE = ("email", "first_name", "last_name", "phone", "identification")
+
+
+def create(book: Book, call: Call[CustomerRequest]) -> Customer:
+    """Create a customer that the seller does not have yet."""
+    body = call.body
+    required = _FIVE if book.policies.customer_required == "five" else _FIVE[:1]
+    missing = tuple(name for name in required if getattr(body, name) is None)
+    if missing:
+        raise Refused(400, "125", details=tuple(f"{name}: is required" for name in missing))
+    _check_lengths(body)
+    if book.policies.test_emails == "test_payer" and not _TEST_EMAIL.match(body.email or ""):
+        raise Refused(400, "128", details=("email",))
+    if body.default_card is not None:
+        raise Refused(400, "120", details=("default_card",))
+    email = body.email or ""
+    if book.count(CUSTOMERS, [("email", "=", email.lower())]):
+        raise Refused(400, "101", details=("email",))
+    customer = echo(
+        body,
+        Customer,
+        id=f"{book.ids.number(9)}-{book.ids.token(16)}",
+        date_created=book.now,
+        cards=(),
+        addresses=(),
+        live_mode=False,
+    )
+    book.put(CUSTOMERS, CustomerRecord(customer=customer, email=email, date_registered=body.date_registered))
+    book.enter("customer_created", id=customer.id, order_id=customer.id)
+    return customer
+
+
+def _check_lengths(body: Struct, place: str = "") -> None:
+    for name in body.__struct_fields__:
+        member = getattr(body, name)
+        if isinstance(member, Struct):
+            _check_lengths(member, f"{place}{name}.")
+        elif isinstance(member, str) and len(member) > MAX_TEXT:
+            raise Refused(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))

@@ -1,0 +1,248 @@
+"""Invoices (4.2): made from subscriptions by the clock, collected, tried again, given up."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+
+from msgspec.structs import replace
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import invoices
+from paymentsdk.resources.common import Paging
+from paymentsdk.resources.invoices import (
+    Invoice,
+    InvoicePage,
+    InvoicePayment,
+    InvoicePaymentStatus,
+    InvoiceStatus,
+    InvoiceSummary,
+    InvoiceType,
+)
+from paymentsdk.resources.plans import AutoRecurring, Plan
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours.plans import ControlStruct
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.paging import window
+from paymentsdk.sandbox.records import INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
+from paymentsdk.sandbox.store import Condition
+
+_FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
+_NUMBERS = ("id", "payment_id", "payer_id")
+_NOTHING = Decimal(0)
+_CENT = Decimal("0.01")
+#: States of a payment in which the seller has the money.
+_PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
+
+
+class SubscriptionRequest(ControlStruct):
+    """A subscription to make.
+
+    Attributes:
+        plan_id: The plan; the seller's first unless given.
+        payer_id: The buyer; a new one unless given.
+        external_reference: The integrator's own name of it.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
+    """
+
+    plan_id: str | None = None
+    payer_id: int | None = None
+    external_reference: str | None = None
+    rejections: int = 0
+
+
+def search(book: Book, call: Call[None]) -> InvoicePage:
+    """Return a page of the invoices that meet the filters."""
+    given = [name for name in _FILTERS if name in call.query]
+    if not given and book.policies.invoice_filters == "one_required":
+        raise Refused(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
+    for name in given:
+        if name in _NUMBERS and not str(call.query[name]).isdecimal():
+            raise refuse(invoices.SEARCH, RequestInvalid(f"$.{name}", "is no number"))
+    conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
+    part = window(book.policies, call, book.count(INVOICES, conditions))
+    newest = book.policies.merchant_order_sort == "newest"
+    rows = book.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
+    return InvoicePage(
+        paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
+        results=tuple(row.invoice for row in rows),
+    )
+
+
+def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
+    """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
+
+    Raises:
+        Refused: There is no such plan.
+    """
+    plan = book.get(PLANS, request.plan_id or book.tenant.plan_id)
+    if plan is None:
+        raise Refused(404, "not-found", "no plan has this id")
+    subscription = Subscription(
+        id=book.ids.token(),
+        plan_id=plan.id,
+        payer_id=request.payer_id or book.ids.number(9),
+        external_reference=request.external_reference,
+        rejections=request.rejections,
+        started=book.now,
+    )
+    _issue(book, subscription, plan)
+    return book.get(SUBSCRIPTIONS, subscription.id) or subscription
+
+
+def end(book: Book, subscription_id: str) -> Subscription:
+    """Cancel a subscription, and every invoice of it that is not done.
+
+    Raises:
+        Refused: There is no such subscription.
+    """
+    subscription = book.get(SUBSCRIPTIONS, subscription_id)
+    if subscription is None:
+        raise Refused(404, "not-found", "no subscription has this id")
+    for record in book.find(INVOICES, [("preapproval_id", "=", subscription_id)]):
+        if record.invoice.summarized == InvoiceSummary.PENDING:
+            _keep(book, record, status=InvoiceStatus.CANCELED, summarized=InvoiceSummary.DONE)
+    return book.put(SUBSCRIPTIONS, replace(subscription, status="canceled"))
+
+
+def collect(book: Book, invoice_id: str) -> str | None:
+    """Try to collect an invoice; the first attempt also makes the invoice after it."""
+    record = book.get(INVOICES, invoice_id)
+    if record is None or record.invoice.summarized != InvoiceSummary.PENDING:
+        return None
+    subscription = book.get(SUBSCRIPTIONS, record.invoice.preapproval_id or "")
+    if subscription is None:
+        return None
+    attempts = (record.invoice.retry_attempt or 0) + 1
+    waits = book.policies.retry_waits
+    if subscription.rejections == 0:
+        status, summarized, outcome = InvoiceStatus.PROCESSED, InvoiceSummary.DONE, InvoicePaymentStatus.APPROVED
+    elif attempts <= len(waits):
+        status, summarized, outcome = InvoiceStatus.RECYCLING, InvoiceSummary.PENDING, InvoicePaymentStatus.REJECTED
+        book.schedule(book.now + waits[attempts - 1], "invoice.collect", invoice_id)
+    else:
+        status = InvoiceStatus(book.policies.invoice_after_last_retry)
+        summarized, outcome = InvoiceSummary.DONE, InvoicePaymentStatus.REJECTED
+    if subscription.rejections > 0:
+        subscription = book.put(SUBSCRIPTIONS, replace(subscription, rejections=subscription.rejections - 1))
+    _keep(book, record, status=status, summarized=summarized, attempts=attempts, payment=outcome)
+    plan = book.get(PLANS, subscription.plan_id)
+    if attempts == 1 and plan is not None:
+        _issue(book, subscription, plan)
+    return f"invoice.{status.value}"
+
+
+def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
+    """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
+
+    Raises:
+        Refused: There is no such invoice, or no such state.
+    """
+    record = book.get(INVOICES, invoice_id)
+    if record is None:
+        raise Refused(404, "not-found", "no invoice has this id")
+    if status not in set(InvoicePaymentStatus):
+        raise Refused(400, "bad-request", "the contract knows no such status of a payment", details=("status",))
+    return _keep(book, record, payment=InvoicePaymentStatus(status)).invoice
+
+
+def _issue(book: Book, subscription: Subscription, plan: Plan) -> None:
+    """Make the next invoice of a subscription, unless it has had all of them."""
+    recurring = plan.auto_recurring or AutoRecurring()
+    if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
+        return
+    debit_date = debit_dates(recurring, subscription.started, subscription.invoices)
+    invoice = Invoice(
+        id=book.ids.number(10),
+        type=InvoiceType.SCHEDULED,
+        date_created=book.now,
+        last_modified=book.now,
+        preapproval_id=subscription.id,
+        reason=plan.reason,
+        external_reference=subscription.external_reference or plan.external_reference,
+        currency_id=recurring.currency_id,
+        transaction_amount=_amount(recurring, subscription),
+        debit_date=debit_date,
+        retry_attempt=0,
+        status=InvoiceStatus.SCHEDULED,
+        summarized=InvoiceSummary.PENDING,
+    )
+    book.put(SUBSCRIPTIONS, replace(subscription, invoices=subscription.invoices + 1))
+    book.put(INVOICES, InvoiceRecord(invoice=invoice, payer_id=subscription.payer_id))
+    book.schedule(debit_date, "invoice.collect", str(invoice.id))
+
+
+def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> datetime:
+    """Return when the invoice *number* (from 0) of a subscription is collected.
+
+    The first is when the free trial is over, moved to the billing day where the plan has one; each later one is the
+    plan's frequency after the first. A month that lacks the day takes its last.
+    """
+    first, trial = started, recurring.free_trial
+    if trial:
+        first = _later(first, trial.frequency or 0, trial.frequency_type) + timedelta(days=trial.first_invoice_offset or 0)
+    if recurring.billing_day:
+        moved = first.replace(day=recurring.billing_day)
+        first = moved if moved >= first else _later(moved, 1, "months")
+    return _later(first, number * (recurring.frequency or 1), recurring.frequency_type)
+
+
+def _later(moment: datetime, count: int, unit: str | None) -> datetime:
+    if unit == "days":
+        return moment + timedelta(days=count)
+    years, month = divmod(moment.month - 1 + count, 12)
+    year = moment.year + years
+    return moment.replace(year=year, month=month + 1, day=min(moment.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
+    """Return what an invoice charges: where the plan says so, the first only for the days up to the billing day."""
+    amount = recurring.transaction_amount or _NOTHING
+    if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
+        return amount
+    first = debit_dates(recurring, subscription.started, 0)
+    days = (first - subscription.started).days
+    return (amount * min(days, 30) / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
+
+
+def _keep(
+    book: Book,
+    record: InvoiceRecord,
+    *,
+    status: InvoiceStatus | None = None,
+    summarized: InvoiceSummary | None = None,
+    attempts: int | None = None,
+    payment: InvoicePaymentStatus | None = None,
+) -> InvoiceRecord:
+    """Keep an invoice with what changed, and the money that moved with the state of its payment."""
+    old = record.invoice
+    was = old.payment.status if old.payment else None
+    invoice = replace(
+        old,
+        last_modified=book.now,
+        status=status or old.status,
+        summarized=summarized or old.summarized,
+        retry_attempt=old.retry_attempt if attempts is None else attempts,
+    )
+    if payment:
+        name = old.payment.id if old.payment else book.ids.number(11)
+        invoice = replace(invoice, payment=InvoicePayment(id=name, status=payment, status_detail=_DETAILS.get(payment)))
+        moved = int(payment in _PAID) - int(was in _PAID)
+        book.enter(
+            "invoice_payment",
+            id=str(name),
+            order_id=str(old.id),
+            amount=moved * (old.transaction_amount or _NOTHING),
+            external_reference=old.external_reference,
+        )
+    return book.put(INVOICES, replace(record, invoice=invoice))
+
+
+_DETAILS = {
+    InvoicePaymentStatus.APPROVED: "accredited",
+    InvoicePaymentStatus.REJECTED: "cc_rejected_insufficient_amount",
+    InvoicePaymentStatus.REFUNDED: "refunded",
+    InvoicePaymentStatus.CHARGED_BACK: "settled",
+}

@@ -1,0 +1,295 @@
+"""Merchant orders (4.7): what preferences and orders come to, opened, paid and reverted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+
+from msgspec.structs import replace
+
+from paymentsdk.resources.merchant_orders import (
+    MerchantOrder,
+    MerchantOrderItem,
+    MerchantOrderPage,
+    MerchantOrderPayment,
+    MerchantOrderState,
+    MerchantOrderStatus,
+    Party,
+)
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.paging import Window, window
+from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
+from paymentsdk.sandbox.store import Condition
+
+#: How far back a search sees (spec: Limits).
+SEARCH_DAYS = 90
+_NOTHING = Decimal(0)
+_EQUAL = (
+    "status",
+    "preference_id",
+    "application_id",
+    "payer_id",
+    "sponsor_id",
+    "external_reference",
+    "site_id",
+    "marketplace",
+)
+
+
+def search(book: Book, call: Call[None]) -> MerchantOrderPage:
+    """Return a page of the orders of the last 90 days that meet the filters."""
+    application = call.query.get("application_id")
+    if application is not None and str(application) != book.tenant.client_id:
+        raise Refused(401, "invalid_caller_id")
+    conditions = _conditions(book, call.query)
+    total = book.count(MERCHANT_ORDERS, conditions)
+    part = window(book.policies, call, total)
+    rows = book.find(
+        MERCHANT_ORDERS,
+        conditions,
+        order="date_created",
+        descending=book.policies.merchant_order_sort == "newest",
+        limit=part.limit,
+        offset=part.start,
+    )
+    elements = tuple(row.merchant_order for row in rows)
+    return MerchantOrderPage(
+        elements=None if not elements and book.policies.empty_elements == "null" else elements,
+        next_offset=_next_offset(book, part, len(elements)),
+        total=part.total,
+    )
+
+
+def _conditions(book: Book, query: Mapping[str, object]) -> list[Condition]:
+    inclusive = book.policies.window_edge == "inclusive"
+    since, until = (">=", "<=") if inclusive else (">", "<")
+    conditions: list[Condition] = [("date_created", since, book.now - timedelta(days=SEARCH_DAYS))]
+    conditions.extend((name, "=", query[name]) for name in _EQUAL if name in query)
+    for column in ("date_created", "last_updated"):
+        if f"{column}_from" in query:
+            conditions.append((column, since, query[f"{column}_from"]))
+        if f"{column}_to" in query:
+            conditions.append((column, until, query[f"{column}_to"]))
+    if "items" in query:
+        conditions.append(("items", "holds", f"\n{query['items']}\n"))
+    return conditions
+
+
+def _next_offset(book: Book, part: Window, rows: int) -> int | None:
+    following = part.offset + rows
+    if rows and following < part.total:
+        return following
+    return {"total": part.total, "zero": 0, "null": None}[book.policies.last_next_offset]
+
+
+def from_order(book: Book, order: Order, payer_id: int) -> None:
+    """Keep what a QR order came to: it was paid."""
+    items = tuple(
+        MerchantOrderItem(
+            id=item.external_code,
+            title=item.title,
+            quantity=item.quantity,
+            unit_price=item.unit_price,
+            currency_id=order.currency,
+        )
+        for item in order.items or ()
+    )
+    opened = _opened(
+        book,
+        total=order.total_amount or _NOTHING,
+        items=items,
+        external_reference=order.external_reference,
+        additional_info=order.description,
+    )
+    data = order.integration_data
+    sponsor = data.sponsor.id if data and data.sponsor else None
+    record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
+    payment = order.transactions.payments[0] if order.transactions and order.transactions.payments else None
+    _paid(book, record, payer_id, (payment and payment.paid_amount) or _NOTHING)
+
+
+def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord:
+    """Return what *record* has come to; the first look at its checkout opens it."""
+    found = of_source(book, record.preference.id)
+    if found:
+        return found
+    preference = record.preference
+    items = tuple(
+        MerchantOrderItem(
+            id=item.id,
+            category_id=item.category_id,
+            currency_id=item.currency_id or book.tenant.currency,
+            description=item.description,
+            picture_url=item.picture_url,
+            title=item.title,
+            quantity=item.quantity,
+            unit_price=item.unit_price,
+        )
+        for item in preference.items or ()
+    )
+    shipping = (preference.shipments and preference.shipments.cost) or _NOTHING
+    opened = _opened(
+        book,
+        total=sum((item.quantity or 1) * (item.unit_price or _NOTHING) for item in items) or _NOTHING,
+        items=items,
+        shipping_cost=shipping,
+        preference_id=preference.id,
+        external_reference=preference.external_reference,
+        marketplace=preference.marketplace,
+        additional_info=record.additional_info,
+    )
+    return _keep(
+        book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=record.sponsor_id), opened
+    )
+
+
+def of_source(book: Book, source: str) -> MerchantOrderRecord | None:
+    """Return what the order or preference *source* has come to."""
+    return next(iter(book.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
+
+
+def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str, detail: str) -> MerchantOrder:
+    """Keep a payment that was not approved: the order stays open."""
+    order = record.merchant_order
+    payment = _payment(book, amount_due(order), status, detail)
+    changed = replace(order, payments=(*(order.payments or ()), payment), payer=Party(id=payer_id))
+    return _keep(book, record, changed).merchant_order
+
+
+def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
+    """Keep an approved payment of all that a preference asks for.
+
+    Raises:
+        Refused: It was paid before.
+    """
+    order = record.merchant_order
+    if order.status != MerchantOrderStatus.OPENED:
+        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    amount = amount_due(order)
+    paid = _paid(book, record, payer_id, amount)
+    book.enter(
+        "payment",
+        id=str(paid.payments[-1].id) if paid.payments else "",
+        order_id=record.source,
+        amount=amount,
+        external_reference=order.external_reference,
+    )
+    return paid
+
+
+def amount_due(order: MerchantOrder) -> Decimal:
+    """Return what the buyer is asked for."""
+    return (order.total_amount or _NOTHING) + (order.shipping_cost or _NOTHING)
+
+
+def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal | None) -> MerchantOrder:
+    """Give back *amount*, or all that is left, of what was paid through a preference.
+
+    Raises:
+        Refused: Less than that is left.
+    """
+    order = record.merchant_order
+    left = (order.paid_amount or _NOTHING) - (order.refunded_amount or _NOTHING)
+    amount = left if amount is None else amount
+    if not _NOTHING < amount <= left:
+        raise Refused(409, "refund_amount_exceeds", f"{left} is left")
+    book.enter(
+        "refund",
+        id=book.ids.sortable("REF", book.now),
+        order_id=record.source,
+        amount=-amount,
+        external_reference=order.external_reference,
+    )
+    revert(book, record.source, amount)
+    return book.get(MERCHANT_ORDERS, str(order.id)).merchant_order  # type: ignore[union-attr]
+
+
+def revert(book: Book, source: str, amount: Decimal) -> None:
+    """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
+    record = of_source(book, source)
+    if record is None:
+        return
+    order = record.merchant_order
+    refunded = (order.refunded_amount or _NOTHING) + amount
+    whole = refunded >= (order.paid_amount or _NOTHING)
+    *others, payment = order.payments or (MerchantOrderPayment(),)
+    payment = replace(
+        payment, amount_refunded=refunded, last_modified=book.now, status="refunded" if whole else payment.status
+    )
+    changed = replace(
+        order,
+        refunded_amount=refunded,
+        order_status=MerchantOrderState.REVERTED if whole else order.order_status,
+        payments=(*others, payment),
+    )
+    _keep(book, record, changed)
+
+
+def _opened(
+    book: Book,
+    *,
+    total: Decimal,
+    items: tuple[MerchantOrderItem, ...],
+    external_reference: str | None,
+    additional_info: str | None,
+    preference_id: str | None = None,
+    marketplace: str | None = None,
+    shipping_cost: Decimal = _NOTHING,
+) -> MerchantOrder:
+    return MerchantOrder(
+        id=book.ids.number(11),
+        status=MerchantOrderStatus.OPENED,
+        order_status=MerchantOrderState.PAYMENT_REQUIRED,
+        external_reference=external_reference,
+        preference_id=preference_id,
+        application_id=book.tenant.client_id,
+        site_id=book.tenant.country,
+        marketplace=marketplace or book.tenant.marketplace or "NONE",
+        date_created=book.now,
+        last_updated=book.now,
+        shipping_cost=shipping_cost,
+        total_amount=total,
+        paid_amount=_NOTHING,
+        refunded_amount=_NOTHING,
+        additional_info=additional_info,
+        collector=Party(id=book.tenant.user_id),
+        items=items,
+        payments=(),
+        shipments=(),
+    )
+
+
+def _payment(book: Book, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
+    return MerchantOrderPayment(
+        id=book.ids.number(11),
+        transaction_amount=amount,
+        total_paid_amount=amount,
+        shipping_cost=_NOTHING,
+        currency_id=book.tenant.currency,
+        status=status,
+        status_detail=detail,
+        date_approved=book.now if status == "approved" else None,
+        date_created=book.now,
+        last_modified=book.now,
+        amount_refunded=_NOTHING,
+    )
+
+
+def _paid(book: Book, record: MerchantOrderRecord, payer_id: int, amount: Decimal) -> MerchantOrder:
+    order = record.merchant_order
+    changed = replace(
+        order,
+        status=MerchantOrderStatus.CLOSED,
+        order_status=MerchantOrderState.PAID,
+        paid_amount=amount,
+        payer=Party(id=payer_id),
+        payments=(*(order.payments or ()), _payment(book, amount, "approved", "accredited")),
+    )
+    return _keep(book, record, changed).merchant_order
+
+
+def _keep(book: Book, record: MerchantOrderRecord, order: MerchantOrder) -> MerchantOrderRecord:
+    return book.put(MERCHANT_ORDERS, replace(record, merchant_order=replace(order, last_updated=book.now)))

@@ -1,0 +1,79 @@
+"""Tokens (4.1): codes and refresh tokens that are good once, and access tokens that end after 180 days."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from msgspec.structs import replace
+
+from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GrantType, Token, TokenRequest
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.records import GRANTS, TENANTS, Grant, Tenant
+from paymentsdk.sandbox.store import Store
+from paymentsdk.sandbox.tenants import REFRESH_LIFETIME, TOKEN_LIFETIME, access_token
+
+
+def application(store: Store, body: TokenRequest) -> Tenant:
+    """Return the seller whose application *body* speaks for.
+
+    Raises:
+        Refused: There is no such application, or its secret is another.
+    """
+    for tenant in store.find(TENANTS, None, [("client_id", "=", body.client_id)]):
+        if compare_digest(tenant.client_secret.encode(), body.client_secret.encode()):
+            return tenant
+    raise Refused(400, "invalid_client")
+
+
+def token(book: Book, call: Call[TokenRequest]) -> Token:
+    """Exchange a code or a refresh token of the seller for an access token."""
+    grant = _grant(book, call.body)
+    if grant.kind == "code" or book.policies.refresh_tokens == "rotate":
+        book.put(GRANTS, replace(grant, spent=True))
+        refresh = replace(
+            grant,
+            secret=f"TG-{book.ids.token(24)}-{book.tenant.user_id}",
+            kind="refresh",
+            expires_at=book.now + REFRESH_LIFETIME,
+        )
+    else:
+        refresh = grant
+    access = replace(
+        grant,
+        secret=access_token(book.ids, book.now, book.tenant.client_id, book.tenant.user_id),
+        kind="access",
+        expires_at=book.now + TOKEN_LIFETIME,
+    )
+    book.put(GRANTS, access)
+    book.put(GRANTS, refresh)
+    book.enter("token_created", id=str(book.tenant.user_id), order_id=grant.kind)
+    return Token(
+        access_token=access.secret,
+        token_type="bearer",  # noqa: S106 - the type of a token, not a token
+        expires_in=DEFAULT_LIFETIME,
+        scope=access.scope,
+        user_id=book.tenant.user_id,
+        refresh_token=refresh.secret,
+        public_key=book.tenant.public_key,
+        live_mode=False,
+    )
+
+
+def _grant(book: Book, body: TokenRequest) -> Grant:
+    """Return what *body* exchanges.
+
+    Raises:
+        Refused: It is unknown, of the other kind, spent, expired, or another client's.
+    """
+    kind, secret = ("code", body.code) if body.grant_type == GrantType.AUTHORIZATION_CODE else ("refresh", body.refresh_token)
+    grant = book.get(GRANTS, secret or "")
+    if grant is None or grant.kind != kind:
+        raise Refused(400, "invalid_grant")
+    if grant.spent:
+        raise Refused(400, "invalid_grant", "it was used before")
+    if grant.expires_at <= book.now:
+        raise Refused(400, "invalid_grant", "it has expired")
+    if kind == "code" and book.tenant.redirect_uri not in (None, body.redirect_uri):
+        raise Refused(400, "invalid_grant", "redirect_uri is not the one of the application")
+    return grant

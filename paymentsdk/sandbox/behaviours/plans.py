@@ -1,0 +1,124 @@
+"""Plans (4.5, 4.6); they are made through the control API, since the contract has no operation for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from paymentsdk.resources import plans
+from paymentsdk.resources.common import Metadata, Paging, PositiveAmount
+from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
+from paymentsdk.sandbox import magic
+from paymentsdk.sandbox.answers import Refused, echo, wire_form
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.paging import window
+from paymentsdk.sandbox.records import PLANS, SUBSCRIPTIONS
+from paymentsdk.sandbox.store import Condition
+
+Frequency = Annotated[int, Meta(ge=1, le=1000)]
+Unit = Literal["days", "months"]
+_SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed", "subscribed"}
+
+
+class ControlStruct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what the control API takes."""
+
+
+class FreeTrialRequest(ControlStruct):
+    """How long a subscription is free; ``first_invoice_offset`` adds days to it."""
+
+    frequency: Frequency = 1
+    frequency_type: Unit = "months"
+    first_invoice_offset: Annotated[int, Meta(ge=0, le=1000)] = 0
+
+
+class RecurringRequest(ControlStruct):
+    """What is charged how often; the currency is the seller's unless given."""
+
+    transaction_amount: PositiveAmount
+    frequency: Frequency = 1
+    frequency_type: Unit = "months"
+    repetitions: Frequency | None = None
+    billing_day: Annotated[int, Meta(ge=1, le=28)] | None = None
+    billing_day_proportional: bool | None = None
+    free_trial: FreeTrialRequest | None = None
+    currency_id: str | None = None
+
+
+class PaymentMethodsAllowedRequest(ControlStruct):
+    """What a subscriber may pay with."""
+
+    payment_types: list[Metadata] | None = None
+    payment_methods: list[Metadata] | None = None
+
+
+class PlanRequest(ControlStruct):
+    """A plan to make."""
+
+    reason: str
+    auto_recurring: RecurringRequest
+    payment_methods_allowed: PaymentMethodsAllowedRequest | None = None
+    back_url: str | None = None
+    external_reference: str | None = None
+    status: str = "active"
+
+
+def make(book: Book, request: PlanRequest, plan_id: str | None = None) -> Plan:
+    """Make a plan of the seller."""
+    plan_id = plan_id or book.ids.token()
+    currency = request.auto_recurring.currency_id or book.tenant.currency
+    plan = echo(
+        request,
+        Plan,
+        id=plan_id,
+        application_id=book.tenant.client_id,
+        collector_id=book.tenant.user_id,
+        auto_recurring=echo(request.auto_recurring, AutoRecurring, currency_id=currency),
+        init_point=f"{book.base_url}/subscriptions/{plan_id}",
+        date_created=book.now,
+        last_modified=book.now,
+        status=PlanStatus(request.status),
+    )
+    return book.put(PLANS, plan)
+
+
+def get(book: Book, call: Call[None]) -> Plan:
+    """Return a plan."""
+    demand = magic.demanded(plans.GET, call.path["id"])
+    if demand:
+        raise demand
+    plan = book.get(PLANS, call.path["id"])
+    if plan is None:
+        raise Refused(404, "not-found")
+    return plan
+
+
+def search(book: Book, call: Call[None]) -> PlanPage:
+    """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
+    status, words = call.query.get("status"), str(call.query.get("q", "")).lower()
+    conditions: list[Condition] = [("status", "=", status)] if status else []
+    found = [plan for plan in book.find(PLANS, conditions) if words in _text(plan)]
+    found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
+    part = window(book.policies, call, len(found))
+    results = tuple(
+        replace(plan, subscribed=book.count(SUBSCRIPTIONS, [("plan_id", "=", plan.id)]))
+        for plan in found[part.start : part.start + part.limit]
+    )
+    return PlanPage(paging=Paging(offset=part.offset, limit=part.limit, total=part.total), results=results)
+
+
+def _text(plan: Plan) -> str:
+    """Return what the free search looks in."""
+    return "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
+
+
+def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
+    if criteria not in {"asc", "desc"}:
+        raise Refused(400, "bad-request", details=("criteria: is asc or desc",))
+    if member is not None and member not in _SORTABLE:
+        raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
+    if member is not None:
+        found.sort(key=lambda plan: str(wire_form(getattr(plan, str(member)))))
+    return found[::-1] if criteria == "desc" else found

@@ -1,0 +1,83 @@
+"""Checkout preferences (4.3): created here, paid at their ``init_point``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from paymentsdk.resources.preferences import OperationType, Preference, PreferenceRequest
+from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.behaviours import merchant_orders
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
+
+
+def create(book: Book, call: Call[PreferenceRequest]) -> Preference:
+    """Create a preference that waits for its buyer."""
+    body = call.body
+    if not book.tenant.compliant:
+        raise Refused(400, "collector_does_not_comply_with_current_regulation")
+    _check_sponsor(book, body.sponsor_id)
+    preference_id = f"{book.tenant.user_id}-{book.ids.uuid()}"
+    init_point = f"{book.base_url}/checkout/{preference_id}"
+    preference = echo(
+        body,
+        Preference,
+        id=preference_id,
+        init_point=init_point,
+        sandbox_init_point=init_point,
+        collector_id=book.tenant.user_id,
+        client_id=book.tenant.client_id,
+        operation_type=OperationType.REGULAR_PAYMENT,
+        marketplace=body.marketplace or book.tenant.marketplace or "NONE",
+        date_created=book.now,
+    )
+    book.put(
+        PREFERENCES,
+        PreferenceRecord(
+            preference=preference,
+            additional_info=body.additional_info,
+            expires=bool(body.expires),
+            sponsor_id=body.sponsor_id,
+            binary_mode=bool(body.binary_mode),
+        ),
+    )
+    book.enter(
+        "preference_created",
+        id=preference_id,
+        order_id=preference_id,
+        external_reference=preference.external_reference,
+    )
+    return preference
+
+
+def _check_sponsor(book: Book, sponsor_id: object) -> None:
+    if sponsor_id is None:
+        return
+    text = str(sponsor_id)
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+    # A sponsor is another seller: this is the one look beyond the own book.
+    sponsor = book.store.get(TENANTS, text)
+    if sponsor is None and book.policies.sponsors == "known":
+        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+    if sponsor is not None and sponsor.country != book.tenant.country:
+        raise Refused(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
+
+
+def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, MerchantOrderRecord]:
+    """Return a preference and what it has come to, as its checkout page shows them.
+
+    Raises:
+        Refused: There is none, or it is outside the dates of its validity.
+    """
+    record = book.get(PREFERENCES, preference_id)
+    if record is None:
+        raise Refused(404, "invalid_id", "the preference was not found")
+    begin, end = record.preference.expiration_date_from, record.preference.expiration_date_to
+    if record.expires and not _within(begin, book.now, end):
+        raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
+    return record, merchant_orders.open_preference(book, record)
+
+
+def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:
+    return (begin is None or begin <= now) and (end is None or now <= end)

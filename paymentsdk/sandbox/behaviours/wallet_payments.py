@@ -1,0 +1,78 @@
+"""Wallet payments (4.4): charged to the wallet that the payer's token stands for.
+
+The token decides, as a magic value: one that begins with ``reject`` is rejected, with ``pending`` stays pending (in
+binary mode: is rejected), and any other is approved.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+
+from paymentsdk.resources.wallet_payments import (
+    Disbursement,
+    WalletCharge,
+    WalletPayer,
+    WalletPayment,
+    WalletPaymentPart,
+    WalletPaymentRequest,
+)
+from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.records import WALLET_PAYMENTS, WalletRecord
+
+_NOTHING = Decimal(0)
+
+
+def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
+    """Charge a wallet, or reserve the amount where ``capture`` is false."""
+    body, asked = call.body, call.body.wallet_payment
+    discount = asked.discount
+    if discount and book.policies.discount_promise == "required" and discount.code not in book.tenant.discount_promises:
+        raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
+    amount = (asked.transaction_amount or _NOTHING) - ((discount and discount.amount) or _NOTHING)
+    if amount < 0:
+        raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
+    status, detail = _outcome(body)
+    part = WalletPaymentPart(
+        id=book.ids.number(11),
+        status_detail=detail,
+        payment_method_id="account_money",
+        transaction_amount=amount,
+        installments=1,
+        description=asked.description,
+        capture=body.capture is not False,
+        external_reference=asked.external_reference,
+    )
+    payment = WalletPayment(
+        id=book.ids.number(10),
+        payments=(part,),
+        wallet_payment=echo(asked, WalletCharge),
+        disbursements=(Disbursement(collector_id=book.tenant.user_id),),
+        payer=WalletPayer(id=book.ids.number(9)),
+        site_id=book.tenant.country,
+        binary_mode=bool(body.binary_mode),
+        date_created=book.now,
+        date_last_updated=book.now,
+    )
+    book.put(WALLET_PAYMENTS, WalletRecord(payment=payment, status=status))
+    book.enter(
+        "wallet_payment" if status == "approved" else f"wallet_payment_{status}",
+        id=str(part.id),
+        order_id=str(payment.id),
+        amount=amount if status == "approved" else _NOTHING,
+        external_reference=asked.external_reference,
+    )
+    return payment
+
+
+def _outcome(body: WalletPaymentRequest) -> tuple[str, str]:
+    """Return the state that the payment ends in, and its detail."""
+    token = body.payer.token
+    if token.startswith("reject") or (token.startswith("pending") and body.binary_mode):
+        return "rejected", "cc_rejected_other_reason"
+    if token.startswith("pending"):
+        return "pending", "pending_contingency"
+    return ("authorized", "pending_capture") if body.capture is False else ("approved", "accredited")
+
+

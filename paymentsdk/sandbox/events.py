@@ -1,0 +1,93 @@
+"""What a dashboard watches: documents as they change, and the last requests, without credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+__all__ = ["Event", "Feed", "RequestLine"]
+
+#: Requests that are kept, and events that a slow watcher may be behind before it loses the oldest.
+KEPT_REQUESTS = 200
+MOST_BEHIND = 1_000
+
+
+class RequestLine(Struct, frozen=True, kw_only=True):
+    """A request that was answered.
+
+    Attributes:
+        at: When, by the clock of the sandbox.
+        operation: Its name; ``None`` for a path that no operation has.
+        method: The HTTP method.
+        path: The path with its query.
+        status: The status of the answer; ``None`` when none was sent.
+        tenant: The seller.
+        request_id: What the answer's ``X-Request-Id`` says.
+        body: The body, credentials masked.
+        answer: The answer, credentials masked.
+        replayed: Whether the answer was given before.
+        faults: The effects that hit it.
+        milliseconds: How long it took.
+    """
+
+    at: datetime
+    operation: str | None
+    method: str
+    path: str
+    status: int | None
+    tenant: int | None
+    request_id: str
+    body: str = ""
+    answer: str = ""
+    replayed: bool = False
+    faults: tuple[str, ...] = ()
+    milliseconds: float = 0.0
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something to show: ``kind`` is the table of the document, ``requests`` or ``clock``."""
+
+    kind: str
+    tenant: int | None
+    document: Struct
+
+
+class Feed:
+    """Hands events to every watcher; it may be told from any thread."""
+
+    def __init__(self) -> None:
+        self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
+        self._lock = threading.Lock()
+        self._watchers: dict[asyncio.Queue[Event], asyncio.AbstractEventLoop] = {}
+
+    def tell(self, event: Event) -> None:
+        """Hand *event* to every watcher."""
+        if not self._watchers:
+            return
+        with self._lock:
+            watchers = list(self._watchers.items())
+        for queue, loop in watchers:
+            loop.call_soon_threadsafe(_put, queue, event)
+
+    async def watch(self) -> AsyncIterator[Event]:
+        """Yield every event from now on."""
+        queue: asyncio.Queue[Event] = asyncio.Queue(MOST_BEHIND)
+        with self._lock:
+            self._watchers[queue] = asyncio.get_running_loop()
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            with self._lock:
+                del self._watchers[queue]
+
+
+def _put(queue: asyncio.Queue[Event], event: Event) -> None:
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(event)

@@ -1,0 +1,170 @@
+"""One request and its answer, without a network: who asks, with which key, what is done, what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.oauth import TokenRequest
+from paymentsdk.sandbox import answers, idempotency, magic
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours import BEHAVIOUR
+from paymentsdk.sandbox.behaviours.oauth import application
+from paymentsdk.sandbox.book import Call
+from paymentsdk.sandbox.faults import Hit
+from paymentsdk.sandbox.intake import AnyOperation, read_body, read_query, refuse, unfit
+from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox.records import GRANTS, Grant, Tenant
+from paymentsdk.sandbox.store import SavedAnswer
+
+__all__ = ["Caller", "Incoming", "Outcome", "carry_out", "identify"]
+
+_BEARER = "bearer "
+
+
+class Incoming(Struct, frozen=True, kw_only=True):
+    """A request as it came.
+
+    Attributes:
+        path: The values in the path.
+        query: The parameters, the first of each name.
+        authorization: The header of this name.
+        content_type: The header of this name, without its parameters; empty for none.
+        key: The header X-Idempotency-Key.
+        body: The body.
+    """
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    authorization: str
+    content_type: str
+    key: str | None
+    body: bytes
+
+
+class Caller(Struct, frozen=True):
+    """Who asks: the seller, and the token that says so (none at the token endpoint)."""
+
+    tenant: Tenant
+    grant: Grant | None = None
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """An answer, ready to be sent."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *, live_tokens: bool) -> Caller:
+    """Return who asks.
+
+    Args:
+        platform: The platform.
+        operation: What is asked for.
+        incoming: The request.
+        live_tokens: Whether a token that begins with ``APP_USR`` stands for its ``TEST`` twin.
+
+    Raises:
+        Refused: The token is missing, unknown, expired or not enough; the application is not known.
+    """
+    if not operation.authenticated:
+        _check_content_type(operation, incoming)
+        body = read_body(operation, incoming.body, platform.policies)
+        if not isinstance(body, TokenRequest):
+            raise TypeError(operation.name)
+        return Caller(application(platform.store, body))
+    scheme, token = incoming.authorization[: len(_BEARER)], incoming.authorization[len(_BEARER) :].strip()
+    if scheme.lower() != _BEARER:
+        raise _unauthorized(platform, operation, "a bearer token is needed")
+    if token.startswith("APP_USR"):
+        if not live_tokens:
+            raise _unauthorized(platform, operation, "the sandbox takes no APP_USR token", "invalid_credentials")
+        token = "TEST" + token.removeprefix("APP_USR")
+    grant = None if _unfit(token) else platform.store.get(GRANTS, token)
+    tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
+    if grant is None or tenant is None:
+        raise _unauthorized(platform, operation, "the access token is not known")
+    if grant.expires_at <= platform.clock.now():
+        raise _unauthorized(platform, operation, "the access token has expired")
+    if ("write" if operation.writes else "read") not in grant.scope.split():
+        raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+    return Caller(tenant, grant)
+
+
+def _unfit(text: str) -> bool:
+    try:
+        unfit("", text)
+    except RequestInvalid:
+        return True
+    return False
+
+
+def _unauthorized(platform: Platform, operation: AnyOperation, message: str, code: str = "") -> Refused:
+    """Return the refusal of a token, with the code that the operation has for it."""
+    codes = (code, "unauthorized", "invalid_token", "invalid_access_token")
+    known = next((one for one in codes if one in operation.meanings), "unauthorized")
+    status = platform.policies.denied_preference_status if known == "invalid_access_token" else 401
+    return Refused(status, known, message)
+
+
+def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
+    """Refuse a body that says it is something other than JSON; one that says nothing is read as JSON."""
+    kind = incoming.content_type.lower()
+    if operation.body is None or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
+        return
+    raise refuse(operation, RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}"))
+
+
+def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, caller: Caller, hit: Hit) -> Outcome:
+    """Do what is asked for, once per idempotency key: claim, effect, ledger and saved answer in one transaction.
+
+    Raises:
+        Refused: Nothing was done.
+    """
+    tenant = caller.tenant
+    policies = platform.policies_of(tenant)
+    key = idempotency.checked_key(operation, incoming.key, policies)
+    _check_content_type(operation, incoming)
+    with platform.store.transaction():
+        book = platform.book(tenant, key=key)
+        mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
+        if key:
+            saved = idempotency.replay(
+                platform.store, tenant.user_id, key, operation.name, mark, now=book.now, policies=policies
+            )
+            if saved:
+                return Outcome(status=saved.status, body=saved.body, replayed=True)
+        drift = hit.first("page_drift")
+        call = Call(
+            body=read_body(operation, incoming.body, policies),
+            path=incoming.path,
+            query=read_query(operation, incoming.query),
+            grant=caller.grant,
+            drift=drift.rows if drift else 0,
+        )
+        demand = magic.demanded(operation, _magic_text(operation, call))
+        if demand:
+            raise demand
+        answer = BEHAVIOUR[operation](book, call)
+        body = answers.encode(answer, decimal_strings=operation.decimal_strings)
+        if key:
+            saved = SavedAnswer(
+                operation=operation.name, fingerprint=mark, status=operation.status, body=body, at=book.now
+            )
+            platform.store.save_answer(tenant.user_id, key, saved)
+    return Outcome(status=operation.status, body=body)
+
+
+def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
+    """Return the member that may hold a magic value; of the operations on an order, the order itself holds it."""
+    member = magic.MEMBERS.get(operation)
+    if member is None or (call.body is None and not call.query):
+        return None
+    value: object = call.body if call.body is not None else call.query
+    for name in member.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value

@@ -1,0 +1,168 @@
+"""Faults as data: which requests they hit, and what happens to those."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from random import Random
+from types import TracebackType
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+__all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
+
+Effect = Literal[
+    "fail_before_commit",
+    "lose_response_after_commit",
+    "delay_before_commit",
+    "delay_after_commit",
+    "refuse",
+    "rate_limit",
+    "reset",
+    "hang",
+    "truncate",
+    "malformed",
+    "wrong_content_type",
+    "drip",
+    "html",
+    "page_drift",
+]
+
+
+class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule. It counts the requests that match ``operation`` and ``tenant``, and hits those that the rest picks.
+
+    Attributes:
+        effect: What happens. Before anything is done: ``fail_before_commit`` (``status``, by default 500, in the shape
+            of the API), ``refuse`` (``status`` and ``code``), ``rate_limit`` (429 with ``retry_after``), ``reset`` (the
+            connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
+            done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
+            ``truncate`` (half of the body), ``malformed`` (a body that is no JSON), ``wrong_content_type``, ``drip``
+            (one byte in ``seconds``), ``html`` (``status``, by default 502). ``page_drift``: pages after the first
+            find ``rows`` more rows before them, or fewer when it is below zero.
+        operation: The name of the operation; ``*`` stands for anything (``orders.*``).
+        tenant: The seller; any unless given.
+        nth: Only the request with this number, from 1, among those that match.
+        probability: How many of them are hit, at random, the same ones for the same ``seed``.
+        times: How many are hit before the rule is spent; no end unless given.
+        seed: Where chance begins.
+        status: The status of the answer.
+        code: The code of the answer; the documented one of the operation for ``status`` unless given.
+        seconds: How long.
+        retry_after: Seconds for the header Retry-After.
+        rows: How many rows.
+    """
+
+    effect: Effect
+    operation: str = "*"
+    tenant: int | None = None
+    nth: Annotated[int, Meta(ge=1)] | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    times: Annotated[int, Meta(ge=1)] | None = None
+    seed: int = 0
+    status: Annotated[int, Meta(ge=400, le=599)] | None = None
+    code: str | None = None
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
+    retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
+    rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
+
+
+class AddedFault(AbstractContextManager["AddedFault"]):
+    """A rule in force, until it is removed: the context manager that :meth:`Faults.add` returns.
+
+    Attributes:
+        id: Its number.
+        rule: The rule.
+        seen: How many requests matched.
+        hits: How many were hit.
+    """
+
+    def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
+        self.id = number
+        self.rule = rule
+        self.seen = 0
+        self.hits = 0
+        self._random = Random(rule.seed)  # noqa: S311 - repeatable on purpose
+        self._remove = remove
+
+    def remove(self) -> None:
+        """Take the rule out of force; twice does no harm."""
+        self._remove(self.id)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def picks(self, operation: str, tenant: int | None) -> bool:
+        """Count a request, and say whether it is hit."""
+        rule = self.rule
+        if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
+            return False
+        self.seen += 1
+        hit = (
+            (rule.times is None or self.hits < rule.times)
+            and rule.nth in (None, self.seen)
+            # Drawn for every request, so that the rest of the rule does not shift the sequence.
+            and (rule.probability >= 1 or self._random.random() < rule.probability)
+        )
+        self.hits += hit
+        return hit
+
+
+class Hit(Struct, frozen=True):
+    """The rules that one request was hit by, in the order of their making."""
+
+    rules: tuple[FaultRule, ...] = ()
+
+    def of(self, *effects: Effect) -> Iterator[FaultRule]:
+        """Yield the rules with one of *effects*."""
+        return (rule for rule in self.rules if rule.effect in effects)
+
+    def first(self, *effects: Effect) -> FaultRule | None:
+        """Return the first rule with one of *effects*."""
+        return next(self.of(*effects), None)
+
+
+class Faults:
+    """The rules in force; it may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rules: dict[int, AddedFault] = {}
+        self._made = 0
+
+    def add(self, rule: FaultRule) -> AddedFault:
+        """Put *rule* in force. Used as a context manager, the result takes it out again at the end."""
+        with self._lock:
+            self._made += 1
+            added = self._rules[self._made] = AddedFault(self._made, rule, self._remove)
+        return added
+
+    def clear(self, tenant: int | None = None) -> None:
+        """Take out every rule, or every rule of *tenant*."""
+        with self._lock:
+            self._rules = {
+                number: added
+                for number, added in self._rules.items()
+                if tenant is not None and added.rule.tenant != tenant
+            }
+
+    def list(self) -> tuple[AddedFault, ...]:
+        """Return the rules in force, in the order of their making."""
+        with self._lock:
+            return tuple(self._rules.values())
+
+    def match(self, operation: str, tenant: int | None) -> Hit:
+        """Count a request of *operation* with every rule, and return those that hit it."""
+        if not self._rules:
+            return Hit()
+        with self._lock:
+            return Hit(tuple(added.rule for added in self._rules.values() if added.picks(operation, tenant)))
+
+    def _remove(self, number: int) -> None:
+        with self._lock:
+            self._rules.pop(number, None)

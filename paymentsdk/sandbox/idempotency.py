@@ -1,0 +1,97 @@
+"""Idempotency keys to the letter (spec: Limits; wire-facts: Requests).
+
+A key belongs to a seller and to one request: an operation, its path and its body. In the 24 hours after its first use
+the same request gets the saved answer again, byte for byte; another one gets 409. The answer is saved in the transaction
+of the effect. A refused request had no effect and is not remembered: it may be mended and sent again with its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import msgspec
+
+from paymentsdk._core.operation import Operation
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.policies import Policies
+from paymentsdk.sandbox.store import SavedAnswer, Store
+
+__all__ = ["InFlight", "checked_key", "fingerprint", "replay"]
+
+
+def checked_key(operation: Operation[object, object], key: str | None, policies: Policies) -> str | None:
+    """Return the key of a request; ``None`` where the operation takes none.
+
+    Raises:
+        Refused: It is missing, or too long.
+    """
+    if not operation.keyed:
+        return None
+    if not key:
+        raise Refused(400, "empty_required_header", details=("X-Idempotency-Key",))
+    if len(key) > policies.max_key_length:
+        code = "invalid_idempotency_key_length"
+        known = code in operation.meanings
+        raise Refused(400, code if known else "bad_request", details=(f"at most {policies.max_key_length} characters",))
+    return key
+
+
+def fingerprint(operation: Operation[object, object], path: Mapping[str, str], body: bytes) -> str:
+    """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
+    raw: object = {}
+    if operation.body is not None and body.strip():
+        try:
+            # Numbers as they are written: as floats, two large amounts could look the same.
+            raw = msgspec.json.decode(body, float_hook=str)
+        except (ValueError, RecursionError):
+            raw = body.hex()
+    text = msgspec.json.encode([operation.name, sorted(path.items()), raw], order="sorted")
+    return hashlib.sha256(text).hexdigest()
+
+
+def replay(  # noqa: PLR0917 - the store, and what one request is
+    store: Store, tenant: int, key: str, operation: str, print_: str, now: datetime, policies: Policies
+) -> SavedAnswer | None:
+    """Return the saved answer for *key*, or ``None`` when the request is the first with it.
+
+    Raises:
+        Refused: The key went with another request.
+    """
+    saved = store.saved_answer(tenant, key)
+    if saved is None or saved.at + timedelta(hours=policies.key_hours) <= now:
+        return None
+    if (saved.operation, saved.fingerprint) != (operation, print_):
+        raise Refused(409, "idempotency_key_already_used")
+    return saved
+
+
+class InFlight:
+    """The keys of the requests that are being answered, for the twins that arrive meanwhile."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[int, str], asyncio.Event] = {}
+
+    async def wait(self, tenant: int, key: str, policies: Policies) -> None:
+        """Return once no other request has *key* in flight.
+
+        Raises:
+            Refused: One has, and the policy ``concurrent_twin`` says to refuse the second.
+        """
+        while (done := self._keys.get((tenant, key))) is not None:
+            if policies.concurrent_twin != "wait":
+                raise Refused(409 if policies.concurrent_twin == "conflict" else 423, "resource_locked")
+            await done.wait()
+
+    @contextmanager
+    def hold(self, tenant: int, key: str) -> Iterator[None]:
+        """Keep *key* in flight."""
+        done = self._keys[tenant, key] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._keys[tenant, key]
+            done.set()

@@ -1,0 +1,275 @@
+"""What a buyer is shown: an order or a preference, in the words of a shop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
+from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
+from paymentsdk.resources.preferences import Payer, Preference
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
+from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
+from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
+
+__all__ = ["Attempt", "Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
+
+#: How a visit to the page came out, as its address says.
+Attempt: TypeAlias = Literal["approved", "rejected", "in_review"]
+#: The colour of a state; its word says the same.
+Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
+
+NAMES = {
+    "account_money": "Account money",
+    "debit_card": "Debit card",
+    "credit_card": "Credit card",
+    "prepaid_card": "Prepaid card",
+}
+MOST_INSTALLMENTS = 36
+_USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
+_NOTHING = Decimal(0)
+
+
+class Line(Struct, frozen=True):
+    """Something that is sold, and what all of it costs."""
+
+    what: str
+    more: str
+    amount: Decimal
+
+
+class Method(Struct, frozen=True):
+    """A way to pay, and what the buyer pays that way."""
+
+    type: str
+    name: str
+    total: Decimal
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What it has come to.
+
+    Attributes:
+        tone: The colour.
+        word: The state.
+        text: A sentence about it.
+        again: Whether the buyer can still pay.
+    """
+
+    tone: Tone
+    word: str
+    text: str
+    again: bool = False
+
+
+class Sale(Struct, frozen=True, kw_only=True):
+    """A page's worth of a sale.
+
+    Attributes:
+        heading: What it is about.
+        seller: Who sells.
+        currency: Of all amounts.
+        total: What is asked for.
+        lines: What is sold.
+        facts: What else there is to say: names and values.
+        methods: The ways to pay; none when nothing can be paid any more.
+        method: The one that is chosen at first.
+        installments: The numbers of installments on offer.
+        installment: The number that is chosen at first.
+        until: When it expires, where it does.
+        outcome: What it has come to; ``None`` while it waits for the buyer.
+        back: The shop's address for this outcome.
+    """
+
+    heading: str
+    seller: str
+    currency: str
+    total: Decimal
+    lines: tuple[Line, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    methods: tuple[Method, ...] = ()
+    method: str | None = None
+    installments: tuple[int, ...] = _USUAL_INSTALLMENTS
+    installment: int = 1
+    until: datetime | None = None
+    outcome: Outcome | None = None
+    back: str | None = None
+
+
+def money(currency: str, amount: Decimal | None) -> str:
+    """Return an amount for people: ``ARS 1,250.00``, on one line."""
+    return f"{currency}\N{NO-BREAK SPACE}{amount or _NOTHING:,.2f}"
+
+
+# --- QR orders ---------------------------------------------------------------------------------------------------
+
+
+def from_order(record: OrderRecord, attempt: Attempt | None = None) -> Sale:
+    """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
+    order = record.order
+    total = payment_of(order).amount or _NOTHING
+    currency = order.currency or ""
+    discounts = {one.type: one.new_total_amount for one in (order.discounts and order.discounts.payment_methods) or ()}
+    qr = order.config and order.config.qr
+    return Sale(
+        heading=order.description or f"Order {order.external_reference}",
+        seller=f"Seller {order.user_id}",
+        currency=currency,
+        total=total,
+        lines=tuple(
+            Line(
+                item.title or "",
+                _times(item.quantity, money(currency, item.unit_price), item.unit_measure),
+                (item.quantity or 1) * (item.unit_price or _NOTHING),
+            )
+            for item in order.items or ()
+        ),
+        facts=(
+            *_facts(("Reference", order.external_reference), ("Point of sale", qr and qr.external_pos_id)),
+            *_payment_facts(order),
+            ("Order", order.id),
+        ),
+        methods=tuple(Method(kind, name, discounts.get(kind) or total) for kind, name in NAMES.items()),
+        until=record.expires_at if order.status == OrderStatus.CREATED else None,
+        outcome=_order_outcome(order, attempt),
+    )
+
+
+def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
+    payment = payment_of(order)
+    if payment.paid_amount is None:
+        return
+    currency = order.currency or ""
+    yield "Paid", money(currency, payment.paid_amount)
+    if payment.payment_method:
+        yield "With", _with(payment.payment_method.type, payment.payment_method.installments)
+    if payment.refunded_amount:
+        yield "Given back", money(currency, payment.refunded_amount)
+
+
+def _order_outcome(order: Order, attempt: Attempt | None) -> Outcome | None:
+    if order.status == OrderStatus.CREATED:
+        if payment_of(order).status_detail == PaymentStatusDetail.IN_REVIEW:
+            return Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
+        return _declined("order") if attempt == "rejected" else None
+    return _ORDER_OUTCOMES.get(order.status or "") or Outcome(tone="still", word=str(order.status), text="")
+
+
+_ORDER_OUTCOMES = {
+    OrderStatus.PROCESSED: Outcome(tone="good", word="Paid", text="Thank you. The seller has been told."),
+    OrderStatus.CANCELED: Outcome(tone="still", word="Canceled", text="The seller has canceled this order."),
+    OrderStatus.EXPIRED: Outcome(tone="still", word="Expired", text="Nobody paid this order in time."),
+    OrderStatus.REFUNDED: Outcome(tone="still", word="Refunded", text="The seller has given money back."),
+}
+
+
+def _declined(what: str) -> Outcome:
+    return Outcome(
+        tone="bad", word="Declined", text=f"The payment was declined. The {what} can still be paid.", again=True
+    )
+
+
+# --- preferences -------------------------------------------------------------------------------------------------
+
+
+def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: Attempt | None = None) -> Sale:
+    """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
+    preference, order = record.preference, opened.merchant_order
+    items = order.items or ()
+    currency = next((item.currency_id for item in items if item.currency_id), "")
+    total = amount_due(order)
+    lines = [
+        Line(
+            item.title or item.description or f"Item {item.id or ''}",
+            _times(item.quantity, money(currency, item.unit_price)),
+            (item.quantity or 1) * (item.unit_price or _NOTHING),
+        )
+        for item in items
+    ]
+    if order.shipping_cost:
+        lines.append(Line("Shipping", "", order.shipping_cost))
+    kinds = _offered(preference)
+    wishes = preference.payment_methods
+    most = (wishes and wishes.installments) or MOST_INSTALLMENTS
+    outcome = _preference_outcome(order, attempt)
+    return Sale(
+        heading=lines[0].what if len(items) == 1 else f"{len(items)} things",
+        seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
+        currency=currency,
+        total=total,
+        lines=tuple(lines),
+        facts=_facts(
+            ("Buyer", _buyer(preference.payer)),
+            ("Email", preference.payer and preference.payer.email),
+            ("Reference", preference.external_reference),
+            ("Note", record.additional_info),
+            ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
+            ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
+        ),
+        methods=tuple(Method(kind, NAMES[kind], total) for kind in kinds),
+        method=_favourite(wishes and wishes.default_payment_method_id, kinds),
+        installments=tuple(number for number in _USUAL_INSTALLMENTS if number < most) + (most,),
+        installment=min((wishes and wishes.default_installments) or 1, most),
+        until=preference.expiration_date_to if record.expires else None,
+        outcome=outcome,
+        back=_back(preference, outcome),
+    )
+
+
+def _preference_outcome(order: MerchantOrder, attempt: Attempt | None) -> Outcome | None:
+    if order.order_status == MerchantOrderState.REVERTED:
+        return _ORDER_OUTCOMES[OrderStatus.REFUNDED]
+    if order.status == MerchantOrderStatus.CLOSED:
+        return _ORDER_OUTCOMES[OrderStatus.PROCESSED]
+    if attempt == "in_review":
+        return Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
+    return _declined("purchase") if attempt == "rejected" else None
+
+
+def _back(preference: Preference, outcome: Outcome | None) -> str | None:
+    urls = preference.back_urls
+    if urls is None or outcome is None:
+        return None
+    url = {"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone)
+    # The request was checked; this is the place where any other scheme would do harm.
+    return url if url and url.startswith(("http://", "https://")) else None
+
+
+def _offered(preference: Preference) -> tuple[str, ...]:
+    wishes = preference.payment_methods
+    excluded = {one.id for one in (*((wishes and wishes.excluded_payment_types) or ()),)} | {
+        one.id for one in (*((wishes and wishes.excluded_payment_methods) or ()),)
+    }
+    return tuple(kind for kind in NAMES if not excluded & {kind, METHODS[kind]})
+
+
+def _favourite(method: str | None, kinds: Iterable[str]) -> str | None:
+    return next((kind for kind in kinds if method in (kind, METHODS[kind])), None)
+
+
+def _buyer(payer: Payer | None) -> str | None:
+    if payer is None:
+        return None
+    names = (payer.first_name or payer.name, payer.last_name or payer.surname)
+    return " ".join(filter(None, names)) or None
+
+
+# --- both --------------------------------------------------------------------------------------------------------
+
+
+def _facts(*facts: tuple[str, str | None]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
+    measure = f" {unit}" if unit and unit != "unit" else ""
+    return f"{quantity or 1}{measure} \N{MULTIPLICATION SIGN} {price}" if measure or (quantity or 1) > 1 else ""
+
+
+def _with(kind: str | None, installments: int | None) -> str:
+    name = NAMES.get(kind or "", kind or "")
+    return f"{name}, {installments} installments" if (installments or 1) > 1 else name

@@ -1,0 +1,221 @@
+"""The platform itself, without a network: sellers, their books, the clock, and what falls due."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk.sandbox.behaviours import DUE
+from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox.book import Book
+from paymentsdk.sandbox.clock import ClockState, Happening, SandboxClock
+from paymentsdk.sandbox.events import Event, Feed
+from paymentsdk.sandbox.faults import Faults
+from paymentsdk.sandbox.ids import Ids
+from paymentsdk.sandbox.policies import Policies
+from paymentsdk.sandbox.records import GRANTS, NOUNS, TENANTS, Entry, Tenant
+from paymentsdk.sandbox.store import Noun, Store
+from paymentsdk.sandbox.tenants import make_tenant, new_code
+
+__all__ = ["Platform"]
+
+#: What the plan of a new seller charges each month.
+_PLAN_AMOUNT = Decimal("99.90")
+
+#: What a dashboard may see; the other documents are credentials.
+_SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
+
+
+class Platform:
+    """Everything that the sandbox does, in one process and from any thread.
+
+    Args:
+        db: The file that keeps it all; in memory without one.
+        seed: Makes identifiers and credentials repeatable.
+        policies: The switches of every seller who has none of their own.
+        clock_state: Where the clock stands, instead of where it stood when the file was closed.
+
+    Raises:
+        OSError: The file cannot be used.
+        ValueError: A policy is unknown or has a value that it may not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: str | None = None,
+        seed: int | None = None,
+        policies: Mapping[str, object] | None = None,
+        clock_state: ClockState | None = None,
+    ) -> None:
+        self.policies = Policies().merged(policies or {})
+        self.base_url = ""
+        self.faults = Faults()
+        self.feed = Feed()
+        self.store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
+        self.ids = Ids(self._seed(seed))
+        self.clock = SandboxClock(clock_state or self._kept_clock(), changed=self._clock_moved, settle=self.settle)
+        self._snapshots: dict[str, sqlite3.Connection] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        for name in list(self._snapshots):
+            self._snapshots.pop(name).close()
+        self.store.close()
+
+    def _seed(self, seed: int | None) -> str:
+        """Return a new seed for every start: identifiers must not come again in a file that lives on."""
+        starts = int(self.store.setting("starts") or 0) + 1
+        self.store.keep_setting("starts", str(starts).encode())
+        return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
+
+    def _kept_clock(self) -> ClockState:
+        kept = self.store.setting("clock")
+        return ClockState() if kept is None else msgspec.json.decode(kept, type=ClockState)
+
+    def _clock_moved(self, state: ClockState) -> None:
+        self.store.keep_setting("clock", msgspec.json.encode(state))
+        self.feed.tell(Event(kind="clock", tenant=None, document=state))
+
+    def book(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> Book:
+        """Return *tenant*'s book as it is *now*."""
+        return Book(
+            tenant=tenant,
+            now=now or self.clock.now(),
+            policies=self.policies_of(tenant),
+            ids=self.ids,
+            base_url=self.base_url,
+            store=self.store,
+            tell=self._tell,
+            key=key,
+        )
+
+    def policies_of(self, tenant: Tenant) -> Policies:
+        """Return the switches that hold for *tenant*."""
+        return self.policies.merged(tenant.policies) if tenant.policies else self.policies
+
+    def _tell(self, table: str, tenant: int, document: Struct) -> None:
+        if table in _SHOWN:
+            self.feed.tell(Event(kind=table, tenant=tenant, document=document))
+
+    def settle(self, until: datetime | None = None) -> Sequence[Happening]:
+        """Do everything that is due up to *until* (now, unless given), each thing at its own moment, in time order."""
+        until = until or self.clock.now()
+        happened = []
+        while True:
+            with self.store.transaction():
+                due = self.store.take_due(until)
+                if due is None:
+                    return happened
+                tenant = self.store.get(TENANTS, str(due.tenant))
+                kind = DUE[due.kind](self.book(tenant, now=due.at), due.id) if tenant else None
+            if kind:
+                happened.append(Happening(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+
+    def create_tenant(
+        self,
+        *,
+        country: str = "AR",
+        external_pos_ids: Sequence[str] = ("POS001",),
+        marketplace: str | None = "MARKET",
+        scope: str = "offline_access read write",
+        redirect_uri: str | None = None,
+        compliant: bool = True,
+        discount_promises: Sequence[str] = (),
+        policies: Mapping[str, object] | None = None,
+    ) -> Tenant:
+        """Make a new seller with an application, tokens, points of sale and a plan.
+
+        Args:
+            country: Two capitals; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
+            external_pos_ids: The points of sale.
+            marketplace: The marketplace of the application; ``None`` for none.
+            scope: What the application may do, separated by spaces.
+            redirect_uri: Where codes are sent; not checked unless given.
+            compliant: Whether the seller's identity is validated.
+            discount_promises: Discount codes that wallet payments may use.
+            policies: The seller's own switches.
+
+        Raises:
+            ValueError: A policy is unknown or has a value that it may not have; there is no point of sale.
+        """
+        with self.store.transaction():
+            tenant = make_tenant(
+                self.store,
+                self.ids,
+                self.clock.now(),
+                country=country,
+                external_pos_ids=external_pos_ids,
+                marketplace=marketplace,
+                scope=scope,
+                redirect_uri=redirect_uri,
+                compliant=compliant,
+                discount_promises=discount_promises,
+                policies=policies,
+            )
+            recurring = RecurringRequest(transaction_amount=_PLAN_AMOUNT)
+            make(self.book(tenant), PlanRequest(reason="Monthly subscription", auto_recurring=recurring), tenant.plan_id)
+        return tenant
+
+    def default_tenant(self) -> Tenant:
+        """Return the first seller; a new one in an empty store."""
+        first = self.store.find(TENANTS, None, limit=1)
+        return first[0] if first else self.create_tenant()
+
+    def tenant(self, user_id: int) -> Tenant | None:
+        """Return the seller *user_id*."""
+        return self.store.get(TENANTS, str(user_id))
+
+    def authorize(self, tenant: Tenant) -> str:
+        """Have the seller consent once more: a new authorization code, valid for 10 minutes."""
+        with self.store.transaction():
+            return new_code(self.book(tenant))
+
+    def revoke(self, token: str) -> bool:
+        """End a token, refresh token or code at once; say whether there was one."""
+        with self.store.transaction():
+            grant = self.store.get(GRANTS, token)
+            if grant is not None:
+                self.store.put(GRANTS, grant.user_id, replace(grant, expires_at=self.clock.now()))
+        return grant is not None
+
+    def change_policies(self, changes: Mapping[str, object]) -> Policies:
+        """Set switches for every seller who has none of their own.
+
+        Raises:
+            ValueError: A name is unknown, or a value is not one of those it may have.
+        """
+        self.policies = self.policies.merged(changes)
+        return self.policies
+
+    def ledger(self, tenant: int | None = None) -> list[Entry]:
+        """Return every effect so far, oldest first."""
+        return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
+
+    def snapshot(self, name: str = "snapshot") -> None:
+        """Remember everything as it is, clock included, under *name*; it lasts as long as the sandbox."""
+        earlier = self._snapshots.pop(name, None)
+        self._snapshots[name] = self.store.snapshot()
+        if earlier:
+            earlier.close()
+
+    def restore(self, name: str = "snapshot") -> None:
+        """Make everything as it was at the snapshot *name*.
+
+        Raises:
+            KeyError: There is none of this name.
+        """
+        self.store.restore(self._snapshots[name])
+        self.clock.state = self._kept_clock()
+
+    def find_owner(self, noun: Noun[Struct], key: str) -> Tenant | None:
+        """Return whose document *key* is: buyers know things by their ids alone."""
+        owner = self.store.owner(noun, key)
+        return None if owner is None else self.tenant(owner)

@@ -1,0 +1,190 @@
+"""Answers that cannot be trusted: whatever arrives, the request has been sent."""
+
+from __future__ import annotations
+
+import gzip
+
+from paymentsdk._core.wire import Request, SendFailed, Transport
+from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def once(*data: bytes, reset: bool = False) -> Script:
+    """Return a script that reads one request, writes *data*, and hangs up or breaks the connection."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        for piece in data:
+            await peer.write(piece)
+        if reset:
+            peer.reset()
+
+    return script
+
+
+def endless(head: bytes, piece: bytes) -> Script:
+    """Return a script that reads one request and writes *head* and then *piece*, until the client hangs up."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(head)
+        while True:
+            await peer.write(piece)
+
+    return script
+
+
+async def fails(make: MakeTransport, script: Script) -> SendFailed:
+    """Check that *script* makes a request fail as one that was sent once, and leaves no connection."""
+    async with FaultServer(script) as server, opened(make) as transport:
+        failed = await failure(transport, Request("GET", server.url(), timeout=5.0), sent=True)
+        expect(len(server.seen) == 1, f"the request was sent {len(server.seen)} times")
+        await server.all_hung_up()
+    return failed
+
+
+@case
+async def closed_before_the_answer(make: MakeTransport) -> None:
+    """A connection that ends in place of an answer is a failure, sent once."""
+    await fails(make, once())
+
+
+@case
+async def reset_before_the_answer(make: MakeTransport) -> None:
+    """A connection that breaks in place of an answer is a failure, sent once."""
+    await fails(make, once(reset=True))
+
+
+@case
+async def cut_off_within_the_head(make: MakeTransport) -> None:
+    """A head that ends in the middle, or breaks, is no answer."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Le"
+    await fails(make, once(head))
+    await fails(make, once(head, reset=True))
+
+
+@case
+async def cut_off_within_the_body(make: MakeTransport) -> None:
+    """A body that is shorter than it said, or breaks, is no answer."""
+    short = http(200, b'{"id": "ORD1"', length=100)
+    await fails(make, once(short))
+    await fails(make, once(short, reset=True))
+
+
+@case
+async def cut_off_within_the_chunks(make: MakeTransport) -> None:
+    """A body in chunks without its last one is no answer, even if what came looks whole."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await fails(make, once(head + b"2\r\n{}\r\n"))
+    await fails(make, once(head + b"ff\r\n{}"))
+    await fails(make, once(head + b"2\r\n{}\r\n", reset=True))
+
+
+@case
+async def garbage_is_no_answer(make: MakeTransport) -> None:
+    """Bytes that are not HTTP are no answer; above all they are not the platform saying 400."""
+    for garbage in (
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\xfc\r\n\r\n",
+        b'{"status": "created"}\r\n\r\n',
+    ):
+        await fails(make, once(garbage))
+
+
+@case
+async def broken_chunks_are_no_answer(make: MakeTransport) -> None:
+    """A chunk whose size is no number is no answer."""
+    await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
+
+
+@case
+async def two_lengths_are_no_answer(make: MakeTransport) -> None:
+    """An answer with two different lengths has no end that can be trusted."""
+    await fails(make, once(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}"))
+
+
+@case
+async def another_protocol_is_no_answer(make: MakeTransport) -> None:
+    """A 101 that nobody asked for is no answer, and its connection is not kept."""
+    await fails(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
+
+
+@case
+async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
+    """A head that goes on and on is given up, not kept."""
+    await fails(make, endless(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"m" * 1000 + b"\r\n"))
+    await fails(make, endless(b"HTTP/1.1 200 OK\r\nX-Long: ", b"m" * KIB))
+
+
+async def limited(transport: Transport, server: FaultServer, most: int) -> SendFailed:
+    """Send a request whose answer may have *most* bytes, and see it fail for good."""
+    request = Request("GET", server.url(), timeout=2.0, max_answer=most)
+    failed = await failure(transport, request, sent=True)
+    expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
+    return failed
+
+
+@case
+async def an_answer_may_be_as_large_as_allowed(make: MakeTransport) -> None:
+    """An answer of exactly ``max_answer`` bytes comes back whole."""
+    body = b"x" * 300 * KIB
+    async with FaultServer(once(http(200, body))) as server, opened(make) as transport:
+        response = await send(transport, Request("GET", server.url(), max_answer=len(body)))
+        expect(response.body == body, f"{len(response.body)} bytes came back")
+
+
+@case
+async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> None:
+    """An answer that says it is too large is refused without waiting for its body."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http(200, b"", length=KIB + 1))
+        await peer.hung_up()
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        await limited(transport, server, KIB)
+        await server.all_hung_up()
+
+
+@case
+async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
+    """An answer that does not say how large it is, is given up once it is larger than allowed."""
+    piece = b"x" * 64 * KIB
+    for head, data in (
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", piece),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n" % (len(piece), piece)),
+    ):
+        async with FaultServer(endless(head, data)) as server, opened(make) as transport:
+            await limited(transport, server, MIB)
+            await server.all_hung_up()
+
+
+@case
+async def nothing_is_unpacked(make: MakeTransport) -> None:
+    """A compressed answer that nobody asked for is refused, or comes back packed: it never fills the memory."""
+    bomb = gzip.compress(bytes(64 * MIB))
+    async with FaultServer(once(http(200, bomb, "Content-Encoding: gzip"))) as server, opened(make) as transport:
+        request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_answer=MIB)
+        try:
+            response = await send(transport, request)
+        except SendFailed as error:
+            expect(error.sent, "the request was sent, whatever its answer is like")
+        else:
+            expect(response.body == bomb, f"it was unpacked to {len(response.body)} bytes")
+
+
+@case
+async def packed_and_cut_off_is_no_answer(make: MakeTransport) -> None:
+    """A compressed answer that ends in the middle does not pass for a shorter one."""
+    body = gzip.compress(b'{"results": [' + b"1," * 10_000 + b"1]}")[:-40]
+    async with FaultServer(once(http(200, body, "Content-Encoding: gzip"))) as server, opened(make) as transport:
+        try:
+            response = await send(transport, Request("GET", server.url(), {"Accept-Encoding": "identity"}))
+        except SendFailed as error:
+            expect(error.sent, "the request was sent, whatever its answer is like")
+        else:
+            expect(response.body == body, f"it was unpacked to {len(response.body)} bytes")

@@ -1,0 +1,285 @@
+"""How connections are made, kept, given up and closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+
+#: Seconds that a test waits for what never comes.
+SHORT = 0.2
+
+
+@case
+async def connections_are_kept(make: MakeTransport) -> None:
+    """Requests one after the other share one connection."""
+    async with FaultServer(always(http())) as server, opened(make) as transport:
+        for _ in range(5):
+            await send(transport, Request("POST", server.url(), {}, b"{}"))
+        expect(server.opened == 1, f"5 requests took {server.opened} connections")
+
+
+@case
+async def connections_are_given_up_when_asked_to(make: MakeTransport) -> None:
+    """After an answer with ``Connection: close`` the next request takes another connection, and arrives."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http(200, b"{}", "Connection: close"))
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        for _ in range(3):
+            await send(transport, Request("GET", server.url()))
+        expect(server.opened == 3, f"3 requests took {server.opened} connections")  # noqa: PLR2004
+
+
+@case
+async def a_fresh_connection_is_new(make: MakeTransport) -> None:
+    """A request that asks for a fresh connection shares it with no request before it."""
+    async with FaultServer(always(http())) as server, opened(make) as transport:
+        for fresh in (False, True, True, False):
+            await send(transport, Request("POST", server.url(), {}, b"{}", fresh=fresh))
+        [first, second, third, fourth] = [seen.connection for seen in server.seen]
+        expect(second != first, "it went out on a connection that had been used")
+        expect(third not in {first, second}, "the second went out on a connection that had been used")
+        expect(fourth == first, "the kept connection was lost")
+
+
+@case
+async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
+    """Of 64 requests at once, each gets the answer to itself."""
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await peer.write(http(200, seen.target.encode()))
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        targets = [f"/v1/orders/{i}" for i in range(64)]
+        for _ in range(3):
+            answers = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))
+            expect([a.body.decode() for a in answers] == targets, "answers were mixed up")
+
+
+@case
+async def nothing_is_sent_again(make: MakeTransport) -> None:
+    """A kept connection that ends as a request arrives on it is a failure; the request is not sent a second time."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http())
+        await peer.request()
+
+    for method in ("GET", "PUT", "DELETE", "POST"):
+        async with FaultServer(script) as server, opened(make) as transport:
+            await send(transport, Request("GET", server.url("/first")))
+            await failure(transport, Request(method, server.url("/second")), sent=True)
+            expect(len(server.seen) == 2, f"{method} was sent {len(server.seen) - 1} times")  # noqa: PLR2004
+
+
+@case
+async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
+    """An answer that nobody asked for is dropped, or is taken for that of the next request; then all is well again.
+
+    No client can always tell. That is why the engine checks that an answer belongs to its request.
+    """
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await peer.write(http(200, seen.target.encode()))
+            if seen.target == "/first":
+                await peer.write(http(200, b"stray"))
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        first = await send(transport, Request("GET", server.url("/first")))
+        expect(first.body == b"/first", f"{first.body!r} came back")
+        try:
+            second = await send(transport, Request("GET", server.url("/second")))
+        except SendFailed as error:
+            expect(error.sent, "it was sent")
+        else:
+            expect(second.body in (b"/second", b"stray"), f"{second.body!r} came back")
+        fresh = await send(transport, Request("GET", server.url("/third"), fresh=True))
+        expect(fresh.body == b"/third", f"{fresh.body!r} came back on a fresh connection")
+
+
+@case
+async def refused(make: MakeTransport) -> None:
+    """A connection that is refused is a failure with nothing sent."""
+    async with opened(make) as transport:
+        with refused_port() as port:
+            await failure(transport, Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
+
+
+@case
+async def no_such_host(make: MakeTransport) -> None:
+    """A host name that does not resolve is a failure with nothing sent."""
+    async with opened(make) as transport:
+        request = Request("GET", "http://paymentsdk.invalid/", timeout=20.0, connect_timeout=10.0)
+        await failure(transport, request, sent=False)
+
+
+@case
+async def connecting_takes_too_long(make: MakeTransport) -> None:
+    """A connection that is not made within ``connect_timeout`` is a failure with nothing sent."""
+    async with opened(make) as transport:
+        with unanswered_port() as port:
+            request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=SHORT)
+            await failure(transport, request, sent=False)
+
+
+@case
+async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
+    """A request that gets no place in the pool within ``connect_timeout`` is a failure with nothing sent."""
+    go_on = asyncio.Event()
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            arrived.set()
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server, opened(make, limit=1) as transport:
+        first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
+        await arrived.wait()
+        await failure(transport, Request("GET", server.url("/2"), timeout=10.0, connect_timeout=SHORT), sent=False)
+        go_on.set()
+        await first
+        await send(transport, Request("GET", server.url("/3")))
+        expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
+
+
+async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b"") -> None:
+    """Let the caller's time run out after *before*, and see the connection given up and its place free again."""
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target == "/well":
+                await peer.write(http())
+                continue
+            await peer.write(before)
+            while drip:
+                await peer.write(drip)
+                await asyncio.sleep(0.01)
+            await peer.hung_up()
+            return
+
+    async with FaultServer(script) as server, opened(make, limit=1) as transport:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            response = await send(transport, Request("GET", server.url("/ill"), timeout=SHORT, connect_timeout=10.0))
+        except TimeoutError:
+            pass
+        except SendFailed as error:  # A transport may keep the time as well.
+            expect(error.sent, "it was sent")
+        else:
+            raise AssertionError(f"an answer was expected not to come: {response!r}")
+        expect(loop.time() - started < SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
+        await server.all_hung_up()
+        well = await send(transport, Request("GET", server.url("/well")))
+        expect(well.status == 200, "the next request failed")  # noqa: PLR2004
+        expect(server.opened == 2, "the connection was used again")  # noqa: PLR2004
+
+
+@case
+async def no_answer_at_all(make: MakeTransport) -> None:
+    """Cancelled while it waits for an answer, a request ends at once and takes its connection with it."""
+    await _ends_in_time(make, before=b"")
+
+
+@case
+async def an_answer_that_stops(make: MakeTransport) -> None:
+    """Cancelled in the middle of a head or a body, a request ends at once and takes its connection with it."""
+    await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nContent-")
+    await _ends_in_time(make, before=http(200, b'{"id"', length=100))
+
+
+@case
+async def an_answer_that_drips(make: MakeTransport) -> None:
+    """An answer that arrives byte by byte without end does not outlive the caller's time."""
+    await _ends_in_time(make, before=http(200, b"", length=10**6), drip=b"x")
+    await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
+
+
+@case
+async def cancellation_passes_through(make: MakeTransport) -> None:
+    """A cancelled task sees its own cancellation, not an error, and its connection is closed."""
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        arrived.set()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        task = asyncio.ensure_future(send(transport, Request("POST", server.url(), {}, b"{}")))
+        await arrived.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        expect(task.cancelled(), f"the task ended with {task!r}")
+        await server.all_hung_up()
+
+
+@case
+async def closing_twice_is_allowed(make: MakeTransport) -> None:
+    """A transport can be closed before its first request, and more than once, and leaves no connection."""
+    await make().aclose()
+    async with FaultServer(always(http())) as server, opened(make) as transport:
+        await send(transport, Request("GET", server.url()))
+        await transport.aclose()
+        await server.all_hung_up()
+        await transport.aclose()
+
+
+@case
+async def a_closed_transport_says_so(make: MakeTransport) -> None:
+    """After it was closed, a transport sends nothing more and says so."""
+    async with FaultServer(always(http())) as server, opened(make) as transport:
+        await send(transport, Request("GET", server.url("/before")))
+        await transport.aclose()
+        try:
+            await send(transport, Request("GET", server.url("/after")))
+        except SendFailed as error:
+            expect(not error.sent, "it was not sent")
+        except ClientClosed:
+            pass
+        else:
+            raise AssertionError("it was sent by a closed transport")
+        expect(len(server.seen) == 1, "it was sent by a closed transport")
+
+
+@case
+async def closing_cancels_nobody(make: MakeTransport) -> None:
+    """Requests in flight when the transport is closed end with an answer or an error, and those waiting as well.
+
+    A CancelledError in a task that nobody has cancelled would end it without a word.
+    """
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        arrived.set()
+        await peer.hung_up()
+
+    async def outcome(transport_send: asyncio.Future[Response]) -> tuple[bool, BaseException | None]:
+        await asyncio.wait([transport_send])
+        return transport_send.cancelled(), None if transport_send.cancelled() else transport_send.exception()
+
+    async with FaultServer(script) as server, opened(make, limit=1) as transport:
+        flying = asyncio.ensure_future(send(transport, Request("GET", server.url("/flying"))))
+        await arrived.wait()
+        waiting = asyncio.ensure_future(send(transport, Request("GET", server.url("/waiting"))))
+        await asyncio.sleep(0)
+        await transport.aclose()
+        cancelled, error = await outcome(flying)
+        expect(not cancelled, "a request in flight was cancelled")
+        expect(isinstance(error, SendFailed) and error.sent, f"a request in flight ended with {error!r}")
+        cancelled, error = await outcome(waiting)
+        expect(not cancelled, "a waiting request was cancelled")
+        not_sent = isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)
+        expect(not_sent or len(server.seen) > 1, f"a waiting request ended with {error!r}")
+        await server.all_hung_up()

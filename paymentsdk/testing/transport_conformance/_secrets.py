@@ -1,0 +1,60 @@
+"""What a failure may show: it ends up in logs, in the hands of whoever debugs, and in other processes."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+from paymentsdk._core.wire import Request, SendFailed
+from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
+from paymentsdk.testing.transport_conformance._answers import once
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send
+
+_TOKEN = "APP_USR-1-010203-canary-7"  # noqa: S105 - a canary
+_CARD = "card-token-canary"
+_FIELDS = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
+_BODY = f'{{"token": "{_CARD}"}}'.encode()
+
+
+def _told(error: BaseException) -> str:
+    """Return all that *error* tells: its text, its traceback with the locals of every frame, its pickle."""
+    lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
+    pickled = pickle.dumps(error) if isinstance(error, SendFailed) else b""
+    return "\n".join([str(error), repr(error), *lines, pickled.decode("latin-1")])
+
+
+async def _silent(make: MakeTransport, request: Request) -> None:
+    """Send *request*, which fails or runs out of time, and search what is told for the canaries."""
+    async with opened(make) as transport:
+        try:
+            await send(transport, request)
+        except (SendFailed, TimeoutError) as error:
+            told = _told(error)
+        else:
+            raise AssertionError("a failure was expected")
+    for canary in (_TOKEN, _CARD):
+        expect(canary not in told, f"a credential is told:\n{told}")
+
+
+@case
+async def failures_hold_no_credentials(make: MakeTransport) -> None:
+    """No failure shows the token or the body: not in its text, traceback, locals, context or pickle."""
+    answers = (b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9))
+    for answer in answers:
+        async with FaultServer(once(answer)) as server:
+            await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
+    with refused_port() as port:
+        await _silent(make, Request("POST", f"http://127.0.0.1:{port}/", _FIELDS, _BODY))
+        await _silent(make, Request("POST", f"http://127.0.0.1:{port}/", {**_FIELDS, "X-One": "1\n2"}, _BODY))
+
+
+@case
+async def cancellation_holds_no_credentials(make: MakeTransport) -> None:
+    """A cancellation on its way through does not show the token in the locals of the frames that it has passed."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=0.1))

@@ -1,0 +1,189 @@
+"""A transport on pyreqwest, an HTTP client in Rust; it comes with the extra ``pyreqwest``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import ClientClosedError, DetailedPyreqwestError, PyreqwestError, RequestTimeoutError
+from pyreqwest.proxy import ProxyBuilder
+from pyreqwest.request import StreamRequest
+from pyreqwest.response import Response as Answer
+
+from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk.errors import ClientClosed
+
+__all__ = ["PyreqwestTransport"]
+
+#: Adds to how clients are built.
+Configure: TypeAlias = Callable[[ClientBuilder], ClientBuilder]
+
+#: A day: nothing that is sent takes longer, and the library counts in milliseconds.
+_LONGEST = 86_400.0
+#: The library's words for the phase before a request is written. It raises ConnectError for later phases as well.
+_CONNECTING = "client error (Connect)"
+_CERTIFICATE = "invalid peer certificate"
+
+
+class PyreqwestTransport:
+    """Carries requests over pyreqwest.
+
+    It keeps every rule of :mod:`paymentsdk.testing.transport_conformance` but one: **a cancelled request is not taken
+    back**. It goes on in the background, with its connection, until its answer comes or ``Request.timeout`` is over,
+    and it may still be sent. A deadline of the engine is such a timeout, so this is about tasks that are cancelled by
+    others.
+
+    The library rewrites ``.`` and ``..`` in paths, in any spelling, as browsers do; the engine sends none.
+
+    There is a pool for each ``Request.connect_timeout``, and one for fresh connections; *limit* is for all together.
+
+    Args:
+        ca: A certificate authority to trust in addition to the built-in ones, as PEM.
+        proxy: URL of a proxy for all requests.
+        trust_env: Take proxies from the environment.
+        limit: The most requests in flight; those beyond wait.
+        configure: Sets what else the library can do (``lambda builder: builder.tcp_keepalive(...)``). What the
+            transport itself relies on is set after it.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca: bytes | None = None,
+        proxy: str | None = None,
+        trust_env: bool = False,
+        limit: int = 100,
+        configure: Configure | None = None,
+    ) -> None:
+        self._ca = ca
+        self._proxy = proxy
+        self._trust_env = trust_env
+        self._configure = configure
+        self._places = asyncio.Semaphore(limit)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._clients: dict[tuple[float | None, bool], Client] = {}
+
+    async def send(self, request: Request) -> Response:
+        """See :class:`~paymentsdk.Transport`.
+
+        Raises:
+            SendFailed: No answer came that can be used.
+            ClientClosed: The transport is closed, or belongs to another event loop; nothing was sent.
+        """
+        self._bind()
+        await self._place(request.connect_timeout)
+        try:
+            self._bind()
+            prepared = self._prepared(request)
+            async with prepared as answer:
+                return Response(answer.status, answer.headers, await _read(answer, request.max_answer))
+        except SendFailed as error:
+            failure = error.with_traceback(None)
+        except PyreqwestError as error:
+            failure = _failure(error)
+        finally:
+            self._places.release()
+        # Outside the handlers, so that the library's error does not become its context.
+        raise failure
+
+    async def aclose(self) -> None:
+        """Refuse new requests, fail those in flight, and close the connections. Closing twice is allowed."""
+        self._closed = True
+        clients = list(self._clients.values())
+        # The connections go with the last reference.
+        self._clients.clear()
+        for client in clients:
+            await client.close()
+
+    def _bind(self) -> None:
+        if self._closed:
+            raise ClientClosed("the transport is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise ClientClosed("the connections belong to another event loop: use one client per loop")
+        self._loop = loop
+
+    async def _place(self, seconds: float | None) -> None:
+        """Wait for a place among the requests in flight."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            failure = SendFailed("no connection in time", sent=False)
+        else:
+            return
+        raise failure
+
+    def _prepared(self, request: Request) -> StreamRequest:
+        try:
+            builder = self._client(request).request(request.method, request.url).headers(request.headers)
+            if request.body:
+                builder = builder.body_bytes(request.body)
+            timeout = timedelta(seconds=min(request.timeout, _LONGEST))
+            return builder.timeout(timeout).build_streamed()
+        except (ValueError, TypeError):
+            failure = SendFailed("the URL or a header cannot be put into HTTP", sent=False, permanent=True)
+        raise failure
+
+    def _client(self, request: Request) -> Client:
+        key = request.connect_timeout, request.fresh
+        if key not in self._clients:
+            self._clients[key] = self._build(*key)
+        return self._clients[key]
+
+    def _build(self, connect_timeout: float | None, fresh: bool) -> Client:  # noqa: FBT001 - the key of the pools
+        builder = ClientBuilder()
+        if self._configure is not None:
+            builder = self._configure(builder)
+        builder = builder.follow_redirects(False).error_for_status(False).referer(False)  # noqa: FBT003
+        builder = builder.default_cookie_store(False)  # noqa: FBT003 - it is the library's way
+        builder = builder.gzip(False).brotli(False).zstd(False).deflate(False)  # noqa: FBT003
+        if self._proxy is not None:
+            builder = builder.proxy(ProxyBuilder.all(self._proxy))
+        elif not self._trust_env:
+            builder = builder.no_proxy()
+        if self._ca is not None:
+            builder = builder.add_root_certificate_pem(self._ca)
+        if connect_timeout is not None:
+            builder = builder.connect_timeout(timedelta(seconds=connect_timeout))
+        if fresh:
+            builder = builder.pool_max_idle_per_host(0)
+        return builder.build()
+
+
+async def _read(answer: Answer, most: int) -> bytes:
+    """Return the body, if it has at most *most* bytes and came as it is."""
+    if answer.status == 101:  # noqa: PLR2004
+        raise SendFailed("the server switched to another protocol", permanent=True)
+    if (answer.get_header("Content-Encoding") or "identity").lower() != "identity":
+        raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
+    size = int(answer.get_header("Content-Length") or 0)
+    chunks = []
+    if size <= most:
+        size = 0
+        while size <= most and (chunk := await answer.body_reader.read_chunk()) is not None:
+            chunks.append(chunk)
+            size += len(chunk)
+    if size > most:
+        raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    return b"".join(chunks)
+
+
+def _failure(error: PyreqwestError) -> SendFailed:
+    """Say what *error* means. Its own text is left out, since it holds the URL with its query."""
+    causes = (error.details["causes"] or []) if isinstance(error, DetailedPyreqwestError) else []
+    messages = [cause["message"] for cause in causes]
+    for message in messages:
+        if message.startswith(_CERTIFICATE):
+            return SendFailed(f"the server's certificate does not verify: {message}", sent=False, permanent=True)
+    if _CONNECTING in messages:
+        return SendFailed("no connection to the server", sent=False)
+    if isinstance(error, ClientClosedError):
+        return SendFailed("the transport was closed")
+    if isinstance(error, RequestTimeoutError):
+        return SendFailed("the time ran out")
+    return SendFailed(f"the answer did not come or was not valid HTTP ({type(error).__name__})")

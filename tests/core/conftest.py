@@ -1,0 +1,274 @@
+"""A client over a transport in memory, with a clock that is moved by hand; and the controls of its defences.
+
+A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
+that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+import pytest
+
+from paymentsdk import OutcomeUnknown, PaymentsClient, PaymentsError, Request, Response, SendFailed
+from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+Step: TypeAlias = Response | BaseException | Callable[[Request], Awaitable[Response]]
+Call: TypeAlias = Callable[[PaymentsClient], Awaitable[object]]
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark."""
+    config.addinivalue_line("markers", "control(name, replacement, raises=AssertionError): the test fails without name")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a marked test as it stands, and once without each of its defences."""
+    marks = list(metafunc.definition.iter_markers("control"))
+    if marks:
+        ids = ["as-it-stands", *("without-" + mark.args[0].removeprefix("paymentsdk.") for mark in marks)]
+        metafunc.parametrize("defence", [None, *marks], ids=ids, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a defence away, if this run is a control."""
+    mark = getattr(request, "param", None)
+    if mark is not None:
+        monkeypatch.setattr(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Turn the result of a control around."""
+    mark = getattr(pyfuncitem, "callspec", None) and pyfuncitem.callspec.params.get("defence")
+    if mark is None:
+        return (yield)
+    with pytest.raises(mark.kwargs.get("raises", (AssertionError, pytest.fail.Exception))):
+        yield
+    return True
+
+
+# --- what is asked for, and what the platform says to it --------------------------------------------------------------
+
+BASE_URL = "http://platform.test"
+TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
+CLIENT_SECRET = "client-secret-0123456789"
+KEY = "X-Idempotency-Key"
+
+
+class Job(NamedTuple):
+    """A call, the answer to it, and an answer that belongs to another request, where that can be told."""
+
+    call: Call
+    answer: Response
+    foreign: Response | None = None
+
+
+def order_request() -> OrderRequest:
+    """An order over 24.90."""
+    payments = [PaymentRequest(amount=Decimal("24.90"))]
+    return OrderRequest(
+        external_reference="shop-1",
+        total_amount=Decimal("24.90"),
+        transactions=TransactionsRequest(payments=payments),
+    )
+
+
+def wallet_payment_request() -> WalletPaymentRequest:
+    """A payment of 24.90 from a wallet."""
+    return WalletPaymentRequest(
+        wallet_payment=WalletChargeRequest(transaction_amount=Decimal("24.90"), external_reference="shop-1"),
+        payer=WalletPayerRequest(token="payer-token-0123456789", type_token="wallet"),
+    )
+
+
+def preference_request() -> PreferenceRequest:
+    """A preference with one item."""
+    item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("24.90"))
+    return PreferenceRequest(items=[item], external_reference="shop-1")
+
+
+def says(status: int, body: bytes = b"{}", headers: dict[str, str] | None = None) -> Response:
+    """An answer with a request id of its own."""
+    return Response(status, {"X-Request-Id": f"req-{status}", **(headers or {})}, body)
+
+
+ORDER = says(200, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"24.90"}')
+OTHER_ORDER = says(200, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
+PAGE = says(200, b'{"paging":{"offset":0,"total":1},"results":[{"id":"1"}]}')
+OTHER_PAGE = says(200, b'{"paging":{"offset":50,"total":51},"results":[{"id":"51"}]}')
+PLAN = says(200, b'{"id":"plan-1"}')
+WALLET_PAYMENT = says(201, b'{"id":1,"wallet_payment":{"transaction_amount":24.90,"external_reference":"shop-1"}}')
+OTHER_WALLET_PAYMENT = says(201, b'{"id":2,"wallet_payment":{"transaction_amount":7,"external_reference":"shop-1"}}')
+CUSTOMER = says(201, b'{"id":"c-1","email":"ann@example.com"}')
+OTHER_CUSTOMER = says(201, b'{"id":"c-2","email":"bob@example.com"}')
+TOKENS = says(200, b'{"access_token":"APP_USR-new-access","refresh_token":"TG-new-refresh","expires_in":3600}')
+
+JOBS: dict[str, Job] = {
+    "orders.get": Job(lambda c: c.orders.get("ORD1"), ORDER, OTHER_ORDER),
+    "plans.get": Job(lambda c: c.plans.get("plan-1"), PLAN, says(200, b'{"id":"plan-2"}')),
+    "plans.search": Job(lambda c: c.plans.search().first(), PAGE, OTHER_PAGE),
+    "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE, OTHER_PAGE),
+    "merchant_orders.search": Job(
+        lambda c: c.merchant_orders.search().first(), says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}')
+    ),
+    "orders.create": Job(lambda c: c.orders.create(order_request()), ORDER, OTHER_ORDER),
+    "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER, OTHER_ORDER),
+    "orders.refund": Job(
+        lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), ORDER, OTHER_ORDER
+    ),
+    "wallet_payments.create": Job(
+        lambda c: c.wallet_payments.create(wallet_payment_request()), WALLET_PAYMENT, OTHER_WALLET_PAYMENT
+    ),
+    "release_reports.disable_schedule": Job(
+        lambda c: c.release_reports.disable_schedule(), says(200, b'{"status":"deleted"}')
+    ),
+    "customers.create": Job(
+        lambda c: c.customers.create(CustomerRequest(email="ann@example.com")), CUSTOMER, OTHER_CUSTOMER
+    ),
+    "preferences.create": Job(
+        lambda c: c.preferences.create(preference_request()),
+        says(201, b'{"id":"77-abc","external_reference":"shop-1"}'),
+        says(201, b'{"id":"77-abd","external_reference":"shop-2"}'),
+    ),
+    "oauth.exchange_code": Job(lambda c: c.oauth.exchange_code("TG-code-0123456789"), TOKENS),
+    "oauth.refresh": Job(lambda c: c.oauth.refresh("TG-refresh-0123456789"), TOKENS),
+}
+
+
+@pytest.fixture(scope="session")
+def jobs() -> dict[str, Job]:
+    """Every operation, by its name."""
+    return JOBS
+
+
+# --- the client, and what came of a call ------------------------------------------------------------------------------
+
+
+class Script:
+    """A handler that takes its steps one by one, and the last one for ever."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = deque(steps)
+
+    async def __call__(self, request: Request) -> Response:
+        step = self.steps.popleft() if len(self.steps) > 1 else self.steps[0]
+        if isinstance(step, BaseException):
+            raise step
+        return step if isinstance(step, Response) else await step(request)
+
+
+@dataclass
+class Played:
+    """What came of a call."""
+
+    value: object
+    error: PaymentsError | None
+    requests: list[Request]
+    slept: list[float]
+
+    @property
+    def keys(self) -> set[str | None]:
+        """The idempotency keys that went out."""
+        return {request.headers.get(KEY) for request in self.requests}
+
+    def is_unknown(self) -> bool:
+        """Whether nobody knows what came of it."""
+        return type(self.error) is OutcomeUnknown
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def transport() -> MemoryTransport:
+    """A transport with no answers yet."""
+    return MemoryTransport()
+
+
+@pytest.fixture
+async def make_client(clock: FakeClock) -> AsyncIterator[Callable[..., PaymentsClient]]:
+    """Make clients that are closed in the end: over a transport, a handler, or steps to take."""
+    clients: list[PaymentsClient] = []
+
+    def make(*steps: Step, transport: MemoryTransport | None = None, **settings: object) -> PaymentsClient:
+        if "auth" not in settings:
+            settings.setdefault("access_token", TOKEN)
+        known = {"base_url": BASE_URL, "client_id": "app-1", "client_secret": CLIENT_SECRET, "clock": clock}
+        carrier = transport if transport is not None else MemoryTransport(Script(*steps))
+        client = PaymentsClient(**{**known, "transport": carrier, **settings})
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+def client(make_client: Callable[..., PaymentsClient], transport: MemoryTransport) -> PaymentsClient:
+    """A client over `transport`."""
+    return make_client(transport=transport)
+
+
+@pytest.fixture
+def play(
+    make_client: Callable[..., PaymentsClient], clock: FakeClock
+) -> Callable[..., Awaitable[Played]]:
+    """Make a call while the platform takes some steps, and tell what came of it."""
+
+    async def play(call: Call | str, *steps: Step, **settings: object) -> Played:
+        if isinstance(call, str):
+            call = JOBS[call].call
+        transport = MemoryTransport(Script(*steps))
+        client = make_client(transport=transport, **settings)
+        before = len(clock.slept)
+        value, error = None, None
+        try:
+            value = await call(client)
+        except PaymentsError as caught:
+            error = caught
+        return Played(value, error, transport.requests, clock.slept[before:])
+
+    return play
+
+
+@pytest.fixture
+def hang(clock: FakeClock) -> Callable[[Request], Awaitable[Response]]:
+    """A step that does not answer: the time that the attempt may take passes."""
+
+    async def hang(request: Request) -> Response:
+        asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        raise LookupError("nobody put an end to it")
+
+    return hang
+
+
+@pytest.fixture
+def failures(hang: Callable[[Request], Awaitable[Response]]) -> dict[str, Step]:
+    """The ways to fail, by the names that the tables use."""
+    return {
+        "unsent": SendFailed("connection refused", sent=False),
+        "reset": SendFailed("connection reset", sent=True),
+        "timeout": hang,
+        "truncated": says(200, b'{"id":"ORD'),
+        "html": says(200, b"<html>"),
+        **{str(status): says(status) for status in (307, 400, 401, 402, 403, 404, 408, 409, 422, 423, 429, 500, 503)},
+    }
