@@ -206,6 +206,8 @@ class PaymentsClient(Caller):
         await self.aclose()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were refused.
+            return "<PaymentsClient without settings>"
         return f"<PaymentsClient {self._settings.base_url}{' (closed)' if self._shared.closed else ''}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -312,7 +314,7 @@ def _credentials(client_id: str | None, client_secret: str | None) -> Credential
     if client_id is None or client_secret is None:
         missing = "client_id" if client_id is None else "client_secret"
         raise RequestInvalid(missing, "client_id and client_secret go together")
-    return Credentials(client_id=client_id, client_secret=str(client_secret))
+    return Credentials(client_id=client_id, client_secret=client_secret)
 
 
 def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:

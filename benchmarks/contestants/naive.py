@@ -17,8 +17,8 @@ from paymentsdk.resources.orders import Order
 
 NAME = "naive aiohttp"
 NOTES = (
-    "naive aiohttp: one shared session, `json=`, the tenacity decorator, `asyncio.timeout`, `raise_for_status`, the same "
-    "Struct"
+    "naive aiohttp: one shared session, `json=`, the tenacity decorator, `asyncio.timeout`, `raise_for_status`, the "
+    "same Struct"
 )
 
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._core import report
@@ -97,8 +98,8 @@ class Caller(ABC):
             ClientClosed: The client is closed, or belongs to another event loop.
         """
         shared = self._shared
-        shared.permit()
-        intent = self._intend(operation, body, path, query, idempotency_key, headers)
+        loop = shared.permit()
+        intent = self._intend(loop, operation, body, path, query, idempotency_key, headers)
         try:
             try:
                 result = await self._attempt(intent)
@@ -110,14 +111,13 @@ class Caller(ABC):
         except AttemptFailed as last:
             failure = last
         except asyncio.CancelledError:
-            if not self._expired(intent):
+            if not intent.watch.expired_here():
                 if operation.writes and intent.history.first_sent_at is not None:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
                 raise
             failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout), timed_out=True)
         finally:
-            if intent.watch is not None:
-                shared.deadlines.release(intent.watch)
+            shared.deadlines.release(intent.watch)
         # Outside the handlers, so that no traceback drags the failed attempts and their frames along.
         raise self._outcome(intent, failure)
 
@@ -125,6 +125,7 @@ class Caller(ABC):
 
     def _intend(  # noqa: PLR0917 - the arguments of `call`, handed on
         self,
+        loop: asyncio.AbstractEventLoop,
         operation: Operation[B, R],
         body: B | None,
         path: Mapping[str, str],
@@ -134,22 +135,30 @@ class Caller(ABC):
     ) -> Intent[B, R]:
         """Check everything that can be checked here, and fix what all attempts have in common."""
         settings = self._settings
-        intent = Intent(operation, body, path)
-        intent.content = _content(operation, body, settings.limits)
-        intent.key = self._key(operation, idempotency_key)
-        intent.headers = check_headers(headers) if headers else None
         where = operation.path
         if path or operation.path_names:
             where = fill_path(where, operation.path_names, path)
-        intent.url = settings.base_url + where
         if query:
             filters = operation.query_encoder.encode(query)
-            intent.url += f"?{filters}" if filters else ""
-            intent.offset = query.get("offset")
-        intent.started = self._shared.clock.monotonic()
-        if settings.timeout.total is not None:
-            intent.deadline = intent.started + settings.timeout.total
-        return intent
+            where += f"?{filters}" if filters else ""
+        started = self._shared.clock.monotonic()
+        total = settings.timeout.total
+        deadline = inf if total is None else started + total
+        return Intent(
+            operation=operation,
+            body=body,
+            path=path,
+            content=_content(operation, body, settings.limits),
+            url=settings.base_url + where,
+            headers=check_headers(headers) if headers else None,
+            key=self._key(operation, idempotency_key),
+            offset=query.get("offset") if query else None,
+            started=started,
+            sending=started,
+            deadline=deadline,
+            # Last, when nothing can be refused any more: it has to be released.
+            watch=self._shared.deadlines.watch(self._end_of_attempt(deadline, started), loop),
+        )
 
     def _key(self, operation: Operation[B, R], given: str | None) -> str | None:
         if not operation.keyed:
@@ -163,33 +172,41 @@ class Caller(ABC):
 
     async def _attempt(self, intent: Intent[B, R], *, renewed: bool = False) -> Result[R]:
         """Sign, send, judge. *renewed*: the platform refused the token a moment ago, and there is a new one."""
-        timeout = self._arm(intent)
+        shared = self._shared
+        if intent.history.attempts:
+            self._arm_again(intent)
         if intent.operation.authenticated and not renewed:
-            intent.token = self._settings.auth.token(self._shared.clock.now())
+            intent.token = self._settings.auth.token(shared.clock.now())
             if intent.token is None:
                 await self._renew(intent)
-        response = await self._send(intent, self._request(intent, timeout))
-        if 200 <= response.status < 300:  # noqa: PLR2004
-            return self._accept(intent, response)
-        failure = self._refused(intent, response)
-        if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not renewed:
-            await self._renew(intent, failure)
-            if intent.token is not None:
-                self._report(intent, failure)
-                return await self._attempt(intent, renewed=True)
+        intent.history.attempts += 1
+        try:
+            response = await shared.transport.send(self._request(intent))
+        except BaseException as error:  # noqa: BLE001 - whatever a transport raises, the request may have gone out
+            failure = self._unanswered(intent, error)
+            if failure is None:
+                raise
+        else:
+            if intent.watch.expired:
+                intent.watch.expired_here()  # The answer came at the very moment that our deadline cancelled the wait.
+            if 200 <= response.status < 300:  # noqa: PLR2004
+                return self._accept(intent, response)
+            failure = self._refused(intent, response)
+            if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not renewed:
+                await self._renew(intent, failure)
+                if intent.token is not None:
+                    self._report(intent, failure)
+                    return await self._attempt(intent, renewed=True)
         raise self._failed(intent, failure)
 
-    def _arm(self, intent: Intent[B, R]) -> float:
-        """Set the watch on the call to the end of this attempt; return the seconds until then."""
-        shared = self._shared
-        now = shared.clock.monotonic()
+    def _end_of_attempt(self, deadline: float, now: float) -> float:
         limit = self._settings.timeout.attempt
-        when = intent.deadline if limit is None else min(intent.deadline, now + limit)
-        if intent.watch is None:
-            intent.watch = shared.deadlines.watch(when)
-        else:
-            shared.deadlines.move(intent.watch, when)
-        return when - now
+        return deadline if limit is None else min(deadline, now + limit)
+
+    def _arm_again(self, intent: Intent[B, R]) -> None:
+        """Set the watch on the call to the end of a further attempt."""
+        intent.sending = self._shared.clock.monotonic()
+        self._shared.deadlines.move(intent.watch, self._end_of_attempt(intent.deadline, intent.sending))
 
     async def _renew(self, intent: Intent[B, R], refusal: AttemptFailed | None = None) -> None:
         """Give *intent* another token, or ``None`` if the client has no way to get one.
@@ -200,7 +217,7 @@ class Caller(ABC):
         try:
             intent.token = await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
         except asyncio.CancelledError:
-            if not self._expired(intent):
+            if not intent.watch.expired_here():
                 raise
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
@@ -214,7 +231,7 @@ class Caller(ABC):
             failure = refusal
         raise self._failed(intent, failure)
 
-    def _request(self, intent: Intent[B, R], timeout: float) -> Request:
+    def _request(self, intent: Intent[B, R]) -> Request:
         headers = Headers(self._headers)
         if intent.token is not None:
             headers["Authorization"] = "Bearer " + intent.token
@@ -230,44 +247,31 @@ class Caller(ABC):
             intent.url,
             headers,
             intent.content,
-            timeout,
+            intent.watch.when - intent.sending,
             self._settings.timeout.connect,
             operation.wants_fresh_connection,
             operation.max_answer,
         )
 
-    async def _send(self, intent: Intent[B, R], request: Request) -> Response:
-        """Hand *request* to the transport, and find out what it means if no answer comes back."""
-        history = intent.history
-        history.attempts += 1
-        sending = self._shared.clock.monotonic()
-        try:
-            response = await self._shared.transport.send(request)
-        except SendFailed as error:
-            kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
-            failure = AttemptFailed(kind, error.reason, permanent=error.permanent)
-        except asyncio.CancelledError:
-            if not self._expired(intent):
-                history.sent(sending, self._shared.clock)
-                raise
-            failure = AttemptFailed(Failure.NO_ANSWER, _ran_out(intent, self._settings.timeout), timed_out=True)
-        except ClientClosed as error:
-            failure = AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
-        except Exception as error:  # noqa: BLE001 - whatever a transport raises, the request may have gone out
-            failure = AttemptFailed(Failure.NO_ANSWER, f"the transport raised {type(error).__name__}")
-        else:
-            self._expired(intent)
-            history.sent(sending, self._shared.clock)
-            return response
-        if self._expired(intent):  # The transport has made our cancellation a failure of its own.
-            failure.timed_out = True
-        if failure.kind is Failure.NO_ANSWER:
-            history.sent(sending, self._shared.clock)
-        raise self._failed(intent, failure)
-
-    def _expired(self, intent: Intent[B, R]) -> bool:
-        """Whether our own deadline cancelled the task; if so, the cancellation is taken back."""
-        return intent.watch is not None and intent.watch.expired_here()
+    def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:
+        """Find out what it means that no answer came; ``None`` if *error* has nothing to do with the request."""
+        expired = intent.watch.expired_here()
+        reason = _ran_out(intent, self._settings.timeout)
+        match error:
+            case SendFailed():
+                kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
+                # The transport may have made our cancellation a failure of its own.
+                return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)
+            case asyncio.CancelledError() if expired:
+                return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
+            case ClientClosed():
+                return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
+            case Exception():
+                reason = f"the transport raised {type(error).__name__}"
+                return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)
+            case _:
+                intent.history.sent(intent.sending, self._shared.clock)
+                return None
 
     def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
@@ -290,18 +294,20 @@ class Caller(ABC):
         raise self._failed(intent, failure)
 
     def _result(self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
-        result = Result(
+        elapsed = self._elapsed(intent)
+        observer = self._settings.observer
+        if observer is not None or report.logs_successes():
+            report.attempt_ended(intent, observer, elapsed, response)
+        return Result(
             value=value,
             status=response.status,
             headers=response.headers,
             attempts=intent.history.attempts,
-            elapsed=self._elapsed(intent),
+            elapsed=elapsed,
             anomalies=anomalies,
             raw=response.body,
             idempotency_key=intent.key,
         )
-        report.attempt_ended(intent, self._settings.observer, result.elapsed, response)
-        return result
 
     def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
         secrets = [*secrets_in(intent.body), *([intent.token] if intent.token else ())]
@@ -310,9 +316,10 @@ class Caller(ABC):
 
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
+        if failure.kind is not Failure.NOT_SENT:
+            intent.history.sent(intent.sending, self._shared.clock)
         intent.history.note(failure)
-        if intent.watch is not None:
-            self._shared.deadlines.move(intent.watch, intent.deadline)
+        self._shared.deadlines.move(intent.watch, intent.deadline)
         self._report(intent, failure)
         return failure
 
@@ -386,7 +393,7 @@ def _mismatch(intent: Intent[B, R], value: R) -> str | None:
 
 def _ran_out(intent: Intent[B, R], timeout: Timeout) -> str:
     """Say which bound it was that ended the wait."""
-    which = "attempt" if intent.watch is not None and intent.watch.when < intent.deadline else "total"
+    which = "attempt" if intent.watch.when < intent.deadline else "total"
     return f"the time ran out (timeout.{which}={getattr(timeout, which):g} s)"
 
 

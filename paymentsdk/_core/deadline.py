@@ -11,20 +11,26 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from paymentsdk._core.clock import Alarm, Clock
 
 
-class Watch:
-    """The deadline of one task. ``expired`` says that it was cancelled by it, and by nobody else."""
+class Watch(Struct, eq=False):
+    """The deadline of one task.
 
-    __slots__ = ("cancelling", "expired", "task", "when")
+    Attributes:
+        task: The task.
+        when: The deadline.
+        cancelling: How many cancellations were under way when the watch began.
+        expired: It was cancelled by its deadline, and by nobody else.
+    """
 
-    def __init__(self, task: asyncio.Task[object], when: float) -> None:
-        self.task: asyncio.Task[object] = task
-        self.when: float = when
-        self.cancelling: int = task.cancelling()
-        self.expired: bool = False
+    task: asyncio.Task[object]
+    when: float
+    cancelling: int
+    expired: bool = False
 
     def expired_here(self) -> bool:
         """Whether the cancellation now in the air is this deadline's; takes it back if it is.
@@ -48,12 +54,12 @@ class Deadlines:
         self._next = inf
         self._alarm: Alarm | None = None
 
-    def watch(self, when: float) -> Watch:
-        """Cancel the current task when the clock reaches *when*, unless it is released before."""
-        task = asyncio.current_task()
+    def watch(self, when: float, loop: asyncio.AbstractEventLoop | None = None) -> Watch:
+        """Cancel the current task (of *loop*, if it is known) when the clock reaches *when*, unless it is released before."""
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
-        watch = Watch(task, when)
+        watch = Watch(task, when, task.cancelling())
         self._live.add(watch)
         if when < self._next:
             self._ring_at(when)

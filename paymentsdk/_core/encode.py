@@ -11,13 +11,15 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, ValidationError
 
 from paymentsdk import money
+from paymentsdk._core.secrets import Hidden
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ class BodyEncoder(Generic[B]):
 
         self._type = body
         self._wire_form = _step(inspect.type_info(body))
-        self._encode = msgspec.json.Encoder(decimal_format="string" if decimal_strings else "number").encode
+        decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain).encode
         self._decode = msgspec.json.Decoder(body).decode
 
     def encode(self, body: B) -> bytes:
@@ -89,6 +92,12 @@ class BodyEncoder(Generic[B]):
             raise _below("$", error) from None
 
 
+def _plain(value: object) -> str:
+    if isinstance(value, Hidden):
+        return str(value)
+    raise TypeError(f"no JSON can hold a {type(value).__name__}")
+
+
 def _below(place: str, error: RequestInvalid) -> RequestInvalid:
     return RequestInvalid(place + error.path, error.reason)
 
@@ -130,13 +139,16 @@ def _step(info: inspect.Type) -> Step | None:
 
 
 def _amount(above: int | None) -> Step:
+    floor = Decimal(above or 0)
+    least = "an amount is not negative" if above is None else f"must be above {above}"
+
     def step(value: object) -> object:
         try:
             amount = money.exact(value)
         except ValueError as error:
             raise RequestInvalid("", str(error)) from None
-        if amount.is_signed() or (above is not None and amount <= above):
-            raise RequestInvalid("", "an amount is not negative" if above is None else f"must be above {above}")
+        if amount < floor or (above is not None and amount == floor):
+            raise RequestInvalid("", least)
         return amount
 
     return step
@@ -160,13 +172,17 @@ def _list_step(step: Step) -> Step:
     def walk(value: object) -> object:
         if not isinstance(value, list | tuple):
             return value  # The decoder says what is wrong with it.
-        on_wire = []
-        for i, item in enumerate(value):
-            try:
-                on_wire.append(item if item is None else step(item))
-            except RequestInvalid as error:
-                raise _below(f"[{i}]", error) from None
-        return value if all(map(_same, on_wire, value)) else on_wire
+        on_wire: list[object] | None = None
+        i = 0
+        try:
+            for i, item in enumerate(value):  # noqa: B007 - the place, if the item is refused
+                mended = item if item is None else step(item)
+                if mended is not item:
+                    on_wire = list(value) if on_wire is None else on_wire
+                    on_wire[i] = mended
+        except RequestInvalid as error:
+            raise _below(f"[{i}]", error) from None
+        return value if on_wire is None else on_wire
 
     return walk
 
@@ -175,31 +191,22 @@ def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
     def walk(value: object) -> object:
         if not isinstance(value, cls):
             raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
-        changes = {}
-        for name, place, step in steps:
-            member = getattr(value, name)
-            if member is not None:
-                try:
-                    on_wire = step(member)
-                except RequestInvalid as error:
-                    raise _below(place, error) from None
-                if on_wire is not member:
-                    changes[name] = on_wire
-        return _with(value, changes) if changes else value
+        on_wire: Struct = value
+        place = ""
+        try:
+            for name, place, step in steps:  # noqa: B007 - the place, if the member is refused
+                member = getattr(value, name)
+                if member is not None:
+                    mended = step(member)
+                    if mended is not member:
+                        on_wire = copy.copy(value) if on_wire is value else on_wire
+                        # Past the checks of the type: a moment is text from here on.
+                        msgspec.structs.force_setattr(on_wire, name, mended)
+        except RequestInvalid as error:
+            raise _below(place, error) from None
+        return on_wire
 
     return walk
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other
-
-
-def _with(value: Struct, changes: Mapping[str, object]) -> Struct:
-    """Copy *value* with *changes*, past the checks of its type: a moment is text from here on."""
-    changed = copy.copy(value)
-    for name, member in changes.items():
-        msgspec.structs.force_setattr(changed, name, member)
-    return changed
 
 
 class QueryEncoder:
@@ -254,7 +261,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
     """
-    if values.keys() != set(names):
+    if len(values) != len(names) or not all(map(values.__contains__, names)):
         raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
     for name in names:
         value = values[name]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from paymentsdk._core.deadline import Deadlines, Watch
 from paymentsdk._core.decode import Anomaly
@@ -68,8 +67,8 @@ class Shared:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
 
-    def permit(self) -> None:
-        """Let a call begin.
+    def permit(self) -> asyncio.AbstractEventLoop:
+        """Let a call begin, and return the loop that it runs on.
 
         Raises:
             ClientClosed: The client is closed, or its connections belong to another event loop.
@@ -81,39 +80,44 @@ class Shared:
             if self.loop is not None:
                 raise ClientClosed("the client belongs to another event loop; make one client per loop")
             self.loop = running
+        return running
 
 
-class Intent(Generic[B, R]):
-    """One thing that the caller wants done: one body, one key and one deadline for all attempts at it."""
+class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
+    """One thing that the caller wants done: one body, one key and one deadline for all attempts at it.
 
-    __slots__ = (
-        "body",
-        "content",
-        "deadline",
-        "headers",
-        "history",
-        "key",
-        "offset",
-        "operation",
-        "path",
-        "started",
-        "token",
-        "url",
-        "watch",
-    )
+    Attributes:
+        operation: What is to be done.
+        body: What it is done with.
+        path: The values in the path.
+        content: The bytes of the body.
+        url: The whole URL.
+        headers: Further header fields.
+        key: The idempotency key.
+        offset: Where the page begins that is asked for.
+        started: When the call began, on the monotonic clock, as the next two.
+        sending: When the attempt under way began.
+        deadline: When the call ends in any case.
+        watch: What ends an attempt in time.
+        token: The bearer token of the attempt. It is in no variable of a function that waits, since tracebacks can
+            show those.
+        history: What has happened so far.
+    """
 
-    def __init__(self, operation: Operation[B, R], body: B | None, path: Mapping[str, str]) -> None:
-        self.operation = operation
-        self.body = body
-        self.path = path
-        self.history = History()
-        self.watch: Watch | None = None
-        self.content = b""
-        self.headers: Mapping[str, str] | None = None
-        self.key: str | None = None
-        self.offset: object = None
-        #: The bearer token of this attempt; in no variable of a function that waits, since tracebacks can show those.
-        self.token: str | None = None
-        self.url = ""
-        self.started = 0.0
-        self.deadline = inf
+    operation: Operation[B, R]
+    body: B | None
+    path: Mapping[str, str]
+    content: bytes
+    url: str
+    headers: Mapping[str, str] | None
+    key: str | None
+    offset: object
+    started: float
+    sending: float
+    deadline: float
+    watch: Watch
+    token: str | None = None
+    history: History = field(default_factory=History)
+
+    def __repr__(self) -> str:
+        return f"<Intent {self.operation.name}>"

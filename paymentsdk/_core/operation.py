@@ -101,6 +101,10 @@ class Operation(Generic[B, R]):
         mismatch: Says why an answer cannot belong to the request, given the body, the path values and the answer;
             ``None`` when it can. A connection that delivers someone else's answer is how money gets lost.
         max_answer: The most bytes that an answer may have.
+        path_names: The names of the placeholders.
+        keyed: The operation takes an ``X-Idempotency-Key``.
+        writes: The operation can change something on the platform.
+        wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
     """
 
     name: str
@@ -124,24 +128,20 @@ class Operation(Generic[B, R]):
     mismatch: Callable[[B | None, Mapping[str, str], R], str | None] | None = None
     max_answer: int = 8 * MIB
     path_names: tuple[str, ...] = field(init=False)
+    keyed: bool = field(init=False)
+    writes: bool = field(init=False)
+    wants_fresh_connection: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path_names", tuple(re.findall(r"{(\w+)}", self.path)))
-
-    @property
-    def keyed(self) -> bool:
-        """Whether the operation takes an ``X-Idempotency-Key``."""
-        return self.retry is RetryClass.KEYED
-
-    @property
-    def writes(self) -> bool:
-        """Whether the operation can change something on the platform."""
-        return self.retry is not RetryClass.READ
-
-    @property
-    def wants_fresh_connection(self) -> bool:
-        """Whether it should travel on a fresh connection, because it cannot be sent again when a kept one breaks."""
-        return self.retry in _NOT_REPEATABLE
+        # Asked for at every call, and the same at every call.
+        derived = {
+            "path_names": tuple(re.findall(r"{(\w+)}", self.path)),
+            "keyed": self.retry is RetryClass.KEYED,
+            "writes": self.retry is not RetryClass.READ,
+            "wants_fresh_connection": self.retry in _NOT_REPEATABLE,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def encoder(self) -> BodyEncoder[B] | None:

@@ -50,6 +50,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
 Observer: TypeAlias = Callable[[Attempt], None]
 
 
+def logs_successes() -> bool:
+    """Whether anyone listens to what the log says of a success."""
+    return logger.isEnabledFor(logging.DEBUG)
+
+
 def attempt_ended(
     intent: Intent[B, R],
     observer: Observer | None,

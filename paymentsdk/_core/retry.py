@@ -184,18 +184,22 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         return (self.error and self.error.retry_after) or 0.0
 
 
-class History:
-    """What has happened to one call so far: all that the verdicts depend on."""
+class History(Struct, eq=False):
+    """What has happened to one call so far: all that the verdicts depend on.
 
-    __slots__ = ("attempts", "conflicts", "doubts", "first_sent_at", "first_sent_wall")
+    Attributes:
+        attempts: How many requests were sent or tried.
+        doubts: Attempts after which nobody can say whether the operation took effect.
+        conflicts: How often the platform answered with a conflict.
+        first_sent_at: When the first request may have left, on the monotonic clock.
+        first_sent_wall: The same in seconds since the epoch.
+    """
 
-    def __init__(self) -> None:
-        self.attempts = 0
-        #: Attempts after which nobody can say whether the operation took effect.
-        self.doubts = 0
-        self.conflicts = 0
-        self.first_sent_at: float | None = None
-        self.first_sent_wall: float | None = None
+    attempts: int = 0
+    doubts: int = 0
+    conflicts: int = 0
+    first_sent_at: float | None = None
+    first_sent_wall: float | None = None
 
     def sent(self, at: float, clock: Clock) -> None:
         """Note that a request may have left at the monotonic time *at*."""

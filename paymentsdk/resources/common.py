@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Self, TypeAlias, dataclass_transform
 
 from msgspec import Meta, Struct, field
@@ -82,6 +83,7 @@ _DURATION = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def parse_duration(text: str) -> timedelta:
     """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds (``PT5M``, ``P1DT12H``).
 

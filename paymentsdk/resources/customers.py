@@ -1,4 +1,7 @@
-"""Customers (4.8): buyers that a seller knows."""
+"""Customers (4.8): buyers that a seller knows.
+
+A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata
 _EMAIL = r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"
 
 
-class CustomerPhoneRequest(RequestStruct):
+class CustomerPhone(RequestStruct):
     """A telephone."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class CustomerIdentificationRequest(RequestStruct):
+class CustomerIdentification(RequestStruct):
     """An identity document."""
 
     type: str | None = None
     number: Id | None = None
 
 
-class CustomerAddressRequest(RequestStruct):
+class CustomerAddress(RequestStruct):
     """An address."""
 
     id: Id | None = None
@@ -57,37 +60,14 @@ class CustomerRequest(RequestStruct):
     email: Annotated[str, Meta(pattern=_EMAIL)] | None = None
     first_name: str | None = None
     last_name: str | None = None
-    phone: CustomerPhoneRequest | None = None
-    identification: CustomerIdentificationRequest | None = None
+    phone: CustomerPhone | None = None
+    identification: CustomerIdentification | None = None
     default_address: Id | None = None
-    address: CustomerAddressRequest | None = None
+    address: CustomerAddress | None = None
     date_registered: Moment | None = None
     description: str | None = None
     default_card: Id | None = None
     metadata: Metadata | None = None
-
-
-class CustomerPhone(AnswerStruct):
-    """A telephone."""
-
-    area_code: Id | None = None
-    number: Id | None = None
-
-
-class CustomerIdentification(AnswerStruct):
-    """An identity document."""
-
-    type: str | None = None
-    number: Id | None = None
-
-
-class CustomerAddress(AnswerStruct):
-    """An address."""
-
-    id: Id | None = None
-    zip_code: Id | None = None
-    street_name: str | None = None
-    street_number: Id | None = None
 
 
 class Customer(AnswerStruct):
@@ -104,7 +84,9 @@ class Customer(AnswerStruct):
         description: Free text.
         date_created: When they were created.
         metadata: The integrator's own data.
+        date_registered: When they became a customer of the seller.
         default_address: The id of the address to use.
+        default_card: The id of the card to use.
         cards: Their cards. The members of a card are not part of the contract.
         addresses: Their addresses. The members are not part of the contract.
         live_mode: Whether they are real.
@@ -120,7 +102,9 @@ class Customer(AnswerStruct):
     description: str | None = None
     date_created: Moment | None = None
     metadata: Metadata | None = None
+    date_registered: Moment | None = None
     default_address: Id | None = None
+    default_card: Id | None = None
     cards: tuple[Metadata, ...] | None = None
     addresses: tuple[Metadata, ...] | None = None
     live_mode: bool | None = None

@@ -111,8 +111,8 @@ class ReceiverAddress(AnswerStruct):
     city: City | None = None
     state: State | None = None
     country: Country | None = None
-    latitude: Decimal | None = None
-    longitude: Decimal | None = None
+    latitude: float | None = None
+    longitude: float | None = None
     comment: str | None = None
     contact: str | None = None
     phone: Id | None = None
@@ -130,8 +130,8 @@ class EstimatedDelivery(AnswerStruct):
 class Speed(AnswerStruct):
     """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
 
-    handling: Decimal | None = None
-    shipping: Decimal | None = None
+    handling: float | None = None
+    shipping: float | None = None
 
 
 class ShippingOption(AnswerStruct):

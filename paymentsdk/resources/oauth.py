@@ -83,9 +83,9 @@ class TokenRequest(Secretive, RequestStruct):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
 
     def __post_init__(self) -> None:
-        if self.grant_type == GrantType.AUTHORIZATION_CODE:
+        if self.grant_type == "authorization_code":
             require(self.code is not None, "$.code", "is required for the grant authorization_code")
-        if self.grant_type == GrantType.REFRESH_TOKEN:
+        if self.grant_type == "refresh_token":
             require(self.refresh_token is not None, "$.refresh_token", "is required for the grant refresh_token")
 
 
@@ -238,7 +238,7 @@ def parse_access_token(token: str) -> AccessTokenParts:
     """Read what an access token says about itself. No call needs it: a token of another structure works as well.
 
     Raises:
-        ValueError: The token is not ``<type>-<client_id>-<creation_date>-<hash>-<user_id>``. The error does not show it.
+        ValueError: The token is not ``<type>-<client_id>-<MMddHH>-<hash>-<user_id>``. The error does not show it.
     """
     match = _ACCESS_TOKEN.match(token)
     if match is None:

@@ -231,8 +231,9 @@ def check_expiration(text: str, longest: timedelta) -> None:
     except ValueError as error:
         raise RequestInvalid("$.expiration_time", str(error)) from None
     require(duration >= SHORTEST_EXPIRATION, "$.expiration_time", "is below the minimum of 30 seconds (PT30S)")
-    hours = longest / timedelta(hours=1)
-    require(duration <= longest, "$.expiration_time", f"is above the maximum of {hours:g} hours")
+    if duration > longest:
+        hours = longest / timedelta(hours=1)
+        raise RequestInvalid("$.expiration_time", f"is above the maximum of {hours:g} hours")
 
 
 class RefundTransactionRequest(OrderRequestStruct):

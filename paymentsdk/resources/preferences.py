@@ -1,11 +1,14 @@
-"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry."""
+"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry.
+
+A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from msgspec import Meta
 
@@ -44,7 +47,7 @@ class AuthenticationType(OpenEnum):
     OTHER = "Other"
 
 
-class PassengerRequest(RequestStruct):
+class Passenger(RequestStruct):
     """Who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
@@ -53,7 +56,7 @@ class PassengerRequest(RequestStruct):
     identification_number: Id | None = None
 
 
-class RouteRequest(RequestStruct):
+class Route(RequestStruct):
     """From where to where, when, and with whom (tourism)."""
 
     departure: str | None = None
@@ -63,11 +66,11 @@ class RouteRequest(RequestStruct):
     company: str | None = None
 
 
-class CategoryDescriptorRequest(RequestStruct):
+class CategoryDescriptor(RequestStruct):
     """The journey or the stay that an item is (tourism, hospitality)."""
 
-    passenger: PassengerRequest | None = None
-    route: RouteRequest | None = None
+    passenger: Passenger | None = None
+    route: Route | None = None
 
 
 class PreferenceItemRequest(RequestStruct):
@@ -99,17 +102,17 @@ class PreferenceItemRequest(RequestStruct):
     type: str | None = None
     warranty: bool | None = None
     event_date: Moment | None = None
-    category_descriptor: CategoryDescriptorRequest | None = None
+    category_descriptor: CategoryDescriptor | None = None
 
 
-class PayerPhoneRequest(RequestStruct):
+class PayerPhone(RequestStruct):
     """A telephone."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class PayerIdentificationRequest(RequestStruct):
+class PayerIdentification(RequestStruct):
     """An identity document, under the names of the preference or those of the industries."""
 
     type: str | None = None
@@ -118,7 +121,7 @@ class PayerIdentificationRequest(RequestStruct):
     identification_number: Id | None = None
 
 
-class PayerAddressRequest(RequestStruct):
+class PayerAddress(RequestStruct):
     """An address."""
 
     zip_code: Id | None = None
@@ -151,9 +154,9 @@ class PayerRequest(RequestStruct):
     first_name: str | None = None
     last_name: str | None = None
     email: str | None = None
-    phone: PayerPhoneRequest | None = None
-    identification: PayerIdentificationRequest | None = None
-    address: PayerAddressRequest | None = None
+    phone: PayerPhone | None = None
+    identification: PayerIdentification | None = None
+    address: PayerAddress | None = None
     date_created: Moment | None = None
     authentication_type: Literal["Gmail", "Facebook", "Native web", "Other"] | None = None
     registration_date: Moment | None = None
@@ -162,7 +165,7 @@ class PayerRequest(RequestStruct):
     last_purchase: Moment | None = None
 
 
-class ExcludedRequest(RequestStruct):
+class Excluded(RequestStruct):
     """A payment method, or a kind of them, that the buyer is not offered."""
 
     id: str | None = None
@@ -171,20 +174,20 @@ class ExcludedRequest(RequestStruct):
 class PaymentMethodsRequest(RequestStruct):
     """How the buyer may pay. Installments are 1 to 36."""
 
-    excluded_payment_methods: list[ExcludedRequest] | None = None
-    excluded_payment_types: list[ExcludedRequest] | None = None
+    excluded_payment_methods: list[Excluded] | None = None
+    excluded_payment_types: list[Excluded] | None = None
     default_payment_method_id: str | None = None
     installments: Installments | None = None
     default_installments: Installments | None = None
 
 
-class FreeMethodRequest(RequestStruct):
+class FreeMethod(RequestStruct):
     """A way of shipping that costs the buyer nothing."""
 
     id: Id | None = None
 
 
-class ReceiverAddressRequest(RequestStruct):
+class PreferenceReceiverAddress(RequestStruct):
     """Where a shipment goes."""
 
     zip_code: Id | None = None
@@ -214,11 +217,11 @@ class ShipmentsRequest(RequestStruct):
     local_pickup: bool | None = None
     dimensions: str | None = None
     default_shipping_method: Id | None = None
-    free_methods: list[FreeMethodRequest] | None = None
+    free_methods: list[FreeMethod] | None = None
     cost: Amount | None = None
     free_shipping: bool | None = None
     express_shipment: bool | None = None
-    receiver_address: ReceiverAddressRequest | None = None
+    receiver_address: PreferenceReceiverAddress | None = None
 
 
 class BackURLsRequest(RequestStruct):
@@ -229,13 +232,13 @@ class BackURLsRequest(RequestStruct):
     failure: URL | None = None
 
 
-class DifferentialPricingRequest(RequestStruct):
+class DifferentialPricing(RequestStruct):
     """The seller's own terms for installments."""
 
     id: int | None = None
 
 
-class TrackValuesRequest(RequestStruct):
+class TrackValues(RequestStruct):
     """What an advertiser knows a conversion by."""
 
     conversion_id: Id | None = None
@@ -243,11 +246,11 @@ class TrackValuesRequest(RequestStruct):
     pixel_id: Id | None = None
 
 
-class TrackRequest(RequestStruct):
+class Track(RequestStruct):
     """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
-    values: TrackValuesRequest | None = None
+    values: TrackValues | None = None
 
 
 class PreferenceRequest(RequestStruct):
@@ -296,8 +299,8 @@ class PreferenceRequest(RequestStruct):
     date_of_expiration: Moment | None = None
     marketplace: str | None = None
     marketplace_fee: Amount | None = None
-    differential_pricing: DifferentialPricingRequest | None = None
-    tracks: list[TrackRequest] | None = None
+    differential_pricing: DifferentialPricing | None = None
+    tracks: list[Track] | None = None
     binary_mode: bool | None = None
     sponsor_id: Id | None = None
     metadata: Metadata | None = None
@@ -323,34 +326,8 @@ def _total(items: object) -> Decimal | None:
     return total
 
 
-def _with_zone(moment: object) -> bool:
+def _with_zone(moment: object) -> TypeGuard[datetime]:
     return isinstance(moment, datetime) and moment.utcoffset() is not None
-
-
-class Passenger(AnswerStruct):
-    """Who travels or stays."""
-
-    first_name: str | None = None
-    last_name: str | None = None
-    identification_type: str | None = None
-    identification_number: Id | None = None
-
-
-class Route(AnswerStruct):
-    """From where to where, when, and with whom."""
-
-    departure: str | None = None
-    destination: str | None = None
-    departure_date_time: Moment | None = None
-    arrival_date_time: Moment | None = None
-    company: str | None = None
-
-
-class CategoryDescriptor(AnswerStruct):
-    """The journey or the stay that an item is."""
-
-    passenger: Passenger | None = None
-    route: Route | None = None
 
 
 class PreferenceItem(AnswerStruct):
@@ -368,30 +345,6 @@ class PreferenceItem(AnswerStruct):
     warranty: bool | None = None
     event_date: Moment | None = None
     category_descriptor: CategoryDescriptor | None = None
-
-
-class PayerPhone(AnswerStruct):
-    """A telephone."""
-
-    area_code: Id | None = None
-    number: Id | None = None
-
-
-class PayerIdentification(AnswerStruct):
-    """An identity document."""
-
-    type: str | None = None
-    number: Id | None = None
-    identification_type: str | None = None
-    identification_number: Id | None = None
-
-
-class PayerAddress(AnswerStruct):
-    """An address."""
-
-    zip_code: Id | None = None
-    street_name: str | None = None
-    street_number: Id | None = None
 
 
 class Payer(AnswerStruct):
@@ -413,12 +366,6 @@ class Payer(AnswerStruct):
     last_purchase: Moment | None = None
 
 
-class Excluded(AnswerStruct):
-    """A payment method, or a kind of them, that the buyer is not offered."""
-
-    id: str | None = None
-
-
 class PaymentMethods(AnswerStruct):
     """How the buyer may pay."""
 
@@ -427,23 +374,6 @@ class PaymentMethods(AnswerStruct):
     default_payment_method_id: str | None = None
     installments: int | None = None
     default_installments: int | None = None
-
-
-class FreeMethod(AnswerStruct):
-    """A way of shipping that costs the buyer nothing."""
-
-    id: Id | None = None
-
-
-class PreferenceReceiverAddress(AnswerStruct):
-    """Where a shipment goes."""
-
-    zip_code: Id | None = None
-    street_name: str | None = None
-    city_name: str | None = None
-    state_name: str | None = None
-    street_number: Id | None = None
-    country_name: str | None = None
 
 
 class Shipments(AnswerStruct):
@@ -469,7 +399,7 @@ class BackURLs(AnswerStruct):
 
 
 class Preference(AnswerStruct):
-    """A preference as the platform has it.
+    """A preference as the platform has it. Members that are not told here are those of the request.
 
     Attributes:
         id: ``<collector_id>-<uuid>``.
@@ -497,10 +427,17 @@ class Preference(AnswerStruct):
     shipments: Shipments | None = None
     notification_url: str | None = None
     statement_descriptor: str | None = None
+    additional_info: str | None = None
     external_reference: str | None = None
+    expires: bool | None = None
     expiration_date_from: Moment | None = None
     expiration_date_to: Moment | None = None
+    date_of_expiration: Moment | None = None
     date_created: Moment | None = None
+    differential_pricing: DifferentialPricing | None = None
+    tracks: tuple[Track, ...] | None = None
+    binary_mode: bool | None = None
+    sponsor_id: Id | None = None
     metadata: Metadata | None = None
 
 

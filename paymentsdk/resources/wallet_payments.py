@@ -1,4 +1,7 @@
-"""Payments from a buyer's wallet (4.4), also called advanced payments."""
+"""Payments from a buyer's wallet (4.4), also called advanced payments.
+
+A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from paymentsdk.resources.common import (
 )
 
 
-class SubMerchantRequest(RequestStruct):
+class SubMerchant(RequestStruct):
     """For whom a payment is forwarded. The members of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
@@ -42,13 +45,13 @@ class SubMerchantRequest(RequestStruct):
     url: str | None = None
 
 
-class ForwardDataRequest(RequestStruct):
+class ForwardData(RequestStruct):
     """What is handed on to the acquirer."""
 
-    sub_merchant: SubMerchantRequest | None = None
+    sub_merchant: SubMerchant | None = None
 
 
-class WalletDiscountDetailRequest(RequestStruct):
+class WalletDiscountDetail(RequestStruct):
     """How a discount was worked out: ``value`` of the kind ``type``, and never more than ``cap``."""
 
     cap: Amount | None = None
@@ -56,13 +59,13 @@ class WalletDiscountDetailRequest(RequestStruct):
     value: Amount | None = None
 
 
-class WalletDiscountRequest(RequestStruct):
+class WalletDiscount(RequestStruct):
     """A discount, which must exist as a discount promise before it is used."""
 
     amount: Amount | None = None
     description: str | None = None
     code: str | None = None
-    detail: WalletDiscountDetailRequest | None = None
+    detail: WalletDiscountDetail | None = None
 
 
 class WalletChargeRequest(RequestStruct):
@@ -81,8 +84,8 @@ class WalletChargeRequest(RequestStruct):
     description: str | None = None
     external_reference: str | None = None
     statement_descriptor: str | None = None
-    forward_data: ForwardDataRequest | None = None
-    discount: WalletDiscountRequest | None = None
+    forward_data: ForwardData | None = None
+    discount: WalletDiscount | None = None
 
 
 class WalletPayerRequest(Secretive, RequestStruct):
@@ -120,48 +123,6 @@ class WalletPaymentPart(AnswerStruct):
     description: str | None = None
     capture: bool | None = None
     external_reference: str | None = None
-
-
-class SubMerchant(AnswerStruct):
-    """For whom a payment is forwarded."""
-
-    sub_merchant_id: Id | None = None
-    mcc: Id | None = None
-    country: str | None = None
-    address_door_number: Id | None = None
-    zip: Id | None = None
-    document_number: Id | None = None
-    city: str | None = None
-    address_street: str | None = None
-    legal_name: str | None = None
-    region_code_iso: str | None = None
-    region_code: Id | None = None
-    document_type: str | None = None
-    phone: Metadata | None = None
-    url: str | None = None
-
-
-class ForwardData(AnswerStruct):
-    """What is handed on to the acquirer."""
-
-    sub_merchant: SubMerchant | None = None
-
-
-class WalletDiscountDetail(AnswerStruct):
-    """How a discount was worked out."""
-
-    cap: Decimal | None = None
-    type: str | None = None
-    value: Decimal | None = None
-
-
-class WalletDiscount(AnswerStruct):
-    """A discount that applied."""
-
-    amount: Decimal | None = None
-    description: str | None = None
-    code: str | None = None
-    detail: WalletDiscountDetail | None = None
 
 
 class WalletCharge(AnswerStruct):

@@ -1,0 +1,38 @@
+"""The platform on localhost: develop, test and demonstrate with no account and no network.
+
+It behaves as the contract says, with states, errors, limits, idempotency, expiry and a clock that can be moved. It
+is no real service, moves no money, and listens on this machine only.
+"""
+
+from __future__ import annotations
+
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.buyer import Buyer
+from paymentsdk.sandbox.clock import Happening, SandboxClock
+from paymentsdk.sandbox.faults import FaultRule, Faults
+from paymentsdk.sandbox.platform import Platform, SandboxInfo
+from paymentsdk.sandbox.policies import Policies, Policy
+from paymentsdk.sandbox.policies import describe as describe_policies
+from paymentsdk.sandbox.records import Entry, Subscription, Tenant
+from paymentsdk.sandbox.server import Sandbox, SandboxThread
+from paymentsdk.sandbox.tenants import TenantRequest
+
+__all__ = [
+    "Buyer",
+    "Entry",
+    "FaultRule",
+    "Faults",
+    "Happening",
+    "Platform",
+    "Policies",
+    "Policy",
+    "Refused",
+    "Sandbox",
+    "SandboxClock",
+    "SandboxInfo",
+    "SandboxThread",
+    "Subscription",
+    "Tenant",
+    "TenantRequest",
+    "describe_policies",
+]

@@ -34,7 +34,13 @@ class Refused(Exception):  # noqa: N818 - it says what happened
     """
 
     def __init__(
-        self, status: int, code: str, message: str = "", *, details: tuple[str, ...] = (), retry_after: int | None = None
+        self,
+        status: int,
+        code: str,
+        message: str = "",
+        *,
+        details: tuple[str, ...] = (),
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(status, code, message)
         self.status = status
@@ -45,10 +51,7 @@ class Refused(Exception):  # noqa: N818 - it says what happened
 
 
 def wire_form(value: object) -> object:
-    """Return *value* as plain data: members that are ``None`` left out, moments in UTC with milliseconds.
-
-    Free-form data (a dict) is left as it is.
-    """
+    """Return *value* as plain data: members that are ``None`` left out, moments in UTC with milliseconds."""
     match value:
         case Struct():
             return {
@@ -56,6 +59,8 @@ def wire_form(value: object) -> object:
                 for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
                 if (member := getattr(value, field)) is not None
             }
+        case dict():
+            return {name: wire_form(member) for name, member in value.items()}
         case list() | tuple():
             return [wire_form(item) for item in value]
         case datetime():

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import count
@@ -21,11 +21,11 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.events import RequestLine
-from paymentsdk.sandbox.exchange import Caller, Incoming, Outcome, carry_out, identify
-from paymentsdk.sandbox.faults import Hit
+from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
+from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight
 from paymentsdk.sandbox.intake import AnyOperation, refuse
-from paymentsdk.sandbox.line import break_off, send
+from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, send
 from paymentsdk.sandbox.platform import Platform
 
 __all__ = ["PLATFORM", "STOPPING", "make_app"]
@@ -35,22 +35,25 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PLATFORM = web.AppKey("platform", Platform)
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
-_LIVE_TOKENS = web.AppKey("live_tokens", bool)
-_IN_FLIGHT = web.AppKey("in_flight", InFlight)
 
 MAX_BODY = MIB
-REPLAYED = "X-Idempotency-Replayed"
-REQUEST_ID = "X-Request-Id"
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 _SECRET_MEMBER = re.compile(
-    r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"'
+    r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"?'
 )
-_GRANT_CODE = re.compile(r'("code"\s*:\s*)"(?:[^"\\]|\\.)*"')
+_GRANT_CODE = re.compile(r'("code"\s*:\s*)"(?:[^"\\]|\\.)*"?')
 _SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|refresh_token|code)=)[^&]*")
 _LONGEST_SHOWN = 4_096
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
-def make_app(platform: Platform, *, live_tokens: bool = False, allowed_hosts: frozenset[str] = frozenset()) -> web.Application:
+class _BrokenOff(Exception):  # noqa: N818 - it says what happened
+    """A fault breaks the connection before anything is done."""
+
+
+def make_app(
+    platform: Platform, *, live_tokens: bool = False, allowed_hosts: frozenset[str] = frozenset()
+) -> web.Application:
     """Return the application of *platform*.
 
     Args:
@@ -60,21 +63,14 @@ def make_app(platform: Platform, *, live_tokens: bool = False, allowed_hosts: fr
     """
     from paymentsdk.sandbox import control  # noqa: PLC0415 - it asks for the keys above
 
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_json], handler_args={"access_log": None})
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_json])
     app[PLATFORM] = platform
     app[STOPPING] = asyncio.Event()
-    app[_LIVE_TOKENS] = live_tokens
-    app[_IN_FLIGHT] = InFlight()
-    numbers = count(1)
-
-    async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-        response.headers[REQUEST_ID] = request.get("request_id") or f"req-{next(numbers)}"
-
-    app.on_response_prepare.append(name_request)
+    service = _Service(platform, app[STOPPING], live_tokens=live_tokens)
+    app.on_response_prepare.append(service.name_answer)
     for operation in OPERATIONS.values():
-        handler = _handler(operation, numbers)
-        app.router.add_route(operation.method, operation.path, handler)
-        app.router.add_route(operation.method, operation.path + "/", handler)
+        for path in (operation.path, operation.path + "/"):
+            app.router.add_route(operation.method, path, service.handler(operation))
     app.router.add_get("/openapi.json", _openapi)
     control.add_routes(app, allowed_hosts)
     if find_spec("paymentsdk.sandbox.pages.routes"):
@@ -87,56 +83,175 @@ def make_app(platform: Platform, *, live_tokens: bool = False, allowed_hosts: fr
 @web.middleware
 async def _always_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer in JSON whatever happens; what went wrong inside is for the log, not for the caller."""
+    headers = {}
     try:
         return await handler(request)
     except web.HTTPException as error:
-        if error.status < 400 or error.content_type != "text/plain":  # noqa: PLR2004
+        if error.status < 400 or error.content_type != "text/plain":  # noqa: PLR2004 - redirects, and pages of their own
             raise
         refused = Refused(error.status, _CODES.get(error.status, "bad_request"), error.reason.lower())
-        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+        if "Allow" in error.headers:
+            headers["Allow"] = error.headers["Allow"]
     except Refused as error:
-        refused, headers = error, None
-    except Exception:
+        refused = error
+    except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
-        refused, headers = Refused(500, "generic", "internal error of the sandbox"), None
+        refused = Refused(500, "generic", "internal error of the sandbox")
     body = answers.refusal(refused, None)
     return web.Response(status=refused.status, body=body, content_type="application/json", headers=headers)
 
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+@dataclass
+class _Exchange:
+    """What is known so far of one request."""
+
+    operation: AnyOperation
+    request_id: str
+    began: float = field(default_factory=time.perf_counter)
+    incoming: Incoming | None = None
+    caller: Caller | None = None
+    hit: Hit = field(default_factory=Hit)
 
 
-def _handler(operation: AnyOperation, numbers: count[int]) -> Handler:
-    """Return the handler of *operation*."""
+class _Service:
+    """Answers the operations of the contract."""
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        platform, began = request.app[PLATFORM], time.perf_counter()
-        request["request_id"] = f"req-{next(numbers)}"
-        incoming, tenant, hit = None, None, Hit()
+    def __init__(self, platform: Platform, stopping: asyncio.Event, *, live_tokens: bool) -> None:
+        self._platform = platform
+        self._stopping = stopping
+        self._live_tokens = live_tokens
+        self._in_flight = InFlight()
+        self._numbers = count(1)
+
+    async def name_answer(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Give every answer the id of its request."""
+        response.headers["X-Request-Id"] = self._request_id(request)
+
+    def _request_id(self, request: web.Request) -> str:
+        if "request_id" not in request:
+            request["request_id"] = f"req-{next(self._numbers)}"
+        return str(request["request_id"])
+
+    def handler(self, operation: AnyOperation) -> Handler:
+        """Return the handler of *operation*."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            exchange = _Exchange(operation, self._request_id(request))
+            outcome: Outcome | None = None
+            try:
+                outcome = await self._answer(request, exchange)
+            except Refused as refused:
+                outcome = self._refusal(exchange, refused)
+            except _BrokenOff:
+                return break_off(request)
+            finally:
+                self._note(request, exchange, outcome)
+            return await send(request, outcome, exchange.hit, self._stopping)
+
+        return handle
+
+    async def _answer(self, request: web.Request, exchange: _Exchange) -> Outcome:
+        """Read, settle what is due, identify, break what is to be broken, and do what is asked for."""
+        platform, operation = self._platform, exchange.operation
+        exchange.incoming = incoming = await _incoming(request, operation)
         platform.settle()
-        try:
-            incoming = await _incoming(request, operation)
-            caller: Caller | Refused = _identified(request, operation, incoming)
-            tenant = caller.tenant if isinstance(caller, Caller) else None
-            hit = platform.faults.match(operation.name, tenant.user_id if tenant else None)
-            outcome = await _outcome(request, operation, incoming, caller, hit)
-        except Refused as refused:
-            outcome = _refusal(platform, operation, refused)
-            retry_after = refused.retry_after
-        else:
-            retry_after = None
-        except_status = None if outcome is None else outcome.status
-        platform.feed.requests.append(
+        exchange.caller = caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
+        user_id = caller.tenant.user_id
+        exchange.hit = platform.faults.match(operation.name, user_id)
+        if operation.keyed and incoming.key:
+            await self._in_flight.wait(user_id, incoming.key, platform.policies_of(caller.tenant))
+            with self._in_flight.hold(user_id, incoming.key):
+                await self._faults_before(request, exchange)
+                return carry_out(platform, operation, incoming, caller, exchange.hit)
+        await self._faults_before(request, exchange)
+        return carry_out(platform, operation, incoming, caller, exchange.hit)
+
+    async def _faults_before(self, request: web.Request, exchange: _Exchange) -> None:
+        """Let the faults that come before the commit have their way."""
+        for rule in exchange.hit.rules:
+            match rule.effect:
+                case "delay_before_commit":
+                    await pause(rule.seconds, self._stopping)
+                case "reset":
+                    raise _BrokenOff
+                case "hang":
+                    await hang(request, self._stopping)
+                    raise _BrokenOff
+                case "fail_before_commit":
+                    raise _ordered(exchange.operation, rule, 500)
+                case "refuse":
+                    raise _ordered(exchange.operation, rule, 400)
+                case "rate_limit":
+                    raise Refused(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
+                case _:
+                    pass
+
+    def _refusal(self, exchange: _Exchange, refused: Refused) -> Outcome:
+        tenant = exchange.caller and exchange.caller.tenant
+        policies = self._platform.policies_of(tenant) if tenant else self._platform.policies
+        body = answers.refusal(refused, exchange.operation, policies.error_shape)
+        headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+        return Outcome(status=refused.status, body=body, headers=headers)
+
+    def _note(self, request: web.Request, exchange: _Exchange, outcome: Outcome | None) -> None:
+        """Keep a line about the request for those who watch."""
+        incoming, caller = exchange.incoming, exchange.caller
+        self._platform.feed.note(
             RequestLine(
-                at=platform.clock.now(),
-                operation=operation.name,
+                at=self._platform.clock.now(),
+                operation=exchange.operation.name,
                 method=request.method,
                 path=_SECRET_PARAMETER.sub(r"\1***", request.path_qs),
-                status=except_status,
-                tenant=tenant.user_id if tenant else None,
-                request_id=request["request_id"],
+                status=outcome.status if outcome else None,
+                tenant=caller.tenant.user_id if caller else None,
+                request_id=exchange.request_id,
+                key=incoming.key if incoming else None,
+                body=_masked(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
+                answer=_masked(outcome.body if outcome else b"", grant=False),
+                replayed=bool(outcome and outcome.replayed),
+                faults=tuple(rule.effect for rule in exchange.hit.rules),
+                milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
             )
         )
-        return await send(request, outcome, hit)
 
-    return handle
+
+async def _incoming(request: web.Request, operation: AnyOperation) -> Incoming:
+    """Read a request whole.
+
+    Raises:
+        Refused: Its body is too large, or is not what its headers say.
+    """
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise refuse(operation, RequestInvalid("$", f"is larger than {MAX_BODY} bytes")) from None
+    except web.HTTPException:
+        raise refuse(operation, RequestInvalid("$", "JSON is malformed: the body cannot be decoded")) from None
+    query = request.rel_url.query
+    return Incoming(
+        path=dict(request.match_info),
+        query={name: query[name] for name in query},
+        authorization=request.headers.get("Authorization", ""),
+        content_type=request.headers.get("Content-Type", "").partition(";")[0].strip(),
+        key=request.headers.get("X-Idempotency-Key"),
+        body=body,
+    )
+
+
+def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
+    """Return the refusal that a rule asks for, with the documented code for its status unless it names one."""
+    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
+    documented = next((one.code for one in operation.errors if one.status == status), None)
+    return Refused(status, rule.code or documented or ("generic" if status >= 500 else "bad_request"))  # noqa: PLR2004
+
+
+def _masked(body: bytes, *, grant: bool) -> str:
+    text = _SECRET_MEMBER.sub(r'\1"***"', body[:_LONGEST_SHOWN].decode(errors="replace"))
+    return _GRANT_CODE.sub(r'\1"***"', text) if grant else text
+
+
+async def _openapi(request: web.Request) -> web.StreamResponse:
+    from paymentsdk.sandbox import openapi  # noqa: PLC0415 - it walks all types, and few ask for it
+
+    body = msgspec.json.encode(openapi.document(request.app[PLATFORM].base_url, version("paymentsdk")))
+    return web.Response(body=body, content_type="application/json")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk.sandbox.answers import encode
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import Entry, Grant, Tenant
 from paymentsdk.sandbox.store import Condition, Due, Noun, Store
@@ -115,7 +116,7 @@ class Book:
             external_reference=external_reference,
             idempotency_key=self.key,
         )
-        self.store.append(self.tenant.user_id, entry)
+        self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
 
     def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `enter`
         """Have *kind* happen to *id* at a moment."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Event", "Feed", "RequestLine"]
+__all__ = ["Event", "Feed", "Queue", "RequestLine"]
 
 #: Requests that are kept, and events that a slow watcher may be behind before it loses the oldest.
 KEPT_REQUESTS = 200
@@ -28,6 +30,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
         status: The status of the answer; ``None`` when none was sent.
         tenant: The seller.
         request_id: What the answer's ``X-Request-Id`` says.
+        key: The idempotency key.
         body: The body, credentials masked.
         answer: The answer, credentials masked.
         replayed: Whether the answer was given before.
@@ -42,6 +45,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     status: int | None
     tenant: int | None
     request_id: str
+    key: str | None = None
     body: str = ""
     answer: str = ""
     replayed: bool = False
@@ -57,16 +61,25 @@ class Event(Struct, frozen=True, kw_only=True):
     document: Struct
 
 
+#: The events that a watcher has not seen yet; ``None`` is the last.
+Queue: TypeAlias = "asyncio.Queue[Event | None]"
+
+
 class Feed:
     """Hands events to every watcher; it may be told from any thread."""
 
     def __init__(self) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
         self._lock = threading.Lock()
-        self._watchers: dict[asyncio.Queue[Event], asyncio.AbstractEventLoop] = {}
+        self._watchers: dict[Queue, asyncio.AbstractEventLoop] = {}
 
-    def tell(self, event: Event) -> None:
-        """Hand *event* to every watcher."""
+    def note(self, line: RequestLine) -> None:
+        """Keep *line*, and hand it to every watcher."""
+        self.requests.append(line)
+        self.tell(Event(kind="requests", tenant=line.tenant, document=line))
+
+    def tell(self, event: Event | None) -> None:
+        """Hand *event* to every watcher; ``None`` says that there will be no more."""
         if not self._watchers:
             return
         with self._lock:
@@ -74,20 +87,20 @@ class Feed:
         for queue, loop in watchers:
             loop.call_soon_threadsafe(_put, queue, event)
 
-    async def watch(self) -> AsyncIterator[Event]:
-        """Yield every event from now on."""
-        queue: asyncio.Queue[Event] = asyncio.Queue(MOST_BEHIND)
+    @contextmanager
+    def watch(self) -> Iterator[Queue]:
+        """Give a queue of every event from now on."""
+        queue: Queue = asyncio.Queue(MOST_BEHIND)
         with self._lock:
             self._watchers[queue] = asyncio.get_running_loop()
         try:
-            while True:
-                yield await queue.get()
+            yield queue
         finally:
             with self._lock:
                 del self._watchers[queue]
 
 
-def _put(queue: asyncio.Queue[Event], event: Event) -> None:
+def _put(queue: Queue, event: Event | None) -> None:
     if queue.full():
         queue.get_nowait()
     queue.put_nowait(event)

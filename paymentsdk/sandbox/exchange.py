@@ -15,12 +15,15 @@ from paymentsdk.sandbox.behaviours.oauth import application
 from paymentsdk.sandbox.book import Call
 from paymentsdk.sandbox.faults import Hit
 from paymentsdk.sandbox.intake import AnyOperation, read_body, read_query, refuse, unfit
+from paymentsdk.sandbox.line import Outcome
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import GRANTS, Grant, Tenant
 from paymentsdk.sandbox.store import SavedAnswer
 
-__all__ = ["Caller", "Incoming", "Outcome", "carry_out", "identify"]
+__all__ = ["Caller", "Incoming", "carry_out", "identify"]
 
+#: The header of an answer that was given before.
+REPLAYED = "X-Idempotency-Replayed"
 _BEARER = "bearer "
 
 
@@ -49,14 +52,6 @@ class Caller(Struct, frozen=True):
 
     tenant: Tenant
     grant: Grant | None = None
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """An answer, ready to be sent."""
-
-    status: int
-    body: bytes
-    replayed: bool = False
 
 
 def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *, live_tokens: bool) -> Caller:
@@ -129,6 +124,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
     policies = platform.policies_of(tenant)
     key = idempotency.checked_key(operation, incoming.key, policies)
     _check_content_type(operation, incoming)
+    request = read_body(operation, incoming.body, policies)
     with platform.store.transaction():
         book = platform.book(tenant, key=key)
         mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
@@ -137,10 +133,10 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
                 platform.store, tenant.user_id, key, operation.name, mark, now=book.now, policies=policies
             )
             if saved:
-                return Outcome(status=saved.status, body=saved.body, replayed=True)
+                return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
         drift = hit.first("page_drift")
         call = Call(
-            body=read_body(operation, incoming.body, policies),
+            body=request,
             path=incoming.path,
             query=read_query(operation, incoming.query),
             grant=caller.grant,
@@ -161,7 +157,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
 
 def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
     """Return the member that may hold a magic value; of the operations on an order, the order itself holds it."""
-    member = magic.MEMBERS.get(operation)
+    member = magic.MEMBERS.get(operation.name)
     if member is None or (call.body is None and not call.query):
         return None
     value: object = call.body if call.body is not None else call.query

@@ -1,8 +1,9 @@
 """Idempotency keys to the letter (spec: Limits; wire-facts: Requests).
 
 A key belongs to a seller and to one request: an operation, its path and its body. In the 24 hours after its first use
-the same request gets the saved answer again, byte for byte; another one gets 409. The answer is saved in the transaction
-of the effect. A refused request had no effect and is not remembered: it may be mended and sent again with its key.
+the same request gets the saved answer again, byte for byte; another one gets 409. The answer is saved in the
+transaction of the effect. A refused request had no effect and is not remembered: it may be mended and sent again with
+its key.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from paymentsdk.sandbox.store import SavedAnswer, Store
 __all__ = ["InFlight", "checked_key", "fingerprint", "replay"]
 
 
+#: Numbers stay as they are written: as floats, two large amounts could look the same.
+_READ = msgspec.json.Decoder(float_hook=str).decode
+
+
 def checked_key(operation: Operation[object, object], key: str | None, policies: Policies) -> str | None:
     """Return the key of a request; ``None`` where the operation takes none.
 
@@ -33,6 +38,8 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
         return None
     if not key:
         raise Refused(400, "empty_required_header", details=("X-Idempotency-Key",))
+    if not (key.isascii() and key.isprintable()):
+        raise Refused(400, "bad_request", details=("X-Idempotency-Key: has a character that is not visible ASCII",))
     if len(key) > policies.max_key_length:
         code = "invalid_idempotency_key_length"
         known = code in operation.meanings
@@ -41,14 +48,11 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
 
 
 def fingerprint(operation: Operation[object, object], path: Mapping[str, str], body: bytes) -> str:
-    """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
-    raw: object = {}
-    if operation.body is not None and body.strip():
-        try:
-            # Numbers as they are written: as floats, two large amounts could look the same.
-            raw = msgspec.json.decode(body, float_hook=str)
-        except (ValueError, RecursionError):
-            raw = body.hex()
+    """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it.
+
+    The body is one that was read before, so it is JSON.
+    """
+    raw = _READ(body) if operation.body is not None and body.strip() else {}
     text = msgspec.json.encode([operation.name, sorted(path.items()), raw], order="sorted")
     return hashlib.sha256(text).hexdigest()
 

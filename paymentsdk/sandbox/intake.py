@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, dataclass_transform
 
 import msgspec
-from msgspec import ValidationError, inspect
+from msgspec import Struct, ValidationError, field, inspect
 
 from paymentsdk._core.encode import request_invalid
 from paymentsdk._core.operation import Operation
@@ -19,7 +19,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 
-__all__ = ["AnyOperation", "read_body", "read_query", "refuse", "unfit"]
+__all__ = ["AnyOperation", "ControlStruct", "read_body", "read_query", "refuse", "unfit"]
 
 AnyOperation = Operation[object, object]
 B = TypeVar("B")
@@ -28,6 +28,12 @@ B = TypeVar("B")
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_OFFSET = 2**53
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class ControlStruct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what the control API takes, which refuses members that it does not know."""
+
 
 #: Looks for what the decoder of the type lets through: amounts in the other notation.
 Finder = Callable[[object, str], None]
@@ -69,8 +75,8 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
     known: Mapping[str, object] = {}
     try:
-        for name, value in query.items():
-            unfit(f"$query.{name}", value)
+        for name, text in query.items():
+            unfit(f"$query.{name}", text)
         known = msgspec.convert(given, operation.query, strict=False)
     except ValidationError as error:
         raise refuse(operation, request_invalid(error)) from None
@@ -116,11 +122,15 @@ def _check_plain(raw: object, path: str, depth: int) -> None:
 @cache
 def _notation(operation: AnyOperation) -> Finder:
     """Return what finds an amount in the other notation: a number for a decimal string, or text for a number."""
-    found = _finder(inspect.type_info(operation.body), str if operation.decimal_strings else (int, float))
-    return found or (lambda raw, path: None)
+    wanted = (str,) if operation.decimal_strings else (int, float)
+    return _finder(inspect.type_info(operation.body), wanted) or _find_nothing
 
 
-def _finder(info: inspect.Type, wanted: type | tuple[type, ...]) -> Finder | None:
+def _find_nothing(raw: object, path: str) -> None:
+    """Find nothing: the type holds no amounts."""
+
+
+def _finder(info: inspect.Type, wanted: tuple[type, ...]) -> Finder | None:
     match info:
         case inspect.Metadata(type=inner):
             return _finder(inner, wanted)
@@ -129,8 +139,8 @@ def _finder(info: inspect.Type, wanted: type | tuple[type, ...]) -> Finder | Non
         case inspect.DecimalType():
             return _amount_finder(wanted)
         case inspect.ListType(item_type=item):
-            inner = _finder(item, wanted)
-            return _list_finder(inner) if inner else None
+            found = _finder(item, wanted)
+            return _list_finder(found) if found else None
         case inspect.StructType(fields=fields):
             members = {f.encode_name: found for f in fields if (found := _finder(f.type, wanted))}
             return _struct_finder(members) if members else None
@@ -138,8 +148,8 @@ def _finder(info: inspect.Type, wanted: type | tuple[type, ...]) -> Finder | Non
             return None
 
 
-def _amount_finder(wanted: type | tuple[type, ...]) -> Finder:
-    names = "decimal string" if wanted is str else "number"
+def _amount_finder(wanted: tuple[type, ...]) -> Finder:
+    names = "decimal string" if str in wanted else "number"
 
     def find(raw: object, path: str) -> None:
         # The decoder itself finds everything that is neither a number nor text.
@@ -166,10 +176,10 @@ def _struct_finder(members: Mapping[str, Finder]) -> Finder:
     return find
 
 
-def refuse(operation: AnyOperation, error: RequestInvalid) -> Refused:
+def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:
     """Return the documented refusal of *operation* for a broken rule, naming the place."""
     noun = operation.name.split(".")[0]
-    code = _CODES[noun](error)
+    code = _CODES[noun](error) if noun in _CODES else "bad_request"
     place = error.path.removeprefix("$").lstrip(".") or "body"
     details = (f"{place}: {error.reason}",)
     return Refused(400, code, details=details)
@@ -260,8 +270,7 @@ _CODES: Mapping[str, Callable[[RequestInvalid], str]] = {
     "preferences": _preference_code,
     "customers": _customer_code,
     "oauth": _token_code,
-    "wallet_payments": lambda error: "bad_request",
-    "plans": lambda error: "bad-request",
-    "invoices": lambda error: "bad-request",
-    "merchant_orders": lambda error: "ds_search_query",
+    "plans": lambda _: "bad-request",
+    "invoices": lambda _: "bad-request",
+    "merchant_orders": lambda _: "ds_search_query",
 }

@@ -11,32 +11,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 from paymentsdk._core.operation import ErrorCode, Operation
-from paymentsdk.resources import customers, invoices, merchant_orders, oauth, orders, plans, preferences, wallet_payments
+from paymentsdk.resources import (
+    customers,
+    invoices,
+    merchant_orders,
+    oauth,
+    orders,
+    plans,
+    preferences,
+    wallet_payments,
+)
 from paymentsdk.sandbox.answers import Refused
 
 __all__ = ["MEMBERS", "NATURAL", "demanded", "value_for", "ways"]
 
-AnyOperation = Operation[object, object]
+B = TypeVar("B")
 
 #: The member of each operation that may hold a magic value; the other operations have none that could.
-MEMBERS: Mapping[AnyOperation, str] = {
-    oauth.TOKEN: "code",
-    invoices.SEARCH: "preapproval_id",
-    preferences.CREATE: "external_reference",
-    wallet_payments.CREATE: "payer.token",
-    plans.GET: "id",
-    plans.SEARCH: "q",
-    merchant_orders.SEARCH: "external_reference",
-    customers.CREATE: "email",
-    orders.CREATE: "external_reference",
-    orders.GET: "external_reference",
-    orders.CANCEL: "external_reference",
-    orders.REFUND: "external_reference",
+MEMBERS: Mapping[str, str] = {
+    oauth.TOKEN.name: "code",
+    invoices.SEARCH.name: "preapproval_id",
+    preferences.CREATE.name: "external_reference",
+    wallet_payments.CREATE.name: "payer.token",
+    plans.GET.name: "id",
+    plans.SEARCH.name: "q",
+    merchant_orders.SEARCH.name: "external_reference",
+    customers.CREATE.name: "email",
+    orders.CREATE.name: "external_reference",
+    orders.GET.name: "external_reference",
+    orders.CANCEL.name: "external_reference",
+    orders.REFUND.name: "external_reference",
 }
 #: Operations on an order that exists: the order was told at its creation what they are to answer.
-_LATER = {orders.GET: "get-", orders.CANCEL: "cancel-", orders.REFUND: "refund-"}
+_LATER = {orders.GET.name: "get-", orders.CANCEL.name: "cancel-", orders.REFUND.name: "refund-"}
 _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
 
 #: What leads to a refusal by itself. Codes that are not listed have no condition that a sandbox could know.
@@ -119,31 +129,31 @@ NATURAL: Mapping[tuple[str, str], str] = {
 }
 
 
-def demanded(operation: AnyOperation, text: object) -> Refused | None:
+def demanded(operation: Operation[B, object], text: object) -> Refused | None:
     """Return the refusal that *text*, the value of the operation's magic member, asks for."""
     match = _DEMAND.match(text) if isinstance(text, str) else None
     if match is None:
         return None
-    slug = match["slug"].removeprefix(_LATER.get(operation, ""))
-    if operation in _LATER and slug == match["slug"]:
+    slug = match["slug"].removeprefix(_LATER.get(operation.name, ""))
+    if operation.name in _LATER and slug == match["slug"]:
         return None
     found = next((error for error in operation.errors if _slug(error) == slug), None)
     return None if found is None else Refused(found.status, found.code)
 
 
-def value_for(operation: AnyOperation, error: ErrorCode) -> str | None:
+def value_for(operation: Operation[B, object], error: ErrorCode) -> str | None:
     """Return the magic value that leads to *error*; ``None`` where the operation has no member to hold it."""
-    if operation not in MEMBERS:
+    if operation.name not in MEMBERS:
         return None
-    domain = "@example.com" if operation is customers.CREATE else ""
-    return f"refuse-{_LATER.get(operation, '')}{_slug(error)}{domain}"
+    domain = "@example.com" if operation.name == customers.CREATE.name else ""
+    return f"refuse-{_LATER.get(operation.name, '')}{_slug(error)}{domain}"
 
 
-def ways(operation: AnyOperation, error: ErrorCode) -> tuple[str, ...]:
+def ways(operation: Operation[B, object], error: ErrorCode) -> tuple[str, ...]:
     """Return every way to be refused with *error*: for people, and for the test that wants one for each."""
     natural = NATURAL.get((operation.name, error.code)) or NATURAL.get(("*", error.code))
     magic = value_for(operation, error)
-    where = MEMBERS.get(operation)
+    where = MEMBERS.get(operation.name)
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
     return tuple(filter(None, (natural, magic and f"{where}: {magic}", rule)))
 

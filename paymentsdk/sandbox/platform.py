@@ -6,31 +6,42 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from paymentsdk._core.secrets import Secretive
 from paymentsdk.sandbox.behaviours import DUE
-from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.clock import ClockState, Happening, SandboxClock
 from paymentsdk.sandbox.events import Event, Feed
 from paymentsdk.sandbox.faults import Faults
+from paymentsdk.sandbox.grants import make_grant
 from paymentsdk.sandbox.ids import Ids
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import GRANTS, NOUNS, TENANTS, Entry, Tenant
 from paymentsdk.sandbox.store import Noun, Store
-from paymentsdk.sandbox.tenants import make_tenant, new_code
+from paymentsdk.sandbox.tenants import TenantRequest, move_in, new_tenant, with_usable_grants
 
-__all__ = ["Platform"]
-
-#: What the plan of a new seller charges each month.
-_PLAN_AMOUNT = Decimal("99.90")
-
+__all__ = ["Platform", "SandboxInfo"]
 #: What a dashboard may see; the other documents are credentials.
 _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
+
+
+class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
+    """What a program needs to know of a sandbox: where it is, and one seller's credentials."""
+
+    base_url: str
+    access_token: str
+    client_id: str
+    client_secret: str
+    authorization_code: str
+    refresh_token: str
+    external_pos_id: str
+    plan_id: str
+
+    __secrets__ = frozenset({"access_token", "client_secret", "authorization_code", "refresh_token"})
 
 
 class Platform:
@@ -108,7 +119,7 @@ class Platform:
     def settle(self, until: datetime | None = None) -> Sequence[Happening]:
         """Do everything that is due up to *until* (now, unless given), each thing at its own moment, in time order."""
         until = until or self.clock.now()
-        happened = []
+        happened: list[Happening] = []
         while True:
             with self.store.transaction():
                 due = self.store.take_due(until)
@@ -119,64 +130,49 @@ class Platform:
             if kind:
                 happened.append(Happening(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
 
-    def create_tenant(
-        self,
-        *,
-        country: str = "AR",
-        external_pos_ids: Sequence[str] = ("POS001",),
-        marketplace: str | None = "MARKET",
-        scope: str = "offline_access read write",
-        redirect_uri: str | None = None,
-        compliant: bool = True,
-        discount_promises: Sequence[str] = (),
-        policies: Mapping[str, object] | None = None,
-    ) -> Tenant:
+    def create_tenant(self, request: TenantRequest | None = None) -> Tenant:
         """Make a new seller with an application, tokens, points of sale and a plan.
 
-        Args:
-            country: Two capitals; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
-            external_pos_ids: The points of sale.
-            marketplace: The marketplace of the application; ``None`` for none.
-            scope: What the application may do, separated by spaces.
-            redirect_uri: Where codes are sent; not checked unless given.
-            compliant: Whether the seller's identity is validated.
-            discount_promises: Discount codes that wallet payments may use.
-            policies: The seller's own switches.
-
         Raises:
-            ValueError: A policy is unknown or has a value that it may not have; there is no point of sale.
+            ValueError: A policy is unknown or has a value that it may not have.
         """
         with self.store.transaction():
-            tenant = make_tenant(
-                self.store,
-                self.ids,
-                self.clock.now(),
-                country=country,
-                external_pos_ids=external_pos_ids,
-                marketplace=marketplace,
-                scope=scope,
-                redirect_uri=redirect_uri,
-                compliant=compliant,
-                discount_promises=discount_promises,
-                policies=policies,
-            )
-            recurring = RecurringRequest(transaction_amount=_PLAN_AMOUNT)
-            make(self.book(tenant), PlanRequest(reason="Monthly subscription", auto_recurring=recurring), tenant.plan_id)
-        return tenant
+            return move_in(self.book(new_tenant(self.ids, request or TenantRequest())))
 
     def default_tenant(self) -> Tenant:
-        """Return the first seller; a new one in an empty store."""
+        """Return the first seller, with grants that can be used; a new one in an empty store."""
         first = self.store.find(TENANTS, None, limit=1)
-        return first[0] if first else self.create_tenant()
+        if not first:
+            return self.create_tenant()
+        with self.store.transaction():
+            return with_usable_grants(self.book(first[0]))
+
+    def tenants(self) -> list[Tenant]:
+        """Return every seller, oldest first."""
+        return self.store.find(TENANTS, None)
 
     def tenant(self, user_id: int) -> Tenant | None:
         """Return the seller *user_id*."""
         return self.store.get(TENANTS, str(user_id))
 
+    def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
+        """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
+        tenant = tenant or self.default_tenant()
+        return SandboxInfo(
+            base_url=self.base_url,
+            access_token=tenant.access_token,
+            client_id=tenant.client_id,
+            client_secret=tenant.client_secret,
+            authorization_code=tenant.authorization_code,
+            refresh_token=tenant.refresh_token,
+            external_pos_id=tenant.external_pos_id,
+            plan_id=tenant.plan_id,
+        )
+
     def authorize(self, tenant: Tenant) -> str:
         """Have the seller consent once more: a new authorization code, valid for 10 minutes."""
         with self.store.transaction():
-            return new_code(self.book(tenant))
+            return make_grant(self.book(tenant), "code", tenant.scope).secret
 
     def revoke(self, token: str) -> bool:
         """End a token, refresh token or code at once; say whether there was one."""
@@ -197,6 +193,7 @@ class Platform:
 
     def ledger(self, tenant: int | None = None) -> list[Entry]:
         """Return every effect so far, oldest first."""
+        self.settle()
         return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
 
     def snapshot(self, name: str = "snapshot") -> None:

@@ -15,12 +15,13 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Condition", "Due", "Noun", "SavedAnswer", "Store"]
+__all__ = ["Comparison", "Condition", "Due", "Noun", "SavedAnswer", "Store"]
 
 D = TypeVar("D", bound=Struct)
 
+Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
 #: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
-Condition: TypeAlias = tuple[str, Literal["=", "<", "<=", ">", ">=", "holds"], object]
+Condition: TypeAlias = tuple[str, Comparison, object]
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
@@ -181,9 +182,7 @@ class Store:
         """Keep *document*, in place of an older one with its key."""
         columns = [_column(value(document)) for value in noun.columns.values()]
         with self._lock:
-            self._connection.execute(
-                noun.put, (tenant, noun.key(document), *columns, msgspec.json.encode(document))
-            )
+            self._connection.execute(noun.put, (tenant, noun.key(document), *columns, msgspec.json.encode(document)))
 
     def find(
         self,
@@ -214,12 +213,10 @@ class Store:
             row = self._connection.execute(f"SELECT COUNT(*) FROM {noun.table}{where}", values).fetchone()  # noqa: S608
         return int(row[0])
 
-    def append(self, tenant: int, entry: Struct) -> None:
+    def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
         with self._lock:
-            self._connection.execute(
-                "INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, msgspec.json.encode(entry))
-            )
+            self._connection.execute("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
     def ledger(self, tenant: int | None = None) -> list[bytes]:
         """Return the lines of the ledger, oldest first, as JSON."""
@@ -295,12 +292,19 @@ def _column(value: object) -> object:
     return None if value is None else str(value)
 
 
+def _known(noun: Noun[D], condition: Condition) -> tuple[str, str]:
+    """Return the column and the comparison of *condition*. Columns are looked up, never taken from a request."""
+    column, comparison, _ = condition
+    if column not in noun.columns:
+        raise KeyError(column)
+    return column, comparison
+
+
 def _where(noun: Noun[D], tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
-    """Return the WHERE clause and its values. Columns are looked up, never taken from a request."""
+    """Return the WHERE clause and its values."""
     parts = [
         f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?"
-        for column, comparison, _ in conditions
-        if noun.columns[column]
+        for column, comparison in (_known(noun, condition) for condition in conditions)
     ]
     values = [_column(value) for _, _, value in conditions]
     if tenant is not None:

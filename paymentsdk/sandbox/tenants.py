@@ -2,95 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
 
-from paymentsdk.resources.oauth import DEFAULT_LIFETIME
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
 from paymentsdk.sandbox.book import Book
+from paymentsdk.sandbox.grants import SCOPES, make_grant, usable
 from paymentsdk.sandbox.ids import Ids
+from paymentsdk.sandbox.intake import ControlStruct
 from paymentsdk.sandbox.policies import Policies
-from paymentsdk.sandbox.records import CURRENCIES, GRANTS, OTHER_CURRENCY, TENANTS, Grant, Tenant
-from paymentsdk.sandbox.store import Store
+from paymentsdk.sandbox.records import CURRENCIES, OTHER_CURRENCY, TENANTS, Tenant
 
-__all__ = ["SCOPES", "access_token", "make_tenant", "new_code"]
+__all__ = ["TenantRequest", "move_in", "new_tenant", "with_usable_grants"]
 
-SCOPES = ("offline_access", "read", "write")
-CODE_LIFETIME = timedelta(minutes=10)
-TOKEN_LIFETIME = timedelta(seconds=DEFAULT_LIFETIME)
-#: Longer than any test will wait: the contract gives refresh tokens no end.
-REFRESH_LIFETIME = timedelta(days=3650)
+_FIRST_PLAN = PlanRequest(
+    reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
+)
+_PosId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
 
-def make_tenant(
-    store: Store,
-    ids: Ids,
-    now: datetime,
-    *,
-    country: str = "AR",
-    external_pos_ids: Sequence[str] = ("POS001",),
-    marketplace: str | None = "MARKET",
-    scope: str = " ".join(SCOPES),
-    redirect_uri: str | None = None,
-    compliant: bool = True,
-    discount_promises: Sequence[str] = (),
-    policies: Mapping[str, object] | None = None,
-) -> Tenant:
-    """Make a seller, and keep them with their grants.
+class TenantRequest(ControlStruct):
+    """A seller to make.
+
+    Attributes:
+        country: Two capitals; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
+        external_pos_ids: The points of sale.
+        marketplace: The marketplace of the application; ``None`` for none.
+        scope: What the application may do, separated by spaces.
+        redirect_uri: Where codes are sent; not checked unless given.
+        compliant: Whether the seller's identity is validated.
+        discount_promises: Discount codes that wallet payments may use.
+        policies: The seller's own switches.
+    """
+
+    country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
+    external_pos_ids: Annotated[tuple[_PosId, ...], Meta(min_length=1)] = ("POS001",)
+    marketplace: str | None = "MARKET"
+    scope: str = SCOPES
+    redirect_uri: str | None = None
+    compliant: bool = True
+    discount_promises: tuple[str, ...] = ()
+    policies: dict[str, object] = field(default_factory=dict)
+
+
+def new_tenant(ids: Ids, request: TenantRequest) -> Tenant:
+    """Return a new seller, without grants yet.
 
     Raises:
-        ValueError: A policy is unknown or has a value that it may not have; no point of sale was given.
+        ValueError: A policy is unknown or has a value that it may not have.
     """
-    if not external_pos_ids:
-        raise ValueError("a seller needs a point of sale")
-    Policies().merged(policies or {})
-    user_id, client_id = ids.number(9), str(ids.number(16))
-    tenant = Tenant(
-        user_id=user_id,
-        country=country,
-        currency=CURRENCIES.get(country, OTHER_CURRENCY),
-        client_id=client_id,
+    Policies().merged(request.policies)
+    return Tenant(
+        user_id=ids.number(9),
+        country=request.country,
+        currency=CURRENCIES.get(request.country, OTHER_CURRENCY),
+        client_id=str(ids.number(16)),
         client_secret=ids.token(),
         public_key=f"TEST-{ids.uuid()}",
-        access_token=access_token(ids, now, client_id, user_id),
-        authorization_code=f"TG-{ids.token(24)}-{user_id}",
-        refresh_token=f"TG-{ids.token(24)}-{user_id}",
-        external_pos_id=external_pos_ids[0],
-        external_pos_ids=tuple(external_pos_ids),
+        access_token="",
+        authorization_code="",
+        refresh_token="",
+        external_pos_id=request.external_pos_ids[0],
+        external_pos_ids=request.external_pos_ids,
         plan_id=ids.token(),
-        marketplace=marketplace,
-        scope=scope,
-        redirect_uri=redirect_uri,
-        policies=dict(policies or {}),
-        discount_promises=tuple(discount_promises),
-        compliant=compliant,
+        marketplace=request.marketplace,
+        scope=request.scope,
+        redirect_uri=request.redirect_uri,
+        policies=request.policies,
+        discount_promises=request.discount_promises,
+        compliant=request.compliant,
     )
-    store.put(TENANTS, user_id, tenant)
-    for kind, secret, lifetime in (
-        ("access", tenant.access_token, TOKEN_LIFETIME),
-        ("code", tenant.authorization_code, CODE_LIFETIME),
-        ("refresh", tenant.refresh_token, REFRESH_LIFETIME),
-    ):
-        grant = Grant(
-            secret=secret, kind=kind, user_id=user_id, scope=scope, expires_at=now + lifetime, oauth=kind != "access"
-        )
-        store.put(GRANTS, user_id, grant)
-    return tenant
 
 
-def access_token(ids: Ids, now: datetime, client_id: str, user_id: int) -> str:
-    """Return a new token in the structure of the contract (spec: Token response)."""
-    return f"TEST-{client_id}-{now:%m%d%H}-{ids.token()}-{user_id}"
+def move_in(book: Book) -> Tenant:
+    """Give the new seller of *book* their grants and their first plan, and keep them."""
+    make(book, _FIRST_PLAN, book.tenant.plan_id)
+    return with_usable_grants(book)
 
 
-def new_code(book: Book) -> str:
-    """Return a new authorization code of the seller, valid for 10 minutes: their consent, without a page."""
-    code = f"TG-{book.ids.token(24)}-{book.tenant.user_id}"
-    grant = Grant(
-        secret=code,
-        kind="code",
-        user_id=book.tenant.user_id,
-        scope=book.tenant.scope,
-        expires_at=book.now + CODE_LIFETIME,
-    )
-    book.put(GRANTS, grant)
-    return code
+def with_usable_grants(book: Book) -> Tenant:
+    """Return the seller with new grants in place of those that are spent or have expired."""
+    tenant = book.tenant
+    if not usable(book, tenant.access_token):
+        tenant = replace(tenant, access_token=make_grant(book, "access", tenant.scope, oauth=False).secret)
+    if not usable(book, tenant.refresh_token):
+        tenant = replace(tenant, refresh_token=make_grant(book, "refresh", tenant.scope).secret)
+    if not usable(book, tenant.authorization_code):
+        tenant = replace(tenant, authorization_code=make_grant(book, "code", tenant.scope).secret)
+    return tenant if tenant == book.tenant else book.put(TENANTS, tenant)

@@ -59,15 +59,27 @@ class Peer:
         """Read the next request; ``None`` when the client has hung up."""
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
+            first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+            method, target, _ = first.split(" ")
+            fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            chunked = fields.get("transfer-encoding") == "chunked"
+            body = await (self._chunks() if chunked else self._exactly(fields.get("content-length", "0")))
         except asyncio.IncompleteReadError:
             return None
-        first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-        method, target, _ = first.split(" ")
-        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        body = await self._reader.readexactly(int(fields.get("content-length", "0")))
         seen = Seen(method, target, fields, body, self.number)
         self._seen.append(seen)
         return seen
+
+    async def _exactly(self, size: str) -> bytes:
+        return await self._reader.readexactly(int(size))
+
+    async def _chunks(self) -> bytes:
+        body = b""
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            body += await self._reader.readexactly(size)
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
+        return body
 
     async def requests(self) -> AsyncIterator[Seen]:
         """Read one request after the other until the client hangs up."""
@@ -106,7 +118,7 @@ Script: TypeAlias = Callable[[Peer], Awaitable[None]]
 
 
 class FaultServer:
-    """Listens on a free port of 127.0.0.1 while it is entered.
+    """Listens on a free port of 127.0.0.1 while it is entered. What a script raises is raised in the end.
 
     Args:
         script: Played for each connection.
@@ -123,6 +135,7 @@ class FaultServer:
         self._script = script
         self._tls = tls
         self._playing: set[asyncio.Task[None]] = set()
+        self._broken: Exception | None = None
 
     def url(self, target: str = "/", *, host: str = "127.0.0.1") -> str:
         """Return the URL of *target* here."""
@@ -155,6 +168,8 @@ class FaultServer:
             task.cancel()
         await self.all_hung_up()
         await self._server.wait_closed()
+        if self._broken is not None and error is None:
+            raise self._broken
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(self.opened, reader, writer, self.seen)
@@ -168,6 +183,8 @@ class FaultServer:
             with contextlib.suppress(OSError):  # The client has broken the connection; many scripts wait for that.
                 await self._script(peer)
             await peer.close()
+        except Exception as error:  # noqa: BLE001 - whoever runs the server learns of it when it ends
+            self._broken = error
         finally:
             peer.abort()
 

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable
 from math import inf
-from ssl import SSLCertVerificationError, SSLContext
+from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
@@ -333,13 +333,18 @@ def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
 
 
 def _detail(error: Exception) -> str:
-    """Return what the system says, in words that cannot hold anything of ours."""
-    cause = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
-    if isinstance(cause, SSLCertVerificationError):
-        return f": {cause.verify_message}"
+    """Return what the system says about it, in words that cannot hold anything of ours."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
-    number = error.errno if isinstance(error, OSError) else None
+    cause = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    if isinstance(cause, SSLError):
+        words = cause.verify_message if isinstance(cause, SSLCertVerificationError) else cause.reason
+        return f": {words}" if words else ""
+    number = cause.errno if isinstance(cause, OSError) else None
     return f": {os.strerror(number)}" if number and number > 0 else ""
 
 
@@ -349,7 +354,7 @@ def _flaw(request: Request) -> str | None:
     if any(end in line for line in lines for end in "\r\n\0"):
         return "a header has a line break in it"
     try:
-        URL(request.url, encoded=True)
+        URL(request.url, encoded=True).port  # noqa: B018 - it is read when it is asked for
     except ValueError:
         return "the URL is malformed"
     return None

@@ -78,9 +78,10 @@ class PyreqwestTransport:
         await self._place(request.connect_timeout)
         try:
             self._bind()
-            prepared = self._prepared(request)
-            async with prepared as answer:
-                return Response(answer.status, answer.headers, await _read(answer, request.max_answer))
+            return await self._exchange(request)
+        except asyncio.CancelledError as error:
+            # Its traceback leads through frames that hold the library's request, which breaks when it is shown.
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
         except SendFailed as error:
             failure = error.with_traceback(None)
         except PyreqwestError as error:
@@ -118,13 +119,18 @@ class PyreqwestTransport:
             return
         raise failure
 
+    async def _exchange(self, request: Request) -> Response:
+        async with self._prepared(request) as answer:
+            return Response(answer.status, answer.headers, await _read(answer, request.max_answer))
+
     def _prepared(self, request: Request) -> StreamRequest:
         try:
             builder = self._client(request).request(request.method, request.url).headers(request.headers)
             if request.body:
                 builder = builder.body_bytes(request.body)
             timeout = timedelta(seconds=min(request.timeout, _LONGEST))
-            return builder.timeout(timeout).build_streamed()
+            # Without a buffer the head of an answer comes as soon as it has arrived.
+            return builder.timeout(timeout).streamed_read_buffer_limit(0).build_streamed()
         except (ValueError, TypeError):
             failure = SendFailed("the URL or a header cannot be put into HTTP", sent=False, permanent=True)
         raise failure

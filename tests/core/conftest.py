@@ -7,16 +7,20 @@ that name replaced. The second run has to end in a failed assertion, or else the
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import OutcomeUnknown, PaymentsClient, PaymentsError, Request, Response, SendFailed
+from paymentsdk import OutcomeUnknown, Pager, PaymentsClient, PaymentsError, Request, Response, SendFailed
 from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
@@ -246,6 +250,68 @@ def play(
         return Played(value, error, transport.requests, clock.slept[before:])
 
     return play
+
+
+class Table:
+    """Rows on the platform, searched by offset and limit, in either shape of answer.
+
+    Args:
+        rows: How many there are to begin with; their ids count from 1.
+        cap: The most that a page has, whatever is asked for.
+        elements: Answer with `elements` and `next_offset` in place of `paging` and `results`.
+        drift: Called before each page, to change `ids`.
+        changes: Called with the body of each answer and its request, to spoil it.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        cap: int = 30,
+        elements: bool = False,
+        drift: Callable[[Table], None] | None = None,
+        changes: Callable[[dict[str, object], Request], object] | None = None,
+    ) -> None:
+        self.ids = list(range(1, rows + 1))
+        self.cap = cap
+        self.elements = elements
+        self.drift = drift
+        self.changes = changes
+        self.offsets: list[int] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    async def __call__(self, request: Request) -> Response:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0)
+        self.in_flight -= 1
+        if self.drift is not None:
+            self.drift(self)
+        query = dict(parse_qsl(urlsplit(request.url).query))
+        offset, limit = int(query.get("offset", 0)), min(int(query.get("limit", self.cap)), self.cap)
+        self.offsets.append(offset)
+        answer = self._page(offset, limit)
+        if self.changes is not None:
+            answer = self.changes(answer, request) or answer
+        return answer if isinstance(answer, Response) else Response(200, {}, json.dumps(answer).encode())
+
+    def _page(self, offset: int, limit: int) -> dict[str, object]:
+        rows = [{"id": row} for row in self.ids[offset : offset + limit]]
+        total, reached = len(self.ids), offset + len(rows)
+        if self.elements:
+            return {"elements": rows, "next_offset": 0 if reached >= total else reached, "total": total}
+        return {"paging": {"offset": offset, "limit": limit, "total": total}, "results": rows}
+
+    def search(self, client: PaymentsClient, **options: int) -> Pager[Invoice] | Pager[MerchantOrder]:
+        """Search it through *client*."""
+        return (client.merchant_orders if self.elements else client.invoices).search(**options)
+
+
+@pytest.fixture(scope="session")
+def tables() -> type[Table]:
+    """Rows on the platform."""
+    return Table
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What each operation does: functions ``(book, call) -> Struct`` that raise ``Refused``, and what falls due by itself."""
+"""What each operation does, as functions ``(book, call) -> Struct`` that raise ``Refused``; and what falls due."""
 
 from __future__ import annotations
 

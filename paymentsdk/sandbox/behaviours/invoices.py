@@ -22,9 +22,8 @@ from paymentsdk.resources.invoices import (
 )
 from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours.plans import ControlStruct
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.intake import ControlStruct, refuse
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
@@ -182,7 +181,9 @@ def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> dat
     """
     first, trial = started, recurring.free_trial
     if trial:
-        first = _later(first, trial.frequency or 0, trial.frequency_type) + timedelta(days=trial.first_invoice_offset or 0)
+        first = _later(first, trial.frequency or 0, trial.frequency_type) + timedelta(
+            days=trial.first_invoice_offset or 0
+        )
     if recurring.billing_day:
         moved = first.replace(day=recurring.billing_day)
         first = moved if moved >= first else _later(moved, 1, "months")

@@ -22,7 +22,7 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.paging import Window, window
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
-from paymentsdk.sandbox.store import Condition
+from paymentsdk.sandbox.store import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
@@ -64,8 +64,10 @@ def search(book: Book, call: Call[None]) -> MerchantOrderPage:
 
 
 def _conditions(book: Book, query: Mapping[str, object]) -> list[Condition]:
-    inclusive = book.policies.window_edge == "inclusive"
-    since, until = (">=", "<=") if inclusive else (">", "<")
+    since: Comparison = ">="
+    until: Comparison = "<="
+    if book.policies.window_edge == "exclusive":
+        since, until = ">", "<"
     conditions: list[Condition] = [("date_created", since, book.now - timedelta(days=SEARCH_DAYS))]
     conditions.extend((name, "=", query[name]) for name in _EQUAL if name in query)
     for column in ("date_created", "last_updated"):

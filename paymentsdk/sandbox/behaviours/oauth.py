@@ -6,12 +6,12 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
-from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GrantType, Token, TokenRequest
+from paymentsdk.resources.oauth import DEFAULT_LIFETIME, Token, TokenRequest
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.grants import make_grant
 from paymentsdk.sandbox.records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox.store import Store
-from paymentsdk.sandbox.tenants import REFRESH_LIFETIME, TOKEN_LIFETIME, access_token
 
 
 def application(store: Store, body: TokenRequest) -> Tenant:
@@ -29,24 +29,11 @@ def application(store: Store, body: TokenRequest) -> Tenant:
 def token(book: Book, call: Call[TokenRequest]) -> Token:
     """Exchange a code or a refresh token of the seller for an access token."""
     grant = _grant(book, call.body)
+    access = make_grant(book, "access", grant.scope)
+    refresh = grant
     if grant.kind == "code" or book.policies.refresh_tokens == "rotate":
         book.put(GRANTS, replace(grant, spent=True))
-        refresh = replace(
-            grant,
-            secret=f"TG-{book.ids.token(24)}-{book.tenant.user_id}",
-            kind="refresh",
-            expires_at=book.now + REFRESH_LIFETIME,
-        )
-    else:
-        refresh = grant
-    access = replace(
-        grant,
-        secret=access_token(book.ids, book.now, book.tenant.client_id, book.tenant.user_id),
-        kind="access",
-        expires_at=book.now + TOKEN_LIFETIME,
-    )
-    book.put(GRANTS, access)
-    book.put(GRANTS, refresh)
+        refresh = make_grant(book, "refresh", grant.scope)
     book.enter("token_created", id=str(book.tenant.user_id), order_id=grant.kind)
     return Token(
         access_token=access.secret,
@@ -66,8 +53,8 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
     Raises:
         Refused: It is unknown, of the other kind, spent, expired, or another client's.
     """
-    kind, secret = ("code", body.code) if body.grant_type == GrantType.AUTHORIZATION_CODE else ("refresh", body.refresh_token)
-    grant = book.get(GRANTS, secret or "")
+    kind = "code" if body.grant_type == "authorization_code" else "refresh"
+    grant = book.get(GRANTS, (body.code if kind == "code" else body.refresh_token) or "")
     if grant is None or grant.kind != kind:
         raise Refused(400, "invalid_grant")
     if grant.spent:

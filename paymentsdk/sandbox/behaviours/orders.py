@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from paymentsdk._core.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
@@ -34,7 +37,7 @@ from paymentsdk.sandbox import magic
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import AnyOperation, refuse
+from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
 
 DEFAULT_EXPIRATION = "PT15M"
@@ -42,6 +45,7 @@ DEFAULT_EXPIRATION = "PT15M"
 METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
 _ORDER_ID = re.compile(r"ORD[0-9A-Za-z]{26}\Z")
 _NOTHING = Decimal(0)
+B = TypeVar("B")
 
 
 def create(book: Book, call: Call[OrderRequest]) -> Order:
@@ -115,7 +119,7 @@ def get(book: Book, call: Call[None]) -> Order:
     return _asked(book, call.path, orders.GET).order
 
 
-def _asked(book: Book, path: object, operation: AnyOperation) -> OrderRecord:
+def _asked(book: Book, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
     order_id = path["order_id"]
     if not _ORDER_ID.match(order_id):
         raise Refused(400, "invalid_path_param", details=("order_id",))
@@ -153,9 +157,7 @@ def expire(book: Book, order_id: str) -> str | None:
     record = book.get(ORDERS, order_id)
     if record is None or record.order.status != OrderStatus.CREATED:
         return None
-    changed = replace(
-        payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED
-    )
+    changed = replace(payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED)
     order = _moved(book, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
     book.enter("order_expired", id=order.id, order_id=order.id, external_reference=order.external_reference)
     return "order.expired"
@@ -197,7 +199,11 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
     record = replace(record, payer_id=payer_id)
     order = _moved(book, record, payment, OrderStatus.PROCESSED, OrderStatusDetail.ACCREDITED)
     book.enter(
-        "payment", id=payment.id, order_id=order.id, amount=paid or _NOTHING, external_reference=order.external_reference
+        "payment",
+        id=payment.id,
+        order_id=order.id,
+        amount=paid or _NOTHING,
+        external_reference=order.external_reference,
     )
     merchant_orders.from_order(book, order, payer_id)
     return order
@@ -224,9 +230,7 @@ def refund(book: Book, call: Call[RefundRequest]) -> Order:
         status=RefundStatus.PROCESSING,
     )
     record = replace(record, order=_with_refunds(order, (*earlier, made)))
-    book.enter(
-        "refund", id=made.id, order_id=order.id, amount=-amount, external_reference=order.external_reference
-    )
+    book.enter("refund", id=made.id, order_id=order.id, amount=-amount, external_reference=order.external_reference)
     if book.policies.refund_seconds:
         order = _moved(book, record, payment, order.status, order.status_detail)
         book.schedule(book.now + timedelta(seconds=book.policies.refund_seconds), "refund.settle", order.id)
@@ -295,7 +299,7 @@ def refundable(payment: OrderPayment) -> Decimal:
 
 
 def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
-    return replace(order, transactions=replace(order.transactions, refunds=refunds))
+    return replace(order, transactions=Transactions(payments=(payment_of(order),), refunds=refunds))
 
 
 def _moved(
@@ -311,7 +315,7 @@ def _moved(
         status=status,
         status_detail=detail,
         last_updated_date=book.now,
-        transactions=replace(record.order.transactions, payments=(payment,)),
+        transactions=Transactions(payments=(payment,), refunds=refunds_of(record.order) or None),
     )
     book.put(ORDERS, replace(record, order=order))
     return order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from paymentsdk.resources import plans
@@ -13,6 +13,7 @@ from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox import magic
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.intake import ControlStruct
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox.store import Condition
@@ -20,10 +21,6 @@ from paymentsdk.sandbox.store import Condition
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]
 _SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed", "subscribed"}
-
-
-class ControlStruct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what the control API takes."""
 
 
 class FreeTrialRequest(ControlStruct):
@@ -73,7 +70,7 @@ def make(book: Book, request: PlanRequest, plan_id: str | None = None) -> Plan:
         request,
         Plan,
         id=plan_id,
-        application_id=book.tenant.client_id,
+        application_id=int(book.tenant.client_id),
         collector_id=book.tenant.user_id,
         auto_recurring=echo(request.auto_recurring, AutoRecurring, currency_id=currency),
         init_point=f"{book.base_url}/subscriptions/{plan_id}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-
 from paymentsdk.resources.wallet_payments import (
     Disbursement,
     WalletCharge,
@@ -74,5 +73,3 @@ def _outcome(body: WalletPaymentRequest) -> tuple[str, str]:
     if token.startswith("pending"):
         return "pending", "pending_contingency"
     return ("authorized", "pending_capture") if body.capture is False else ("approved", "accredited")
-
-

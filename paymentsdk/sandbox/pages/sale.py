@@ -16,10 +16,8 @@ from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Attempt", "Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
+__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
 
-#: How a visit to the page came out, as its address says.
-Attempt: TypeAlias = Literal["approved", "rejected", "in_review"]
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
 
@@ -83,6 +81,7 @@ class Sale(Struct, frozen=True, kw_only=True):
         until: When it expires, where it does.
         outcome: What it has come to; ``None`` while it waits for the buyer.
         back: The shop's address for this outcome.
+        auto_return: Whether the shop wants a buyer who has paid to be taken there without a click.
     """
 
     heading: str
@@ -98,6 +97,7 @@ class Sale(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     outcome: Outcome | None = None
     back: str | None = None
+    auto_return: bool = False
 
 
 def money(currency: str, amount: Decimal | None) -> str:
@@ -108,13 +108,15 @@ def money(currency: str, amount: Decimal | None) -> str:
 # --- QR orders ---------------------------------------------------------------------------------------------------
 
 
-def from_order(record: OrderRecord, attempt: Attempt | None = None) -> Sale:
+def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
     total = payment_of(order).amount or _NOTHING
     currency = order.currency or ""
-    discounts = {one.type: one.new_total_amount for one in (order.discounts and order.discounts.payment_methods) or ()}
-    qr = order.config and order.config.qr
+    discounts = {
+        one.type: one.new_total_amount for one in (order.discounts.payment_methods if order.discounts else None) or ()
+    }
+    qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
@@ -129,7 +131,7 @@ def from_order(record: OrderRecord, attempt: Attempt | None = None) -> Sale:
             for item in order.items or ()
         ),
         facts=(
-            *_facts(("Reference", order.external_reference), ("Point of sale", qr and qr.external_pos_id)),
+            *_facts(("Reference", order.external_reference), ("Point of sale", qr.external_pos_id if qr else None)),
             *_payment_facts(order),
             ("Order", order.id),
         ),
@@ -151,12 +153,12 @@ def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
         yield "Given back", money(currency, payment.refunded_amount)
 
 
-def _order_outcome(order: Order, attempt: Attempt | None) -> Outcome | None:
+def _order_outcome(order: Order, attempt: str) -> Outcome | None:
     if order.status == OrderStatus.CREATED:
         if payment_of(order).status_detail == PaymentStatusDetail.IN_REVIEW:
             return Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
         return _declined("order") if attempt == "rejected" else None
-    return _ORDER_OUTCOMES.get(order.status or "") or Outcome(tone="still", word=str(order.status), text="")
+    return _ORDER_OUTCOMES[order.status or OrderStatus.EXPIRED]
 
 
 _ORDER_OUTCOMES = {
@@ -165,6 +167,11 @@ _ORDER_OUTCOMES = {
     OrderStatus.EXPIRED: Outcome(tone="still", word="Expired", text="Nobody paid this order in time."),
     OrderStatus.REFUNDED: Outcome(tone="still", word="Refunded", text="The seller has given money back."),
 }
+
+
+_NO_METHOD = Outcome(
+    tone="still", word="No way to pay", text="The shop has excluded every payment method that the sandbox has."
+)
 
 
 def _declined(what: str) -> Outcome:
@@ -176,7 +183,7 @@ def _declined(what: str) -> Outcome:
 # --- preferences -------------------------------------------------------------------------------------------------
 
 
-def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: Attempt | None = None) -> Sale:
+def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
     items = order.items or ()
@@ -194,8 +201,8 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         lines.append(Line("Shipping", "", order.shipping_cost))
     kinds = _offered(preference)
     wishes = preference.payment_methods
-    most = (wishes and wishes.installments) or MOST_INSTALLMENTS
-    outcome = _preference_outcome(order, attempt)
+    most = (wishes.installments if wishes else None) or MOST_INSTALLMENTS
+    outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     return Sale(
         heading=lines[0].what if len(items) == 1 else f"{len(items)} things",
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
@@ -204,23 +211,24 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         lines=tuple(lines),
         facts=_facts(
             ("Buyer", _buyer(preference.payer)),
-            ("Email", preference.payer and preference.payer.email),
+            ("Email", preference.payer.email if preference.payer else None),
             ("Reference", preference.external_reference),
             ("Note", record.additional_info),
             ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
             ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
         ),
         methods=tuple(Method(kind, NAMES[kind], total) for kind in kinds),
-        method=_favourite(wishes and wishes.default_payment_method_id, kinds),
-        installments=tuple(number for number in _USUAL_INSTALLMENTS if number < most) + (most,),
-        installment=min((wishes and wishes.default_installments) or 1, most),
+        method=_favourite(wishes.default_payment_method_id if wishes else None, kinds),
+        installments=(*(number for number in _USUAL_INSTALLMENTS if number < most), most),
+        installment=min((wishes.default_installments if wishes else None) or 1, most),
         until=preference.expiration_date_to if record.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
+        auto_return=preference.auto_return == "approved",
     )
 
 
-def _preference_outcome(order: MerchantOrder, attempt: Attempt | None) -> Outcome | None:
+def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
     if order.order_status == MerchantOrderState.REVERTED:
         return _ORDER_OUTCOMES[OrderStatus.REFUNDED]
     if order.status == MerchantOrderStatus.CLOSED:
@@ -241,9 +249,8 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
 
 def _offered(preference: Preference) -> tuple[str, ...]:
     wishes = preference.payment_methods
-    excluded = {one.id for one in (*((wishes and wishes.excluded_payment_types) or ()),)} | {
-        one.id for one in (*((wishes and wishes.excluded_payment_methods) or ()),)
-    }
+    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods) if wishes else ()
+    excluded = {one.id for some in lists for one in some or ()}
     return tuple(kind for kind in NAMES if not excluded & {kind, METHODS[kind]})
 
 

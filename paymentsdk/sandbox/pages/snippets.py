@@ -113,9 +113,7 @@ def _query(operation: AnyOperation, path: str) -> Mapping[str, object]:
 # --- the program -------------------------------------------------------------------------------------------------
 
 
-def _program(
-    base_url: str, operation: AnyOperation, arguments: list[tuple[str, Expression]], writer: Writer
-) -> str:
+def _program(base_url: str, operation: AnyOperation, arguments: list[tuple[str, Expression]], writer: Writer) -> str:
     writer.names["paymentsdk"].add("PaymentsClient")
     method = "call" if operation.name in _OTHER_ARGUMENTS else operation.name
     call = laid_out(Group(f"client.{method}(", arguments, ")"), 8)
@@ -138,7 +136,8 @@ def _program(
 
 
 def _imports(writer: Writer) -> list[str]:
-    foreign, ours = [], []
+    foreign: list[str] = []
+    ours: list[str] = []
     for module, names in sorted(writer.names.items()):
         line = f"from {module} import {', '.join(sorted(names))}"
         if len(line) > WIDTH:

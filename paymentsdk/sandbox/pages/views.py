@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from paymentsdk.sandbox.pages.markup import Markup, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
 
-__all__ = ["Way", "checkout", "message", "outcome"]
+__all__ = ["RETURN_SECONDS", "Way", "checkout", "message", "outcome"]
 
 _NONE = Markup()
+_CHECKED = Markup(" checked")
+_SELECTED = Markup(" selected")
+_MAIN = Markup(" main")
 #: Seconds that a buyer has to read the outcome before they are taken back, where the shop asked for that.
 RETURN_SECONDS = 8
 
@@ -36,23 +39,22 @@ def checkout(sale: Sale, *, action: str, token: str) -> Markup:
 
 def _method(sale: Sale, method: Method) -> Markup:
     saved = sale.total - method.total
-    totals = (money(sale.currency, method.total), money(sale.currency, saved))
-    saves = render("saves.html", total=totals[0], saved=totals[1]) if saved else _NONE
-    chosen = sale.method or sale.methods[0].type
-    return render("method.html", type=method.type, name=method.name, checked=_flag("checked", method.type == chosen), saves=saves)
+    total, less = money(sale.currency, method.total), money(sale.currency, saved)
+    saves = render("saves.html", total=total, saved=less) if saved else _NONE
+    checked = _CHECKED if method.type == (sale.method or sale.methods[0].type) else _NONE
+    return render("method.html", type=method.type, name=method.name, checked=checked, saves=saves)
 
 
 def _option(number: int, *, chosen: bool) -> Markup:
     words = "In one payment" if number == 1 else f"In {number} payments"
-    return render("option.html", value=str(number), words=words, selected=_flag("selected", chosen))
+    return render("option.html", value=str(number), words=words, selected=_SELECTED if chosen else _NONE)
 
 
-def _flag(name: str, on: bool) -> Markup:
-    return Markup(f" {name}") if on else _NONE
+def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
+    """Return the page that says what it has come to, with the *ways* on from there.
 
-
-def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, return_to: str | None = None) -> Markup:
-    """Return the page that says what it has come to, with the *ways* on from there."""
+    With *go_back* it goes on to the shop by itself, where the shop has asked for that.
+    """
     content = render(
         "outcome.html",
         **_common(sale),
@@ -61,7 +63,7 @@ def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, return_to: str
         text=outcome.text,
         ways=_ways(ways),
     )
-    return _framed(f"{outcome.word}: {sale.heading}", content, return_to=return_to)
+    return _framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back and sale.auto_return else None)
 
 
 def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
@@ -85,11 +87,11 @@ def _line(sale: Sale, line: Line) -> Markup:
 
 def _ways(ways: Iterable[Way]) -> Markup:
     return join(
-        render("way.html", url=url, words=words, main=Markup(" main") if first else _NONE)
-        for first, (url, words) in zip((True, *[False] * 9), ways, strict=False)
+        render("way.html", url=url, words=words, main=_NONE if place else _MAIN)
+        for place, (url, words) in enumerate(ways)
     )
 
 
-def _framed(title: str, content: Markup, *, return_to: str | None = None) -> Markup:
-    again = _NONE if return_to is None else render("return.html", seconds=str(RETURN_SECONDS), url=return_to)
-    return render("frame.html", title=title, content=content, extra=again)
+def _framed(title: str, content: Markup, *, then: str | None = None) -> Markup:
+    extra = _NONE if then is None else render("return.html", seconds=str(RETURN_SECONDS), url=then)
+    return render("frame.html", title=title, content=content, extra=extra)

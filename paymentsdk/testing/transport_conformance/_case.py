@@ -55,11 +55,16 @@ class Case:
             AssertionError: They break it; the text says how.
         """
         before = asyncio.all_tasks()
+        limit = asyncio.timeout(_LONGEST)
         try:
-            async with asyncio.timeout(_LONGEST):
+            async with limit:
                 await self._check(make)
-        except TimeoutError:
-            raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
+        except Exception as error:
+            if limit.expired():
+                raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
+            if isinstance(error, AssertionError):
+                raise
+            raise AssertionError(f"{error!r} came out. The rule: {self.rule}") from error
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         left = asyncio.all_tasks() - before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
-from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk._core.wire import Request, Response, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
 
 #: Seconds that a test waits for what never comes.
 SHORT = 0.2
@@ -145,9 +147,11 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
     async with FaultServer(script) as server, opened(make, limit=1) as transport:
         first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
         await arrived.wait()
-        await failure(transport, Request("GET", server.url("/2"), timeout=10.0, connect_timeout=SHORT), sent=False)
-        go_on.set()
-        await first
+        try:
+            await failure(transport, Request("GET", server.url("/2"), timeout=10.0, connect_timeout=SHORT), sent=False)
+        finally:
+            go_on.set()
+            await first
         await send(transport, Request("GET", server.url("/3")))
         expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
 
@@ -205,9 +209,9 @@ async def an_answer_that_drips(make: MakeTransport) -> None:
     await _ends_in_time(make, before=b"HTTP/1.1 200 OK\r\nX-Long: ", drip=b"x")
 
 
-@case
-async def cancellation_passes_through(make: MakeTransport) -> None:
-    """A cancelled task sees its own cancellation, not an error, and its connection is closed."""
+@contextlib.asynccontextmanager
+async def _in_flight(make: MakeTransport) -> AsyncIterator[tuple[FaultServer, Transport, asyncio.Task[Response]]]:
+    """Have a request on its way that is never answered, on a transport with one place."""
     arrived = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -215,12 +219,30 @@ async def cancellation_passes_through(make: MakeTransport) -> None:
         arrived.set()
         await peer.hung_up()
 
-    async with FaultServer(script) as server, opened(make) as transport:
+    async with FaultServer(script) as server, opened(make, limit=1) as transport:
         task = asyncio.ensure_future(send(transport, Request("POST", server.url(), {}, b"{}")))
         await arrived.wait()
+        try:
+            yield server, transport, task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@case
+async def cancellation_passes_through(make: MakeTransport) -> None:
+    """A cancelled task sees its own cancellation, at once, and not an error."""
+    async with _in_flight(make) as (_, _, task):
         task.cancel()
-        await asyncio.wait([task])
+        await asyncio.wait([task], timeout=1)
         expect(task.cancelled(), f"the task ended with {task!r}")
+
+
+@case
+async def cancellation_takes_the_connection_along(make: MakeTransport) -> None:
+    """The connection of a cancelled request is closed, long before the time of the request is over."""
+    async with _in_flight(make) as (server, _, task):
+        task.cancel()
         await server.all_hung_up()
 
 
@@ -258,28 +280,26 @@ async def closing_cancels_nobody(make: MakeTransport) -> None:
 
     A CancelledError in a task that nobody has cancelled would end it without a word.
     """
-    arrived = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        arrived.set()
-        await peer.hung_up()
-
-    async def outcome(transport_send: asyncio.Future[Response]) -> tuple[bool, BaseException | None]:
-        await asyncio.wait([transport_send])
-        return transport_send.cancelled(), None if transport_send.cancelled() else transport_send.exception()
-
-    async with FaultServer(script) as server, opened(make, limit=1) as transport:
-        flying = asyncio.ensure_future(send(transport, Request("GET", server.url("/flying"))))
-        await arrived.wait()
+    async with _in_flight(make) as (server, transport, flying):
         waiting = asyncio.ensure_future(send(transport, Request("GET", server.url("/waiting"))))
-        await asyncio.sleep(0)
+        await turns()
         await transport.aclose()
-        cancelled, error = await outcome(flying)
-        expect(not cancelled, "a request in flight was cancelled")
+        await asyncio.wait([flying, waiting])
+        expect(not flying.cancelled(), "a request in flight was cancelled")
+        error = flying.exception()
         expect(isinstance(error, SendFailed) and error.sent, f"a request in flight ended with {error!r}")
-        cancelled, error = await outcome(waiting)
-        expect(not cancelled, "a waiting request was cancelled")
+        expect(not waiting.cancelled(), "a waiting request was cancelled")
+        error = waiting.exception()
         not_sent = isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)
-        expect(not_sent or len(server.seen) > 1, f"a waiting request ended with {error!r}")
+        expect(not_sent, f"a waiting request ended with {error!r}")
+        expect(len(server.seen) == 1, "a waiting request was sent")
+
+
+@case
+async def closing_takes_the_connections_along(make: MakeTransport) -> None:
+    """When the transport is closed, the connection of a request in flight is closed, long before its time is over."""
+    async with _in_flight(make) as (server, transport, task):
+        await transport.aclose()
         await server.all_hung_up()
+        await asyncio.wait([task])
+        expect(task.exception() is not None, "it was answered")

@@ -1,0 +1,62 @@
+"""``paymentsdk demo``: the main job, end to end, over real HTTP on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+
+import msgspec
+
+from paymentsdk.cli.demo.job import run
+from paymentsdk.cli.demo.report import Report, text
+from paymentsdk.errors import PaymentsError
+from paymentsdk.resources.orders import Order
+
+__all__ = ["demonstrate"]
+
+
+def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
+    """Run the job, print what it came to, and return the exit code: 0 only if all books agree.
+
+    Raises:
+        PaymentsError: A call failed for good; the books were not compared.
+    """
+    _say(f"{orders:,} orders, {concurrency:,} calls at a time, against a sandbox on this machine")
+    try:
+        report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
+    except* PaymentsError as group:
+        error = _first(group)
+        raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from None
+    print(_json(report) if as_json else f"\n{text(report)}")
+    return 0 if report.clean else 1
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _json(report: Report) -> str:
+    return msgspec.json.encode({"clean": report.clean, **msgspec.structs.asdict(report)}).decode()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(order: Order) -> None:
+    """Show the code of *order*, as a till would."""
+    code = (order.type_response and order.type_response.qr_data) or ""
+    _say(f"\nscan to pay {order.total_amount} {order.currency} ({order.external_reference}): {code}\n{picture(code)}")
+
+
+def picture(code: str) -> str:
+    """Return *code* as a QR code for a terminal, or a line that says how to get one."""
+    try:
+        import segno  # noqa: PLC0415 - an extra
+    except ImportError:
+        return "(pip install 'paymentsdk[qr]' shows it as a QR code)\n"
+    drawn = io.StringIO()
+    segno.make(code, error="m").terminal(drawn, compact=True)
+    return drawn.getvalue()

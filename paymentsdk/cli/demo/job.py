@@ -1,0 +1,182 @@
+"""The main job: a day of a seller, with faults, and the comparison of the books at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from paymentsdk import Attempt, PaymentsClient, RetryPolicy
+from paymentsdk.cli.demo.books import Entry, compare
+from paymentsdk.cli.demo.report import Report, Step
+from paymentsdk.cli.demo.seller import Seller
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox import Entry as Recorded
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: What goes wrong meanwhile. The first request of every kind of keyed write takes effect and loses its answer.
+FAULTS = (
+    *(
+        FaultRule(effect="lose_response_after_commit", operation=operation, nth=1)
+        for operation in ("orders.create", "orders.refund", "orders.cancel", "wallet_payments.create")
+    ),
+    FaultRule(effect="lose_response_after_commit", operation="orders.*", probability=0.05, seed=1),
+    FaultRule(effect="fail_before_commit", operation="orders.*", probability=0.04, seed=2, status=503),
+    FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
+    FaultRule(effect="rate_limit", operation="orders.create", probability=0.02, seed=4, times=5, retry_after=1),
+    # These two take no key: they are sent again only because a 429 was not processed.
+    FaultRule(effect="rate_limit", operation="preferences.create", nth=1, retry_after=1),
+    FaultRule(effect="rate_limit", operation="customers.create", nth=1, retry_after=1),
+    FaultRule(effect="reset", operation="merchant_orders.search", nth=2),
+    FaultRule(effect="html", operation="invoices.search", nth=2, status=502),
+)
+#: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
+RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
+#: How far the clock is moved, so that invoices fall due. Searches see 90 days.
+SEASON = "P85D"
+SUBSCRIPTIONS = 3
+
+
+class Diary:
+    """Does the parts of the job, and keeps how long each took.
+
+    Args:
+        concurrency: How many things are done at a time, 1 or more.
+        say: Told each part as it ends.
+    """
+
+    def __init__(self, concurrency: int, say: Callable[[str], None]) -> None:
+        self.steps: list[Step] = []
+        self._concurrency = concurrency
+        self._say = say
+
+    async def each(self, name: str, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
+        """Do something to all things, and return the results in their order."""
+        began = time.perf_counter()
+        results = await at_once(self._concurrency, do, things)
+        self._end(name, len(results), began)
+        return results
+
+    async def walk(self, name: str, rows: Awaitable[list[R]]) -> list[R]:
+        """Await a list, and count its rows."""
+        began = time.perf_counter()
+        results = await rows
+        self._end(name, len(results), began)
+        return results
+
+    def _end(self, name: str, done: int, began: float) -> None:
+        step = Step(name, done, time.perf_counter() - began)
+        self.steps.append(step)
+        self._say(f"{step.name}: {step.done:,} in {step.seconds:.2f} s")
+
+
+async def at_once(most: int, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
+    """Do something to all *things*, at most *most* at a time, and return the results in their order.
+
+    Raises:
+        ExceptionGroup: One of them failed. The others are cancelled.
+    """
+    waiting = iter(enumerate(things))
+    results: dict[int, R] = {}
+
+    async def work() -> None:
+        for number, thing in waiting:
+            results[number] = await do(thing)
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(most):
+            workers.create_task(work())
+    return [results[number] for number in sorted(results)]
+
+
+async def run(
+    *, orders: int, concurrency: int, say: Callable[[str], None], show: Callable[[Order], None]
+) -> Report:
+    """Do the job between a client and a sandbox, over HTTP on this machine.
+
+    Args:
+        orders: How many orders are created, 1 or more.
+        concurrency: How many calls are in flight, 1 or more.
+        say: Told what is going on.
+        show: Shown one order before its buyer comes.
+
+    Raises:
+        ExceptionGroup: A call failed for good.
+    """
+    sent: Counter[int] = Counter()
+
+    def count(attempt: Attempt) -> None:
+        sent[attempt.number] += 1
+
+    async with Sandbox() as sandbox, _client(sandbox, count) as client:
+        faults = [sandbox.faults.add(rule) for rule in FAULTS]
+        seller, diary = Seller(client, sandbox.external_pos_id), Diary(concurrency, say)
+        open_orders = await _trade(sandbox, seller, diary, orders=orders, show=show)
+        shown = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
+        await _let_time_pass(sandbox, seller, diary, open_orders)
+        fired: Counter[str] = Counter()
+        for fault in faults:
+            fired[fault.rule.effect] += fault.hits
+        return Report(
+            steps=diary.steps,
+            faults=fired,
+            calls=sent[1],
+            requests=sent.total(),
+            ledger=compare(seller.believed, map(_as_believed, sandbox.ledger())),
+            search=compare(seller.sold, shown),
+        )
+
+
+def _client(sandbox: Sandbox, observer: Callable[[Attempt], None]) -> PaymentsClient:
+    return PaymentsClient(
+        base_url=sandbox.base_url,
+        client_id=sandbox.client_id,
+        client_secret=sandbox.client_secret,
+        retry=RETRY,
+        observer=observer,
+    )
+
+
+async def _trade(
+    sandbox: Sandbox, seller: Seller, diary: Diary, *, orders: int, show: Callable[[Order], None]
+) -> Sequence[Order]:
+    """Sell, refund and cancel; return the orders that nobody paid. The last digit of its number is an order's fate."""
+
+    async def be_paid(order: Order) -> Order:
+        sandbox.buyer.pay(order)
+        return await seller.see_paid(order)
+
+    tokens = await diary.each("tokens from a code (OAuth)", seller.sign_in, [sandbox.authorization_code])
+    await diary.each("tokens renewed", seller.renew, tokens)
+    created = await diary.each("orders created", seller.create_order, range(orders))
+    show(created[0])
+    paid = await diary.each("orders paid and read", be_paid, (o for i, o in enumerate(created) if i % 10 < 8))  # noqa: PLR2004
+    await diary.each("refunded in full", seller.refund, paid[1::8])
+    await diary.each("refunded in part", seller.refund_half, paid[2::8])
+    await diary.each("orders canceled", seller.cancel, created[8::10])
+    await diary.each("wallet payments", seller.charge_wallet, range(max(1, orders // 10)))
+    [preference] = await diary.each("preferences", lambda _: seller.create_preference(), [None])
+    sandbox.buyer.pay_preference(preference)
+    await diary.each("preferences paid and read", seller.see_preference_paid, [preference])
+    await diary.each("customers", lambda _: seller.create_customer(), [None])
+    await diary.each("report schedules ended", lambda _: seller.end_reports(), [None])
+    return created[9::10]
+
+
+async def _let_time_pass(sandbox: Sandbox, seller: Seller, diary: Diary, open_orders: Sequence[Order]) -> None:
+    """Subscribe buyers, let a season go by, and look at the invoices, and at the orders that nobody paid."""
+    plans = await diary.walk("plans read", seller.offer_plans())
+    subscriptions = [sandbox.buyer.subscribe(plan.id) for plan in plans for _ in range(SUBSCRIPTIONS)]
+    sandbox.clock.advance(SEASON)
+    await diary.walk("invoices walked", seller.walk_invoices(one.id for one in subscriptions))
+    await diary.each("orders seen to expire", seller.see_expired, open_orders)
+
+
+def _as_believed(recorded: Recorded) -> Entry:
+    """Return a line of the ledger as the client writes it."""
+    return Entry(recorded.kind, recorded.id, recorded.amount)

@@ -1,0 +1,185 @@
+"""The buyer: scans, pays, is rejected, subscribes. Python, the control API and the pages all come here."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal
+
+from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import Order, OrderStatus, QRMode
+from paymentsdk.resources.preferences import Preference
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours import invoices, merchant_orders, orders, preferences
+from paymentsdk.sandbox.behaviours.invoices import SubscriptionRequest
+from paymentsdk.sandbox.book import Book
+from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox.records import (
+    INVOICES,
+    MERCHANT_ORDERS,
+    ORDERS,
+    PLANS,
+    PREFERENCES,
+    SUBSCRIPTIONS,
+    MerchantOrderRecord,
+    PreferenceRecord,
+    Subscription,
+    Tenant,
+)
+from paymentsdk.sandbox.store import Noun
+
+__all__ = ["Buyer", "Outcome", "PaymentMethod"]
+
+Outcome = Literal["approved", "rejected", "in_review"]
+PaymentMethod = Literal["account_money", "credit_card", "debit_card", "prepaid_card"]
+
+#: The buyer that everything is paid by, unless it names another.
+DEFAULT_PAYER = 100_000_001
+
+
+class Buyer:
+    """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
+
+    All of them raise :class:`Refused` when what they are to do is not possible: an order that has expired cannot be
+    paid, and a code that nobody made cannot be scanned.
+
+    Args:
+        platform: Where they buy.
+        payer_id: Who they are.
+    """
+
+    def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER) -> None:
+        self._platform = platform
+        self.payer_id = payer_id
+
+    def scan(self, code: str, *, tenant: int | None = None) -> Order:
+        """Return the order behind a QR code.
+
+        Args:
+            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a till: this one stands for the
+                newest order there that waits to be paid.
+            tenant: The seller of the till; the first one unless given.
+
+        Raises:
+            Refused: There is no such order, or the till has none.
+        """
+        name = code.strip().rstrip("/").rpartition("/")[2]
+        self._platform.settle()
+        record = self._platform.store.get(ORDERS, name)
+        if record is not None:
+            return record.order
+        seller = self._platform.default_tenant() if tenant is None else self._platform.tenant(tenant)
+        if seller is not None and name in seller.external_pos_ids:
+            waiting = self._platform.book(seller).find(
+                ORDERS,
+                [("external_pos_id", "=", name), ("status", "=", OrderStatus.CREATED), ("mode", "<>", QRMode.DYNAMIC)],
+                descending=True,
+                limit=1,
+            )
+            if waiting:
+                return waiting[0].order
+        raise Refused(404, "order_not_found", "the code leads to no order that waits to be paid")
+
+    def pay(
+        self,
+        order: str | Order,
+        *,
+        payment_method: PaymentMethod = "account_money",
+        installments: int = 1,
+        outcome: Outcome = "approved",
+    ) -> Order:
+        """Pay an order.
+
+        Args:
+            order: The order, its id or its code.
+            payment_method: The kind of method; it picks the order's discount for it.
+            installments: In how many parts.
+            outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
+                another call.
+
+        Returns:
+            The order as it is now.
+        """
+        if payment_method not in orders.METHODS:
+            raise Refused(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
+        order_id = order.id if isinstance(order, Order) else self.scan(order).id
+        with self._platform.store.transaction():
+            return orders.pay(
+                self._book(ORDERS, order_id),
+                order_id,
+                method=payment_method,
+                installments=installments,
+                outcome=outcome,
+                payer_id=self.payer_id,
+            )
+
+    def reject(self, order: str | Order) -> Order:
+        """Try to pay an order, and be rejected: it stays ``created``, and shows nothing of it."""
+        return self.pay(order, outcome="rejected")
+
+    def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
+        """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
+        name = preference.id if isinstance(preference, Preference) else preference.rstrip("/").rpartition("/")[2]
+        with self._platform.store.transaction():
+            return preferences.open_checkout(self._book(PREFERENCES, name), name)
+
+    def pay_preference(self, preference: str | Preference, *, outcome: Outcome = "approved") -> MerchantOrder:
+        """Pay what a preference asks for: its merchant order is ``closed`` and ``paid``.
+
+        With ``rejected`` or ``in_review`` it stays open, and has a payment that says so; a preference in binary mode
+        turns ``in_review`` into ``rejected``.
+        """
+        with self._platform.store.transaction():
+            asked, record = self.open_checkout(preference)
+            book = self._book(PREFERENCES, asked.preference.id)
+            if outcome == "approved":
+                return merchant_orders.pay_preference(book, record, self.payer_id)
+            if outcome == "in_review" and not asked.binary_mode:
+                return merchant_orders.attempt(book, record, self.payer_id, "in_process", "pending_contingency")
+            return merchant_orders.attempt(book, record, self.payer_id, "rejected", "cc_rejected_other_reason")
+
+    def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
+        """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid."""
+        name = str(merchant_order)
+        with self._platform.store.transaction():
+            book = self._book(MERCHANT_ORDERS, name)
+            record = book.get(MERCHANT_ORDERS, name)
+            if record is None or record.merchant_order.preference_id is None:
+                raise Refused(404, "not_found", "a QR order is refunded through the Orders API")
+            return merchant_orders.refund_preference(book, record, amount)
+
+    def subscribe(
+        self, plan: str | None = None, *, external_reference: str | None = None, rejections: int = 0
+    ) -> Subscription:
+        """Subscribe to a plan: its id or ``init_point``, or the first seller's own.
+
+        Args:
+            plan: The plan.
+            external_reference: The integrator's own name of the subscription.
+            rejections: How many attempts to collect are rejected before one is approved; -1 for all.
+        """
+        name = self._platform.default_tenant().plan_id if plan is None else plan.rstrip("/").rpartition("/")[2]
+        request = SubscriptionRequest(
+            plan_id=name, payer_id=self.payer_id, external_reference=external_reference, rejections=rejections
+        )
+        with self._platform.store.transaction():
+            return invoices.subscribe(self._book(PLANS, name), request)
+
+    def unsubscribe(self, subscription: str | Subscription) -> Subscription:
+        """End a subscription: its open invoices are ``canceled``."""
+        name = subscription.id if isinstance(subscription, Subscription) else subscription
+        with self._platform.store.transaction():
+            return invoices.end(self._book(SUBSCRIPTIONS, name), name)
+
+    def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
+        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``."""
+        with self._platform.store.transaction():
+            return invoices.change_payment(self._book(INVOICES, str(invoice)), str(invoice), status)
+
+    def _book(self, noun: Noun, name: str) -> Book:  # type: ignore[type-arg]  # any noun will do
+        """Return the book that the thing *name* is in."""
+        self._platform.settle()
+        owner: Tenant | None = self._platform.find_owner(noun, name)
+        if owner is None:
+            raise Refused(404, "not_found", f"there is no {name!r}")
+        return self._platform.book(owner)

@@ -1,0 +1,101 @@
+"""The control API under ``/_sandbox/``: what a test, a command line or a dashboard does to the sandbox, over HTTP.
+
+Bodies and answers are JSON; errors are ``{code, message}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from paymentsdk.sandbox import answers
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.app import PLATFORM, STOPPING
+from paymentsdk.sandbox.commands import COMMANDS, Command
+from paymentsdk.sandbox.control_bodies import ControlRequest
+from paymentsdk.sandbox.guard import check_origin
+
+__all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PREFIX = "/_sandbox/"
+ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
+#: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
+_TICK = 1.0
+
+
+def add_routes(app: web.Application, allowed_hosts: frozenset[str]) -> None:
+    """Add the control API to *app*."""
+    app[ALLOWED_HOSTS] = allowed_hosts
+    for (method, path), command in COMMANDS.items():
+        app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
+    app.router.add_get(PREFIX + "ledger", guarded(_ledger))
+    app.router.add_get(PREFIX + "events", guarded(_events))
+
+
+def guarded(handler: Handler) -> Handler:
+    """Return *handler* behind the guard against pages from elsewhere, its refusals in the shape of the control API."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            check_origin(request.headers, request.app[ALLOWED_HOSTS])
+            return await handler(request)
+        except Refused as error:
+            refused = error
+        except ValueError as error:
+            refused = Refused(400, "bad_request", str(error))
+        body = answers.refusal(refused, None, "flat")
+        return web.Response(status=refused.status, body=body, content_type="application/json")
+
+    return handle
+
+
+def _handler(command: Command) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked = ControlRequest(
+            path=request.match_info,
+            query={name: request.query[name] for name in request.query},
+            body=await request.read(),
+        )
+        request.app[PLATFORM].settle()
+        done = command(request.app[PLATFORM], asked)
+        return web.Response(body=_json(done), content_type="application/json")
+
+    return handle
+
+
+def _json(value: object) -> bytes:
+    """Return *value* as JSON; amounts as text, since a script reads numbers inexactly."""
+    return answers.encode(value, decimal_strings=True)
+
+
+async def _ledger(request: web.Request) -> web.StreamResponse:
+    """Export the ledger as JSON lines: of one tenant, or of all."""
+    asked = ControlRequest(path={}, query={name: request.query[name] for name in request.query}, body=b"")
+    request.app[PLATFORM].settle()
+    lines = request.app[PLATFORM].store.ledger(asked.number("tenant"))
+    return web.Response(body=b"".join(line + b"\n" for line in lines), content_type="application/x-ndjson")
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Stream every event from now on (server-sent events); while someone watches, what falls due happens by itself."""
+    platform, stopping = request.app[PLATFORM], request.app[STOPPING]
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await response.prepare(request)
+    with platform.feed.watch() as queue:
+        await response.write(b": watching\n\n")
+        while not stopping.is_set():
+            try:
+                event = await asyncio.wait_for(queue.get(), _TICK)
+            except TimeoutError:
+                platform.settle()
+                await response.write(b": still here\n\n")
+                continue
+            if event is None:
+                break
+            data = _json({"tenant": event.tenant, "document": event.document})
+            await response.write(b"event: %s\ndata: %s\n\n" % (event.kind.encode(), data))
+    return response

@@ -1,0 +1,44 @@
+"""Keeps web pages from elsewhere away from the control API: none of them may pay an order.
+
+Every browser says in ``Origin``, ``Sec-Fetch-Site`` or ``Host`` where a request comes from; programs say nothing, and
+pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from paymentsdk.sandbox.answers import Refused
+
+__all__ = ["check_origin"]
+
+_OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> None:
+    """Refuse a request that a page from elsewhere sent.
+
+    Args:
+        headers: The headers, under the names below.
+        allowed_hosts: Names besides those of this machine that the sandbox is known by.
+
+    Raises:
+        Refused: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
+    """
+    host = headers.get("Host", "")
+    name = _name("//" + host)
+    if name not in _OWN_NAMES | allowed_hosts:
+        raise Refused(403, "forbidden", "the control API is not known by this host name")
+    if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
+        raise Refused(403, "forbidden", "the control API takes no requests from other sites")
+    origin = headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Refused(403, "forbidden", "the control API takes no requests from other sites")
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

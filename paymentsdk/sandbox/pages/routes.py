@@ -1,0 +1,211 @@
+"""The addresses of the pages: the dashboard, the checkout of a preference, the payment page of an order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TypeAlias
+
+from aiohttp import web
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.app import PLATFORM
+from paymentsdk.sandbox.buyer import Buyer
+from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
+from paymentsdk.sandbox.guard import check_origin
+from paymentsdk.sandbox.intake import unfit
+from paymentsdk.sandbox.pages import codes, forms, headers, snippets, views
+from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
+from paymentsdk.sandbox.pages.markup import Markup
+from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
+from paymentsdk.sandbox.pages.views import Way
+from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox.records import ORDERS
+
+__all__ = ["add_routes"]
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_FORM_KEY = web.AppKey("form_key", FormKey)
+_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
+#: The value of `attempt` that asks for the form once more.
+_AGAIN = "again"
+_TITLES: Mapping[int, str] = {
+    403: "Not from here",
+    404: "There is nothing to pay here",
+    409: "It cannot be paid",
+}
+
+
+def add_routes(app: web.Application) -> None:
+    """Add the pages to *app*, which has the control API."""
+    app[_FORM_KEY] = FormKey()
+    app.router.add_get("/", _to_dashboard)
+    app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
+    app.router.add_get(PREFIX, _page(_dashboard))
+    app.router.add_get(PREFIX + "static/{name}", _page(_static))
+    app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
+    app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
+    for counter in (_ORDERS, _PREFERENCES):
+        app.router.add_get(counter.path, _page(_show(counter)))
+        app.router.add_post(counter.path, _page(_pay(counter)))
+
+
+# --- the dashboard -----------------------------------------------------------------------------------------------
+
+
+async def _to_dashboard(request: web.Request) -> web.StreamResponse:  # noqa: ARG001 - as every handler
+    raise web.HTTPFound(PREFIX)
+
+
+async def _dashboard(request: web.Request) -> web.StreamResponse:
+    """Show the dashboard to a browser, and the state of the sandbox to a program."""
+    if "text/html" not in request.headers.get("Accept", ""):
+        raise web.HTTPFound(PREFIX + "state")
+    return _file("dashboard.html")
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    return _file(request.match_info["name"])
+
+
+def _file(name: str) -> web.Response:
+    files = _files()
+    if name not in files:
+        raise Refused(404, "not_found", "There is no such file.")
+    content_type = _TYPES[name[name.rindex(".") :]]
+    return web.Response(body=files[name], content_type=content_type, charset="utf-8", headers=headers.SCRIPT)
+
+
+@cache
+def _files() -> Mapping[str, bytes]:
+    return {file.name: file.read_bytes() for file in (resources.files(__package__) / "static").iterdir()}
+
+
+async def _code(request: web.Request) -> web.StreamResponse:
+    order = Buyer(request.app[PLATFORM]).scan(_name(request))
+    text = order.type_response and order.type_response.qr_data
+    if not text:
+        raise Refused(404, "not_found", "the order has no code of its own: the buyer scans that of the till")
+    return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
+
+
+async def _snippet(request: web.Request) -> web.StreamResponse:
+    platform, asked = request.app[PLATFORM], request.match_info["id"]
+    line = next((line for line in platform.feed.requests if line.request_id == asked), None)
+    if line is None:
+        raise Refused(404, "not_found", "the request is not among the last ones any more")
+    text = _SNIPPETS[request.match_info["language"]](line, platform.base_url)
+    return web.Response(text=text, headers=headers.FORM)
+
+
+# --- where a buyer pays ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counter:
+    """A place to pay at.
+
+    Attributes:
+        path: Its address.
+        sale: Returns the name of what is sold there and what its buyer is shown, after an attempt to pay.
+        pay: Has the buyer pay it.
+    """
+
+    path: str
+    sale: Callable[[Platform, str, str], Sale]
+    pay: Callable[[Platform, str, PaymentForm], object]
+
+
+def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
+    order = Buyer(platform).scan(name)
+    if order.id != name:  # The code of a till: its order has an address of its own.
+        raise web.HTTPFound(f"/qr/{order.id}")
+    record = platform.store.get(ORDERS, name)
+    assert record is not None  # noqa: S101 - it was just scanned
+    return from_order(record, attempt)
+
+
+def _pay_order(platform: Platform, name: str, form: PaymentForm) -> object:
+    return Buyer(platform).pay(name, payment_method=form.method, installments=form.installments, outcome=form.outcome)
+
+
+def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
+    return from_preference(*Buyer(platform).open_checkout(name), attempt)
+
+
+def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> object:
+    return Buyer(platform).pay_preference(name, outcome=form.outcome)
+
+
+_ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)
+_PREFERENCES = _Counter(path="/checkout/{id}", sale=_preference_sale, pay=_pay_preference)
+
+
+def _show(counter: _Counter) -> Handler:
+    async def show(request: web.Request) -> web.StreamResponse:
+        attempt = request.query.get("attempt", "")
+        sale = counter.sale(request.app[PLATFORM], _name(request), attempt)
+        here = request.path
+        if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
+            token = request.app[_FORM_KEY].token(here)
+            return _html(views.checkout(sale, action=here, token=token))
+        ways = [(f"{here}?attempt={_AGAIN}", "Pay now")] if sale.outcome.again else []
+        if sale.back:
+            ways.insert(0, (sale.back, "Back to the shop"))
+        return _html(views.outcome(sale, sale.outcome, ways, go_back=attempt == "approved"))
+
+    return show
+
+
+def _pay(counter: _Counter) -> Handler:
+    async def pay(request: web.Request) -> web.StreamResponse:
+        check_origin(request.headers, request.app[ALLOWED_HOSTS])
+        form = await forms.read(request)
+        request.app[_FORM_KEY].check(request.path, form.form_token)
+        sale = counter.sale(request.app[PLATFORM], _name(request), _AGAIN)
+        if form.method not in {method.type for method in sale.methods}:
+            raise Refused(400, "bad_request", "The form has a value that the page does not offer.")
+        counter.pay(request.app[PLATFORM], _name(request), form)
+        # So that loading the page again pays nothing.
+        raise web.HTTPSeeOther(f"{request.path}?attempt={form.outcome}")
+
+    return pay
+
+
+def _name(request: web.Request) -> str:
+    name = request.match_info["id"]
+    try:
+        unfit("$path.id", name)
+    except RequestInvalid:
+        raise Refused(404, "not_found", "There is nothing at this address.") from None
+    return name
+
+
+def _page(handler: Handler) -> Handler:
+    """Return *handler* for browsers only under the sandbox's own name, its refusals as pages."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            # A shop may lead here: for reading, it does not matter where the browser comes from.
+            check_origin({"Host": request.headers.get("Host", "")}, request.app[ALLOWED_HOSTS])
+            return await handler(request)
+        except Refused as refused:
+            title = _TITLES.get(refused.status, "This did not work")
+            again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
+            return _html(views.message(title, _sentence(refused.message), again), refused.status)
+
+    return handle
+
+
+def _html(page: Markup, status: int = 200) -> web.Response:
+    body = page.encode(errors="replace")
+    return web.Response(status=status, body=body, content_type="text/html", charset="utf-8", headers=headers.FORM)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""

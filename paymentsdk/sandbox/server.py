@@ -1,0 +1,252 @@
+"""The sandbox as a server: in this event loop, or in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from paymentsdk.sandbox.app import STOPPING, make_app
+from paymentsdk.sandbox.buyer import Buyer
+from paymentsdk.sandbox.clock import SandboxClock
+from paymentsdk.sandbox.faults import Faults
+from paymentsdk.sandbox.platform import Platform, SandboxInfo
+from paymentsdk.sandbox.policies import Policies
+from paymentsdk.sandbox.records import Entry, Tenant
+from paymentsdk.sandbox.tenants import TenantRequest
+
+__all__ = ["Sandbox", "SandboxThread"]
+
+#: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
+_GRACE = 0.5
+
+
+class Sandbox:
+    """The platform on localhost, with a seller to begin with.
+
+    ::
+
+        async with Sandbox() as sandbox:
+            async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+                order = await client.orders.create(...)
+                sandbox.buyer.pay(order)
+
+    Everything but ``start`` and ``stop`` may be used from any thread.
+
+    Args:
+        host: The address to listen on; one that other machines can reach has to be asked for with ``public``.
+        port: The port; 0 for any that is free.
+        db: The file that keeps it all, across restarts and kills; in memory without one.
+        seed: Makes identifiers, credentials and chance repeatable.
+        policies: Switches by name; see :class:`Policies`.
+        frozen_at: Freeze the clock, at this moment.
+        frozen: Freeze the clock as it stands.
+        public: Allow a host that other machines can reach. Nothing protects what they do.
+        live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
+
+    Raises:
+        ValueError: The host is not this machine's own and ``public`` was not set; a policy is unknown or has a value
+            that it may not have.
+        OSError: The file or the port cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        db: str | None = None,
+        seed: int | None = None,
+        policies: Mapping[str, object] | None = None,
+        frozen_at: datetime | None = None,
+        frozen: bool = False,
+        public: bool = False,
+        live_tokens: bool = False,
+    ) -> None:
+        if not public and not _is_loopback(host):
+            raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
+        self._host, self._port, self._live_tokens = host, port, live_tokens
+        self.platform = Platform(db=db, seed=seed, policies=policies)
+        if frozen or frozen_at is not None:
+            self.platform.clock.freeze(frozen_at)
+        self._runner: web.AppRunner | None = None
+        self.buyer = Buyer(self.platform)
+        self._tenant: Tenant | None = None
+
+    async def start(self) -> Self:
+        """Listen. The seller is made now, since their plan has an address of this server."""
+        app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=frozenset({self._host}))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+        try:
+            await runner.setup()
+            await web.TCPSite(runner, self._host, self._port).start()
+            port = runner.addresses[0][1]
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self.platform.base_url = f"http://{host}:{port}"
+            self._tenant = self.platform.default_tenant()
+        except BaseException:
+            await runner.cleanup()
+            self.platform.close()
+            raise
+        self._runner = runner
+        return self
+
+    async def stop(self) -> None:
+        """Stop listening, end what hangs, and close the file. Stopping twice does no harm."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.app[STOPPING].set()
+            self.platform.feed.tell(None)
+            await runner.cleanup()
+            self.platform.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @classmethod
+    def in_thread(cls, **options: object) -> SandboxThread:
+        """Return a context manager that runs ``Sandbox(**options)`` in a thread, for programs without an event loop."""
+        return SandboxThread(cls(**options))  # type: ignore[arg-type]  # the constructor says what it takes
+
+    @property
+    def tenant(self) -> Tenant:
+        """The first seller."""
+        if self._tenant is None:
+            raise RuntimeError("the sandbox has not been started: use `async with Sandbox() as sandbox`")
+        return self._tenant
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens."""
+        return self.platform.base_url
+
+    @property
+    def access_token(self) -> str:
+        """A token of the first seller, made without OAuth."""
+        return self.tenant.access_token
+
+    @property
+    def client_id(self) -> str:
+        """The application of the first seller."""
+        return self.tenant.client_id
+
+    @property
+    def client_secret(self) -> str:
+        """The secret of that application."""
+        return self.tenant.client_secret
+
+    @property
+    def authorization_code(self) -> str:
+        """A code of the first seller: good for one token, within 10 minutes."""
+        return self.tenant.authorization_code
+
+    @property
+    def refresh_token(self) -> str:
+        """A refresh token of the first seller: good once."""
+        return self.tenant.refresh_token
+
+    @property
+    def external_pos_id(self) -> str:
+        """A point of sale of the first seller."""
+        return self.tenant.external_pos_id
+
+    @property
+    def plan_id(self) -> str:
+        """A plan of the first seller."""
+        return self.tenant.plan_id
+
+    @property
+    def clock(self) -> SandboxClock:
+        """The clock that every rule goes by."""
+        return self.platform.clock
+
+    @property
+    def faults(self) -> Faults:
+        """The faults in force."""
+        return self.platform.faults
+
+    @property
+    def policies(self) -> Policies:
+        """The switches."""
+        return self.platform.policies
+
+    def create_tenant(self, **options: object) -> Tenant:
+        """Make another seller, with credentials and a book of their own.
+
+        Args:
+            **options: The members of :class:`TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
+                ``scope``, ``redirect_uri``, ``compliant``, ``discount_promises``, ``policies``.
+
+        Raises:
+            ValueError: An option or a policy is unknown, or has a value that it may not have.
+        """
+        return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
+
+    def authorize(self, tenant: Tenant | None = None) -> str:
+        """Have *tenant* (the first seller, unless given) consent once more: a new authorization code."""
+        return self.platform.authorize(tenant or self.tenant)
+
+    def revoke(self, token: str) -> bool:
+        """End a token, a refresh token or a code at once; say whether there was one."""
+        return self.platform.revoke(token)
+
+    def ledger(self, tenant: int | None = None) -> list[Entry]:
+        """Return every effect so far, oldest first: of all sellers, or of the one with the user id *tenant*."""
+        return self.platform.ledger(tenant)
+
+    def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
+        """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
+        return self.platform.describe(tenant or self.tenant)
+
+
+class SandboxThread:
+    """A sandbox in a thread of its own: ``with Sandbox.in_thread() as sandbox: ...``.
+
+    Args:
+        sandbox: The sandbox, not started.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="paymentsdk-sandbox", daemon=True)
+
+    def __enter__(self) -> Sandbox:
+        self._thread.start()
+        try:
+            return asyncio.run_coroutine_threadsafe(self.sandbox.start(), self._loop).result()
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            asyncio.run_coroutine_threadsafe(self.sandbox.stop(), self._loop).result()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

@@ -1,0 +1,407 @@
+"""What the transport on aiohttp does beyond what every transport does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+import aiohttp
+import pytest
+import trustme
+
+import paymentsdk.transports.aiohttp as ours
+from paymentsdk import Request, SendFailed
+from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
+from paymentsdk.transports.aiohttp import AiohttpTransport
+
+TOKEN = {"Authorization": "Bearer APP_USR-1-2-canary"}
+
+
+@pytest.fixture
+async def transport():
+    """The default transport."""
+    transport = AiohttpTransport(drain=0.1)
+    yield transport
+    await transport.aclose()
+
+
+async def failed(transport: AiohttpTransport, request: Request) -> tuple[bool, bool, str]:
+    """Send what has to fail; return ``sent``, ``permanent`` and the reason."""
+    with pytest.raises(SendFailed) as caught:
+        await transport.send(request)
+    return caught.value.sent, caught.value.permanent, caught.value.reason
+
+
+# --- the event loop ---------------------------------------------------------------------------------------------------
+
+
+def test_a_transport_belongs_to_its_loop() -> None:
+    """Used from a second loop it says so and sends nothing; from there it can be closed once its own loop is gone."""
+    transport = AiohttpTransport()
+
+    async def send() -> int:
+        async with FaultServer(always(http())) as server:
+            try:
+                return (await transport.send(Request("GET", server.url()))).status
+            finally:
+                assert len(server.seen) <= 1
+
+    assert 200 == asyncio.run(send())
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(send())
+    asyncio.run(transport.aclose())
+
+
+async def test_closed_from_another_loop_that_runs_beside_it(transport: AiohttpTransport) -> None:
+    """Closing connections under the hands of the loop that runs them is refused."""
+    async with FaultServer(always(http())) as server:
+        await transport.send(Request("GET", server.url()))
+
+        with pytest.raises(ClientClosed, match="close the transport there"):
+            await asyncio.to_thread(asyncio.run, transport.aclose())
+
+
+async def test_an_injected_session_binds_at_once() -> None:
+    """A transport that was made with a session belongs to the loop that it was made on, before its first request."""
+    async with aiohttp.ClientSession() as session:
+        transport = AiohttpTransport(session=session)
+
+        with pytest.raises(ClientClosed, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, transport.send(Request("GET", "http://127.0.0.1:9/")))
+
+
+def test_it_can_be_made_without_a_loop() -> None:
+    """Making one opens nothing, so a program can make its client before it runs."""
+
+    async def send(transport: AiohttpTransport) -> int:
+        async with FaultServer(always(http())) as server:
+            response = await transport.send(Request("GET", server.url()))
+            await transport.aclose()
+        return response.status
+
+    assert 200 == asyncio.run(send(AiohttpTransport()))
+
+
+# --- injected sessions ------------------------------------------------------------------------------------------------
+
+
+async def test_an_injected_session_is_left_as_it_was() -> None:
+    """It is neither closed nor changed, and serves its owner before, between and after."""
+    async with FaultServer(always(http())) as server, aiohttp.ClientSession() as session:
+        before = {name: repr(value) for name, value in vars(session).items() if name != "_connector"}
+        transport = AiohttpTransport(session=session)
+        await transport.send(Request("GET", server.url(), TOKEN))
+        await transport.aclose()
+
+        assert before == {name: repr(value) for name, value in vars(session).items() if name != "_connector"}
+        assert not session.closed
+        async with session.get(server.url()) as response:
+            assert 200 == response.status
+        assert 1 == server.opened
+        assert "authorization" not in server.seen[1].headers
+
+
+async def test_a_session_that_its_owner_closed() -> None:
+    """It is reported as closed, since nothing was sent."""
+    async with aiohttp.ClientSession() as session:
+        transport = AiohttpTransport(session=session)
+    with pytest.raises(ClientClosed, match="session is closed"):
+        await transport.send(Request("GET", "http://127.0.0.1:9/"))
+
+
+async def test_a_session_comes_without_options() -> None:
+    """Options beside a session would have no effect, so they are refused."""
+    async with aiohttp.ClientSession() as session:
+        for options in ({"proxy": "http://127.0.0.1:9"}, {"trust_env": True}, {"limit": 5}):
+            with pytest.raises(ValueError, match="either a session or options"):
+                AiohttpTransport(session=session, **options)
+
+
+# --- stray answers ----------------------------------------------------------------------------------------------------
+
+
+async def stray(transport: AiohttpTransport) -> tuple[bytes, int]:
+    """Let an answer to nobody arrive on an idle connection; return what the next request gets, and the connections."""
+    go_on, written = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await peer.write(http(200, seen.target.encode()))
+            if seen.target == "/first":
+                await go_on.wait()
+                await peer.write(http(200, b"stray"))
+                written.set()
+
+    async with FaultServer(script) as server:
+        await transport.send(Request("GET", server.url("/first")))
+        go_on.set()
+        await written.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        second = await transport.send(Request("POST", server.url("/second")))
+        return second.body, server.opened
+
+
+async def test_a_stray_answer_on_an_idle_connection_is_dropped(transport: AiohttpTransport) -> None:
+    """An answer that arrived while the connection was idle does not become that of the next request."""
+    assert (b"/second", 2) == await stray(transport)
+
+
+async def test_aiohttp_takes_a_stray_answer(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With aiohttp's own pool the next request gets it: that is what ours is for."""
+    monkeypatch.setattr(ours, "_Connector", aiohttp.TCPConnector)
+
+    assert (b"stray", 1) == await stray(transport)
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_get_stays_a_get(transport: AiohttpTransport) -> None:
+    """Turning off that requests are sent again changes nothing else: a GET gets no length, a HEAD no body."""
+    async with FaultServer(always(http(200, b"{}"))) as server:
+        await transport.send(Request("GET", server.url()))
+        assert "content-length" not in server.seen[0].headers
+    async with FaultServer(always(http(200, b"", length=100))) as server:
+        assert b"" == (await transport.send(Request("HEAD", server.url()))).body
+        assert b"" == (await transport.send(Request("HEAD", server.url()))).body
+        assert 1 == server.opened
+
+
+async def test_lower_case_is_sent_once_too(transport: AiohttpTransport) -> None:
+    """A method in small letters is not sent again either."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http())
+        await peer.request()
+
+    async with FaultServer(script) as server:
+        await transport.send(Request("GET", server.url()))
+        assert await failed(transport, Request("get", server.url())) == (
+            True,
+            False,
+            "the server closed the connection without an answer",
+        )
+        assert ["GET", "GET"] == [seen.method for seen in server.seen]
+
+
+# --- proxies ----------------------------------------------------------------------------------------------------------
+
+
+async def test_requests_go_through_a_proxy() -> None:
+    """With *proxy*, the proxy is asked for the whole URL."""
+    async with FaultServer(always(http())) as proxy:
+        transport = AiohttpTransport(proxy=proxy.url())
+        await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
+        await transport.aclose()
+
+        assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
+        assert "api.example.com" == proxy.seen[0].headers["host"]
+
+
+async def test_a_proxy_that_refuses() -> None:
+    """Nothing has been sent when a proxy does not connect to the platform, or is not there."""
+    async with FaultServer(always(http(407))) as proxy:
+        transport = AiohttpTransport(proxy=proxy.url())
+        outcome = await failed(transport, Request("POST", "https://api.example.com/", TOKEN))
+        await transport.aclose()
+
+        assert outcome == (False, False, "the proxy refused to connect (status 407)")
+        assert ["CONNECT"] == [seen.method for seen in proxy.seen]
+        assert "authorization" not in proxy.seen[0].headers
+    with refused_port() as port:
+        transport = AiohttpTransport(proxy=f"http://127.0.0.1:{port}")
+        outcome = await failed(transport, Request("POST", "https://api.example.com/", TOKEN))
+        await transport.aclose()
+    assert outcome == (False, False, "no connection to the proxy: Connection refused")
+
+
+@pytest.mark.parametrize("trust_env", [False, True])
+async def test_the_environment_is_not_trusted(trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy in the environment is used only by who asks for it."""
+    async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
+        monkeypatch.setenv("http_proxy", proxy.url())
+        monkeypatch.delenv("no_proxy", raising=False)
+        transport = AiohttpTransport(trust_env=trust_env)
+        await transport.send(Request("GET", server.url()))
+        await transport.aclose()
+
+        assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
+
+
+# --- options, and what cannot be sent ---------------------------------------------------------------------------------
+
+
+async def test_options_reach_aiohttp() -> None:
+    """What aiohttp's connector takes can be given: here a maker of sockets, and one connection at a time."""
+    made = []
+
+    def make(address: tuple) -> socket.socket:
+        made.append(address[4])
+        return socket.socket(*address[:3])
+
+    async with FaultServer(always(http())) as server:
+        transport = AiohttpTransport(limit=1, socket_factory=make)
+        await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
+        await transport.aclose()
+
+        assert 1 == server.opened == len(made)
+
+
+async def test_a_fingerprint_is_checked() -> None:
+    """A certificate with another fingerprint is refused for good, with nothing sent."""
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    async with FaultServer(always(http()), tls=context) as server:
+        transport = AiohttpTransport(ssl=aiohttp.Fingerprint(bytes(32)))
+        outcome = await failed(transport, Request("GET", server.url()))
+        await transport.aclose()
+
+        assert outcome == (False, True, "the server's certificate has another fingerprint")
+        assert not server.seen
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://127.0.0.1/", "the URL is not of http or https"),
+        ("http://", "the URL has no host"),
+        ("/v1/orders", "the URL has no host"),
+        ("http://127.0.0.1:99999/", "the URL is malformed"),
+    ],
+)
+async def test_what_is_no_url_is_not_sent(transport: AiohttpTransport, url: str, reason: str) -> None:
+    """A URL that leads nowhere fails for good, with nothing sent."""
+    assert (False, True, reason) == await failed(transport, Request("GET", url))
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_closing_waits_for_the_answers() -> None:
+    """A request in flight gets its answer while the transport is being closed, and new ones are refused meanwhile."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        arrived.set()
+        await go_on.wait()
+        await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=10.0)
+        flying = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"{}")))
+        await arrived.wait()
+        closing = [asyncio.ensure_future(transport.aclose()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(ClientClosed):
+            await transport.send(Request("POST", server.url(), {}, b"{}"))
+        go_on.set()
+
+        assert 201 == (await flying).status
+        await asyncio.gather(*closing)
+        await server.all_hung_up()
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+NOT_SENT, SENT, FOR_GOOD = (False, False), (True, False), (False, True)
+
+#: What each error of aiohttp means: whether the request may have been sent, and whether it would fail again.
+ERRORS = {
+    "ClientConnectionError": SENT,
+    "ClientConnectionResetError": SENT,
+    "ClientConnectorCertificateError": FOR_GOOD,
+    "ClientConnectorDNSError": NOT_SENT,
+    "ClientConnectorError": NOT_SENT,
+    "ClientConnectorSSLError": NOT_SENT,
+    "ClientError": SENT,
+    "ClientHttpProxyError": NOT_SENT,
+    "ClientOSError": SENT,
+    "ClientPayloadError": SENT,
+    "ClientProxyConnectionError": NOT_SENT,
+    "ClientResponseError": SENT,
+    "ClientSSLError": NOT_SENT,
+    "ConnectionTimeoutError": NOT_SENT,
+    "ContentTypeError": SENT,
+    "InvalidURL": FOR_GOOD,
+    "InvalidUrlClientError": FOR_GOOD,
+    "InvalidUrlRedirectClientError": FOR_GOOD,
+    "NonHttpUrlClientError": FOR_GOOD,
+    "NonHttpUrlRedirectClientError": FOR_GOOD,
+    "RedirectClientError": SENT,
+    "ServerConnectionError": SENT,
+    "ServerDisconnectedError": SENT,
+    "ServerFingerprintMismatch": FOR_GOOD,
+    "ServerTimeoutError": SENT,
+    "SocketTimeoutError": SENT,
+    "TooManyRedirects": SENT,
+    "UnixClientConnectorError": NOT_SENT,
+    "UploadAbortedError": SENT,
+    "WSServerHandshakeError": SENT,
+}
+
+
+def errors_of_aiohttp(base: type[Exception] = aiohttp.ClientError) -> set[type[Exception]]:
+    """Return every error of aiohttp's client."""
+    return {base}.union(*map(errors_of_aiohttp, base.__subclasses__()))
+
+
+def test_every_error_of_aiohttp_has_a_meaning() -> None:
+    """None is forgotten; a new one fails this test until somebody has thought about it."""
+    found = {kind for kind in errors_of_aiohttp() if kind.__module__.startswith("aiohttp.")}
+
+    assert ERRORS.keys() == {kind.__name__ for kind in found}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+async def test_what_an_error_means(name: str, transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what happens before the first byte is written counts as not sent."""
+    [kind] = [kind for kind in errors_of_aiohttp() if kind.__name__ == name]
+
+    async def broken(*given: object, **asked: object) -> None:
+        raise Blank
+
+    class Blank(kind):
+        status = certificate_error = os_error = errno = None
+
+        def __init__(self) -> None:
+            pass
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
+
+    assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
+
+
+async def test_what_nobody_expects_is_ambiguous(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error from outside aiohttp is reported by its name alone, and as one that may have been sent."""
+
+    async def broken(*given: object, **asked: object) -> None:
+        raise LookupError("Bearer APP_USR-1-2-canary")
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
+
+    assert (True, False, "aiohttp raised LookupError") == await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+
+
+async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> None:
+    """A reason names the trouble in words for people, without the query or a header."""
+    with refused_port() as port:
+        request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
+        assert (False, False, "no connection to the server: Connection refused") == await failed(transport, request)
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    async with FaultServer(always(http()), tls=context) as server:
+        reason = (await failed(transport, Request("GET", server.url("/v1?payer=canary"), TOKEN)))[2]
+        assert reason == "the server's certificate does not verify: unable to get local issuer certificate"
+    async with FaultServer(always(http(200, b"x"))) as server:
+        with pytest.raises(SendFailed) as caught:
+            await transport.send(Request("GET", server.url(), max_answer=0))
+        assert "the answer has more than 0 bytes" == str(caught.value)
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None

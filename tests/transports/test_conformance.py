@@ -1,0 +1,332 @@
+"""The public suite: our transports pass it, and one that lacks any of their defences does not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TypeAlias, Unpack
+
+import aiohttp
+import pytest
+import yarl
+from msgspec import structs
+
+import paymentsdk.transports.aiohttp as ours
+from paymentsdk import Request, Response, SendFailed
+from paymentsdk.testing import transport_conformance
+from paymentsdk.testing.transport_conformance import CASES, Case, MakeTransport, _case
+from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.pyreqwest import PyreqwestTransport
+
+RULES = {case.name: case for case in CASES}
+
+#: What pyreqwest cannot do: it does not take back what is under way. Its docstring says so.
+NOT_PYREQWEST = ["cancellation_takes_the_connection_along", "closing_takes_the_connections_along"]
+
+
+def trusting(ca: bytes | None) -> ssl.SSLContext | bool:
+    """Return what aiohttp takes for a certificate authority."""
+    return True if ca is None else ssl.create_default_context(cadata=ca.decode())
+
+
+def made(kind: Callable[..., AiohttpTransport]) -> MakeTransport:
+    """Say how a transport of *kind* is made, with a session of its own."""
+    return lambda *, ca=None, limit=100: kind(ssl=trusting(ca), limit=limit, drain=0.1)
+
+
+class OnInjectedSession(AiohttpTransport):
+    """The default transport on a session that is set as badly as can be, and is closed by its owner."""
+
+    def __init__(self, connector: aiohttp.TCPConnector) -> None:
+        self.session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            raise_for_status=True,
+            auto_decompress=True,
+            timeout=aiohttp.ClientTimeout(total=0.001, sock_read=0.001, sock_connect=0.001),
+        )
+        super().__init__(session=self.session)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.session.close()
+
+
+def injected(*, ca: bytes | None = None, limit: int = 100) -> AiohttpTransport:
+    """Make the default transport on a session of someone else."""
+    return OnInjectedSession(aiohttp.TCPConnector(ssl=trusting(ca), limit=limit))
+
+
+@pytest.mark.parametrize("make", [made(AiohttpTransport), injected], ids=["own", "injected"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_aiohttp_conforms(case: Case, make: MakeTransport) -> None:
+    """The default transport keeps every rule, on its own session and on one that was set without care."""
+    await case.run(make)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in NOT_PYREQWEST], ids=str)
+async def test_pyreqwest_conforms(case: Case) -> None:
+    """The transport on pyreqwest keeps every rule that its docstring does not except."""
+    await case.run(PyreqwestTransport)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon on a rule whose breach is that nothing ever happens."""
+    monkeypatch.setattr(_case, "_LONGEST", 1.0)
+
+
+@pytest.mark.parametrize("name", NOT_PYREQWEST)
+async def test_pyreqwest_takes_nothing_back(name: str, soon: None) -> None:
+    """What the docstring excepts is still so; once this fails, the exception has to go."""
+    with pytest.raises(AssertionError, match="not done after 1 s"):
+        await RULES[name].run(PyreqwestTransport)
+
+
+def test_every_rule_is_written_down() -> None:
+    """Each case has a name of its own and says what it holds transports to."""
+    assert len(CASES) == len(RULES)
+    assert all(case.rule and str(case) == case.name for case in CASES)
+    assert "CASES" in transport_conformance.__all__
+
+
+# --- parts that are not as careful as ours ----------------------------------------------------------------------------
+
+Spoil: TypeAlias = Callable[[pytest.MonkeyPatch], object]
+
+
+def asks(**options: object) -> Spoil:
+    """Ask aiohttp for something else."""
+    request = aiohttp.ClientSession.request
+    return has(aiohttp.ClientSession, request=lambda *given, **asked: request(*given, **{**asked, **options}))
+
+
+def has(owner: object = ours, **parts: object) -> Spoil:
+    """Have other parts in place of some."""
+    return lambda patch: [patch.setattr(owner, name, part) for name, part in parts.items()]
+
+
+async def read_all(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Read a body as most programs do."""
+    return await response.read()
+
+
+async def read_unpacked(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Read a body as most programs do, which is what aiohttp does unless it is asked not to."""
+    import zlib
+
+    return zlib.decompressobj(31).decompress(await response.read())
+
+
+async def read_too_little(response: aiohttp.ClientResponse, most: int, read=ours._read) -> bytes:
+    """Be off by one."""
+    return await read(response, most - 1)
+
+
+async def read_much(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Have a limit, but one's own."""
+    size = 0
+    while size < 2**24 and (chunk := await response.content.readany()):
+        size += len(chunk)
+    response.close()
+    return b"x" * size
+
+
+async def read_what_comes(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Take what came for the whole."""
+    body = b""
+    try:
+        while chunk := await response.content.readany():
+            body += chunk
+    except aiohttp.ClientPayloadError:
+        response.close()
+    return body
+
+
+def meaning(**changes: bool) -> Spoil:
+    """Say the same of every failure."""
+    return has(_MEANINGS=tuple(one._replace(**changes) for one in ours._MEANINGS))
+
+
+class Chaining(AiohttpTransport):
+    """Raises failures the usual way, with their cause."""
+
+    async def send(self, request: Request) -> Response:
+        try:
+            return await self._exchange(self._open(), request)
+        except aiohttp.ClientError as error:
+            raise SendFailed(str(error)) from error
+
+
+class Telling(AiohttpTransport):
+    """Puts what it knows into the reason."""
+
+    async def send(self, request: Request) -> Response:
+        try:
+            return await super().send(request)
+        except SendFailed as error:
+            failure = SendFailed(f"{error}: {dict(request.headers)}", error.sent)
+        raise failure
+
+
+class Answering(AiohttpTransport):
+    """Believes aiohttp that somebody said 400."""
+
+    async def send(self, request: Request) -> Response:
+        try:
+            return await self._exchange(self._open(), request)
+        except aiohttp.ClientResponseError as error:
+            return Response(error.status)
+        except aiohttp.ClientError:
+            raise SendFailed("failed") from None
+
+
+class Swallowing(AiohttpTransport):
+    """Takes a cancellation for a failure."""
+
+    async def send(self, request: Request) -> Response:
+        try:
+            return await super().send(request)
+        except asyncio.CancelledError:
+            raise SendFailed("cancelled") from None
+
+
+class Shielding(AiohttpTransport):
+    """Goes on in the background when it is cancelled."""
+
+    sending = None
+
+    async def send(self, request: Request) -> Response:
+        sending = self.sending = asyncio.ensure_future(super().send(request))
+        return await asyncio.shield(sending)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.sending.cancel()
+        await asyncio.wait([self.sending])
+
+
+class Reconnecting(AiohttpTransport):
+    """Opens a connection per request."""
+
+    async def send(self, request: Request) -> Response:
+        return await super().send(structs.replace(request, fresh=True))
+
+
+class Reopening(AiohttpTransport):
+    """Does not mind that it was closed."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._closed, self._session = False, None
+
+
+class Lingering(AiohttpTransport):
+    """Closes nothing until it is asked twice."""
+
+    asked = False
+
+    async def aclose(self) -> None:
+        if self.asked:
+            await super().aclose()
+        self.asked = True
+
+
+class ClosingOnce(AiohttpTransport):
+    """Can be closed once."""
+
+    async def aclose(self) -> None:
+        assert not self._closed
+        await super().aclose()
+
+
+class Believing(AiohttpTransport):
+    """Believes every certificate."""
+
+    def __init__(self, **options: Unpack[ours.ConnectorOptions]) -> None:
+        super().__init__(**{**options, "ssl": False})
+
+
+#: Which rule finds out about what.
+CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
+    ("a_request_arrives_as_it_is", has(URL=lambda url, encoded: yarl.URL(url))),
+    ("nothing_is_added_that_says_who_calls", asks(cookies={"who": "me"})),
+    ("cookies_are_not_kept", has(aiohttp, DummyCookieJar=aiohttp.CookieJar)),
+    ("a_header_with_a_line_break_is_not_sent", has(_flaw=lambda request: None)),
+    ("every_status_is_an_answer", asks(raise_for_status=True)),
+    ("html_is_an_answer", asks(raise_for_status=True)),
+    ("redirects_are_not_followed", asks(allow_redirects=True)),
+    ("closed_before_the_answer", meaning(sent=False)),
+    ("reset_before_the_answer", meaning(sent=False)),
+    ("cut_off_within_the_head", meaning(sent=False)),
+    ("cut_off_within_the_body", has(_read=read_what_comes)),
+    ("cut_off_within_the_chunks", has(_read=read_what_comes)),
+    ("garbage_is_no_answer", Answering),
+    ("broken_chunks_are_no_answer", Answering),
+    ("two_lengths_are_no_answer", Answering),
+    ("another_protocol_is_no_answer", has(_read=read_all)),
+    ("a_head_without_end_is_not_taken_in", asks(max_line_size=2**30, max_field_size=2**30, max_headers=2**30)),
+    ("an_answer_may_be_as_large_as_allowed", has(_read=read_too_little)),
+    ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all)),
+    ("a_body_without_end_is_not_taken_in", has(_read=read_much)),
+    ("nothing_is_unpacked", has(_read=read_unpacked)),
+    ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked)),
+    ("connections_are_kept", Reconnecting),
+    ("a_fresh_connection_is_new", has(_Unpooled=str)),
+    ("nothing_is_sent_again", has(_ONCE={}, _Once=str)),
+    ("refused", meaning(sent=True)),
+    ("no_such_host", meaning(sent=True)),
+    ("connecting_takes_too_long", meaning(sent=True)),
+    ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+    ("waiting_for_a_place_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+    ("no_answer_at_all", Shielding),
+    ("an_answer_that_stops", Shielding),
+    ("an_answer_that_drips", Shielding),
+    ("cancellation_passes_through", Swallowing),
+    ("cancellation_takes_the_connection_along", Shielding),
+    ("closing_twice_is_allowed", ClosingOnce),
+    ("a_closed_transport_says_so", Reopening),
+    ("closing_cancels_nobody", Chaining),
+    ("closing_takes_the_connections_along", Lingering),
+    ("failures_hold_no_credentials", Chaining),
+    ("failures_hold_no_credentials", Telling),
+    ("cancellation_holds_no_credentials", Chaining),
+    ("an_unknown_authority_is_refused", meaning(permanent=False)),
+    ("another_host_is_refused", has(_MEANINGS=ours._MEANINGS[1:])),
+    ("an_expired_certificate_is_refused", Believing),
+    ("a_handshake_that_fails", meaning(sent=True)),
+    ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+]
+
+#: Rules that a transport breaks by not working at all.
+OBVIOUS = {
+    "every_method_goes_out",
+    "a_large_body_arrives",
+    "an_empty_answer_is_an_answer",
+    "the_body_may_come_in_any_form",
+    "interim_answers_are_passed_over",
+    "connections_are_given_up_when_asked_to",
+    "many_at_once_get_their_own_answers",
+    "a_stray_answer_does_no_lasting_harm",
+    "tls_works",
+}
+
+
+@pytest.mark.parametrize(("name", "flaw"), CONTROLS, ids=[name for name, _ in CONTROLS])
+async def test_a_flaw_is_found(name: str, flaw: type[AiohttpTransport] | Spoil, soon: None, monkeypatch) -> None:
+    """With a defence taken away, the rule that asks for it is broken."""
+    make = made(AiohttpTransport)
+    if isinstance(flaw, type):
+        make = made(flaw)
+    else:
+        flaw(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        await RULES[name].run(make)
+
+
+def test_every_rule_has_a_control() -> None:
+    """No rule is in the suite that has never been seen to fail."""
+    assert OBVIOUS.isdisjoint(name for name, _ in CONTROLS)
+    assert set(RULES) == OBVIOUS | {name for name, _ in CONTROLS}

@@ -1,0 +1,79 @@
+"""The server that the faults come from: it has to be right where transports are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
+
+
+async def talk(server: FaultServer, *data: bytes) -> bytes:
+    """Send *data* and return all that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url().split(":")[2].rstrip("/")))
+    try:
+        for piece in data:
+            writer.write(piece)
+            await writer.drain()
+        writer.write_eof()
+        return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_it_reads_bodies_of_both_kinds() -> None:
+    """A body with a length and one in chunks are both read whole, one request after the other."""
+    async with FaultServer(always(http(200, b"ok"))) as server:
+        counted = b"POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+        chunked = b"POST /2 HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+        answers = await talk(server, counted, chunked, b"GET /3 HTTP/1.1\r\n\r\n")
+
+    assert 3 == answers.count(b"HTTP/1.1 200") == answers.count(b"ok")
+    assert [("/1", b"abc"), ("/2", b"abcde"), ("/3", b"")] == [(seen.target, seen.body) for seen in server.seen]
+    assert "x" == server.seen[0].headers["host"]
+
+
+async def test_half_a_request_is_none() -> None:
+    """A request that is cut off is not counted as seen."""
+    async with FaultServer(always(http())) as server:
+        assert b"" == await talk(server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
+        assert b"" == await talk(server, b"POST / HT")
+
+    assert [] == server.seen
+    assert 2 == server.opened
+
+
+async def test_a_reset_is_a_reset() -> None:
+    """A script that breaks the connection gives the client a reset, and one that returns gives it an end."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.reset()
+
+    async with FaultServer(script) as server:
+        with pytest.raises(ConnectionResetError):
+            await talk(server, b"GET / HTTP/1.1\r\n\r\n")
+
+
+async def test_a_script_that_is_wrong_is_heard_of() -> None:
+    """What a script raises comes out when the server ends."""
+
+    async def script(peer: Peer) -> None:
+        raise LookupError("wrong")
+
+    with pytest.raises(LookupError, match="wrong"):
+        async with FaultServer(script) as server:
+            await talk(server)
+
+
+def test_ports_that_do_not_answer() -> None:
+    """One refuses at once; the other never answers."""
+    with refused_port() as port, socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(("127.0.0.1", port))
+    with unanswered_port() as port, socket.socket() as client:
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.connect(("127.0.0.1", port))
