@@ -81,6 +81,13 @@ class Variant(Struct, frozen=True):
     least: int = 1
 
 
+class Trial(Struct, frozen=True):
+    """One thing to measure whole: *run* does it once, and returns one sample for each of its metrics."""
+
+    key: Key
+    run: Callable[[], Mapping[str, float]]
+
+
 class Row(Struct, frozen=True):
     """What was measured of one variant: per metric, one number for each round."""
 
@@ -189,6 +196,22 @@ def _calibrate(variant: Variant, options: Options) -> int:
         count *= 4
 
 
+def take_turns(trials: Sequence[Trial], options: Options) -> list[Row]:
+    """Measure *trials* whole, each once per round, after a first time that does not count."""
+    rows = [Row(dict(trial.key), {}) for trial in trials]
+    shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
+    order = list(range(len(trials)))
+    for number in range(options.rounds + 1):
+        shuffle(order)
+        for i in order:
+            gc.collect()
+            samples = trials[i].run()
+            if number or options.quick:
+                for metric, value in samples.items():
+                    rows[i].samples.setdefault(metric, []).append(value)
+    return rows
+
+
 def median(samples: Sequence[float]) -> float:
     """Return the middle of *samples*."""
     return statistics.median(samples)
@@ -202,9 +225,19 @@ def spread(samples: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
+def ratios(row: Row, base: Row, metric: str = "cpu_us") -> list[float]:
+    """Return how many times *base* the *row* costs, round by round."""
+    return [ours / theirs for ours, theirs in zip(row.samples[metric], base.samples[metric], strict=False)]
+
+
 def ratio(row: Row, base: Row, metric: str = "cpu_us") -> float:
     """Return how many times *base* the *row* costs: the median over the rounds, each round compared with itself."""
-    return median([ours / theirs for ours, theirs in zip(row.samples[metric], base.samples[metric], strict=False)])
+    return median(ratios(row, base, metric))
+
+
+def difference(row: Row, base: Row, metric: str = "cpu_us") -> list[float]:
+    """Return how much more the *row* costs than *base*, round by round."""
+    return [ours - theirs for ours, theirs in zip(row.samples[metric], base.samples[metric], strict=False)]
 
 
 def matching(rows: Iterable[Row], key: Key) -> list[Row]:
@@ -297,8 +330,15 @@ def save(found: Result, folder: Path = RESULTS) -> Path:
             for row in found.rows
         ],
     )
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")
+    path.write_bytes(_one_row_per_line(rounded))
     return path
+
+
+def _one_row_per_line(found: Result) -> bytes:
+    # So that a checked-in result is small, and a diff of two shows which rows changed.
+    head = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(found, rows=[])), indent=1)
+    rows = b",\n  ".join(map(msgspec.json.encode, found.rows))
+    return head.replace(b'"rows": []', b'"rows": [\n  ' + rows + b"\n ]", 1) + b"\n"
 
 
 def load(bench: str, folder: Path = RESULTS) -> Result | None:

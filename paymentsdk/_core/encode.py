@@ -147,7 +147,7 @@ def _amount(above: int | None) -> Step:
             amount = money.exact(value)
         except ValueError as error:
             raise RequestInvalid("", str(error)) from None
-        if amount < floor or (above is not None and amount == floor):
+        if amount.is_signed() or (above is not None and amount <= floor):  # "-0.00" is an odd thing to send.
             raise RequestInvalid("", least)
         return amount
 
@@ -229,7 +229,7 @@ class QueryEncoder:
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; known are: {known}")
         if given:
             try:
-                msgspec.convert(given, self._filters)
+                msgspec.convert(given, self._filters, builtin_types=(datetime,))
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paymentsdk.cli.control import DEFAULT_PORT, add_commands, count, pair
 from paymentsdk.errors import PaymentsError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-DEFAULT_PORT = 8787
 FAILED = 1
 INTERRUPTED = 130
 
@@ -74,8 +74,8 @@ class _Version(argparse.Action):
 def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
     summary = "run the main job between a client and a sandbox, with faults, and compare their books"
     demo = commands.add_parser("demo", help=summary, description=summary.capitalize() + ".")
-    demo.add_argument("--orders", type=_count, default=300, metavar="N", help="orders to create (default: 300)")
-    demo.add_argument("--concurrency", type=_count, default=32, metavar="N", help="calls in flight (default: 32)")
+    demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
+    demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
     demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     demo.set_defaults(run=_demo)
 
@@ -98,15 +98,21 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and chance repeatable")
     sandbox.add_argument(
         "--policy",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="decide a point that the contract leaves open; see `paymentsdk sandbox policies`",
     )
     sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
+    sandbox.add_argument(
+        "--public",
+        action="store_true",
+        help="allow a --host that other machines can reach; nothing protects what they do",
+    )
+    sandbox.add_argument("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens")
     sandbox.set_defaults(run=_serve)
-    _add_control(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
+    add_commands(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
 
 
 def _serve(options: Namespace) -> int:
@@ -119,5 +125,7 @@ def _serve(options: Namespace) -> int:
         seed=options.seed,
         policies=dict(options.policy),
         frozen=options.frozen,
+        public=options.public,
+        live_tokens=options.live_tokens,
         as_json=options.json,
     )

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import count
 
@@ -16,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from paymentsdk._core.operation import MIB
+from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
@@ -137,15 +137,14 @@ class _Service:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             exchange = _Exchange(operation, self._request_id(request))
-            outcome: Outcome | None = None
             try:
                 outcome = await self._answer(request, exchange)
             except Refused as refused:
                 outcome = self._refusal(exchange, refused)
             except _BrokenOff:
+                self._note(request, exchange, None)
                 return break_off(request)
-            finally:
-                self._note(request, exchange, outcome)
+            self._note(request, exchange, outcome)
             return await send(request, outcome, exchange.hit, self._stopping)
 
         return handle
@@ -253,5 +252,5 @@ def _masked(body: bytes, *, grant: bool) -> str:
 async def _openapi(request: web.Request) -> web.StreamResponse:
     from paymentsdk.sandbox import openapi  # noqa: PLC0415 - it walks all types, and few ask for it
 
-    body = msgspec.json.encode(openapi.document(request.app[PLATFORM].base_url, version("paymentsdk")))
+    body = msgspec.json.encode(openapi.document(request.app[PLATFORM].base_url, __version__))
     return web.Response(body=body, content_type="application/json")

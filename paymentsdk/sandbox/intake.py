@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
+from operator import is_
 from typing import TypeVar, dataclass_transform
 
 import msgspec
@@ -35,8 +37,12 @@ class ControlStruct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Base of what the control API takes, which refuses members that it does not know."""
 
 
-#: Looks for what the decoder of the type lets through: amounts in the other notation.
-Finder = Callable[[object, str], None]
+#: Takes what was read from JSON and its place; refuses it, returns it, or returns what it stands for.
+Reader = Callable[[object, str], object]
+
+#: Numbers with a fraction are kept exactly: as floats they could change on their way through.
+_READ = msgspec.json.Decoder(float_hook=Decimal).decode
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 
 
 def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> object:
@@ -52,11 +58,11 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
             raise refuse(operation, RequestInvalid("$", "Expected `object`, got no body"))
         body = b"{}"
     try:
-        raw = msgspec.json.decode(body)
+        raw = _READ(body)
         _check_plain(raw, "$", MAX_DEPTH)
-        if operation.decimal_strings or policies.numbers_as_text == "refuse":
-            _notation(operation)(raw, "$")
-        return operation.encoder.decode(body)
+        strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
+        mended = _reader(operation, strict=strict)(raw, "$")
+        return operation.encoder.decode(body if mended is raw else msgspec.json.encode(mended))
     except RequestInvalid as error:
         raise refuse(operation, error) from None
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -120,60 +126,74 @@ def _check_plain(raw: object, path: str, depth: int) -> None:
 
 
 @cache
-def _notation(operation: AnyOperation) -> Finder:
-    """Return what finds an amount in the other notation: a number for a decimal string, or text for a number."""
-    wanted = (str,) if operation.decimal_strings else (int, float)
-    return _finder(inspect.type_info(operation.body), wanted) or _find_nothing
+def _reader(operation: AnyOperation, *, strict: bool) -> Reader:
+    """Return what reads the raw body of *operation* along its type.
+
+    With *strict*, an amount in the other notation is refused: a number for a decimal string, or text for a number. A
+    date without a time, which the contract asks for in places, becomes its first moment, UTC.
+    """
+    wanted = ((str,) if operation.decimal_strings else (int, Decimal)) if strict else (str, int, Decimal)
+    return _reader_of(inspect.type_info(operation.body), wanted) or _as_it_is
 
 
-def _find_nothing(raw: object, path: str) -> None:
-    """Find nothing: the type holds no amounts."""
+def _as_it_is(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+    return raw
 
 
-def _finder(info: inspect.Type, wanted: tuple[type, ...]) -> Finder | None:
+def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
     match info:
         case inspect.Metadata(type=inner):
-            return _finder(inner, wanted)
+            return _reader_of(inner, wanted)
         case inspect.UnionType(types=types):
-            return next(filter(None, (_finder(one, wanted) for one in types)), None)
+            return next(filter(None, (_reader_of(one, wanted) for one in types)), None)
         case inspect.DecimalType():
-            return _amount_finder(wanted)
-        case inspect.ListType(item_type=item):
-            found = _finder(item, wanted)
-            return _list_finder(found) if found else None
+            return _amount_reader(wanted)
+        case inspect.DateTimeType():
+            return _date_reader
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            found = _reader_of(item, wanted)
+            return _list_reader(found) if found else None
         case inspect.StructType(fields=fields):
-            members = {f.encode_name: found for f in fields if (found := _finder(f.type, wanted))}
-            return _struct_finder(members) if members else None
+            members = {f.encode_name: found for f in fields if (found := _reader_of(f.type, wanted))}
+            return _struct_reader(members) if members else None
         case _:
             return None
 
 
-def _amount_finder(wanted: tuple[type, ...]) -> Finder:
+def _amount_reader(wanted: tuple[type, ...]) -> Reader:
     names = "decimal string" if str in wanted else "number"
 
-    def find(raw: object, path: str) -> None:
+    def read(raw: object, path: str) -> object:
         # The decoder itself finds everything that is neither a number nor text.
-        if isinstance(raw, str | int | float) and not isinstance(raw, bool) and not isinstance(raw, wanted):
-            raise RequestInvalid(path, f"Expected `{names}`, got `{type(raw).__name__}`")
+        if isinstance(raw, str | int | Decimal) and not isinstance(raw, bool) and not isinstance(raw, wanted):
+            raise RequestInvalid(path, f"Expected `{names}`, got `{'str' if isinstance(raw, str) else 'number'}`")
+        return raw
 
-    return find
-
-
-def _list_finder(inner: Finder) -> Finder:
-    def find(raw: object, path: str) -> None:
-        for i, item in enumerate(raw if isinstance(raw, list) else ()):
-            inner(item, f"{path}[{i}]")
-
-    return find
+    return read
 
 
-def _struct_finder(members: Mapping[str, Finder]) -> Finder:
-    def find(raw: object, path: str) -> None:
-        for name, member in raw.items() if isinstance(raw, dict) else ():
-            if name in members:
-                members[name](member, f"{path}.{name}")
+def _date_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+    return f"{raw}T00:00:00Z" if isinstance(raw, str) and _DATE.match(raw) else raw
 
-    return find
+
+def _list_reader(inner: Reader) -> Reader:
+    def read(raw: object, path: str) -> object:
+        if not isinstance(raw, list):
+            return raw
+        mended = [inner(item, f"{path}[{i}]") for i, item in enumerate(raw)]
+        return raw if all(map(is_, mended, raw)) else mended
+
+    return read
+
+
+def _struct_reader(members: Mapping[str, Reader]) -> Reader:
+    def read(raw: object, path: str) -> object:
+        if not isinstance(raw, dict):
+            return raw
+        mended = {name: members[name](raw[name], f"{path}.{name}") for name in members.keys() & raw.keys()}
+        return raw if all(value is raw[name] for name, value in mended.items()) else {**raw, **mended}
+
+    return read
 
 
 def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:

@@ -152,15 +152,6 @@ class InvoiceRecord(Struct, frozen=True, kw_only=True):
     payer_id: int
 
 
-class CustomerRecord(Struct, frozen=True, kw_only=True):
-    """A customer, and what the answer does not show."""
-
-    customer: Customer
-    email: str
-    date_registered: datetime | None = None
-    default_card: Id | None = None
-
-
 class WalletRecord(Struct, frozen=True, kw_only=True):
     """A wallet payment and its state: ``approved``, ``rejected``, ``pending`` or ``authorized``."""
 
@@ -249,7 +240,7 @@ MERCHANT_ORDERS = Noun(
         "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or ()),
     },
 )
-CUSTOMERS = Noun("customers", CustomerRecord, key=lambda r: r.customer.id, columns={"email": lambda r: r.email.lower()})
+CUSTOMERS = Noun("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 WALLET_PAYMENTS = Noun("wallet_payments", WalletRecord, key=lambda r: str(r.payment.id), columns={})
 REPORTS = Noun("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})
 

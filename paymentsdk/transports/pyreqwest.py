@@ -8,7 +8,12 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import ClientClosedError, DetailedPyreqwestError, PyreqwestError, RequestTimeoutError
+from pyreqwest.exceptions import (
+    BuilderError,
+    ClientClosedError,
+    DetailedPyreqwestError,
+    RequestTimeoutError,
+)
 from pyreqwest.proxy import ProxyBuilder
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
@@ -84,7 +89,7 @@ class PyreqwestTransport:
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
         except SendFailed as error:
             failure = error.with_traceback(None)
-        except PyreqwestError as error:
+        except Exception as error:  # noqa: BLE001 - nothing else may come out of here
             failure = _failure(error)
         finally:
             self._places.release()
@@ -179,7 +184,7 @@ async def _read(answer: Answer, most: int) -> bytes:
     return b"".join(chunks)
 
 
-def _failure(error: PyreqwestError) -> SendFailed:
+def _failure(error: Exception) -> SendFailed:
     """Say what *error* means. Its own text is left out, since it holds the URL with its query."""
     causes = (error.details["causes"] or []) if isinstance(error, DetailedPyreqwestError) else []
     messages = [cause["message"] for cause in causes]
@@ -188,6 +193,8 @@ def _failure(error: PyreqwestError) -> SendFailed:
             return SendFailed(f"the server's certificate does not verify: {message}", sent=False, permanent=True)
     if _CONNECTING in messages:
         return SendFailed("no connection to the server", sent=False)
+    if isinstance(error, BuilderError):
+        return SendFailed("the URL is not of http or https", sent=False, permanent=True)
     if isinstance(error, ClientClosedError):
         return SendFailed("the transport was closed")
     if isinstance(error, RequestTimeoutError):

@@ -82,6 +82,14 @@ def test_it_can_be_made_without_a_loop() -> None:
         return response.status
 
     assert 200 == asyncio.run(send(AiohttpTransport()))
+    with asyncio.Runner() as runner:
+
+        async def session() -> aiohttp.ClientSession:
+            return aiohttp.ClientSession()
+
+        injected = runner.run(session())
+        assert 200 == runner.run(send(AiohttpTransport(session=injected)))
+        runner.run(injected.close())
 
 
 # --- injected sessions ------------------------------------------------------------------------------------------------
@@ -377,15 +385,20 @@ async def test_what_an_error_means(name: str, transport: AiohttpTransport, monke
     assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
 
 
-async def test_what_nobody_expects_is_ambiguous(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error from outside aiohttp is reported by its name alone, and as one that may have been sent."""
+@pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
+async def test_what_nobody_expects_is_ambiguous(
+    kind: type[Exception], transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is not known is reported by its name alone, and as one that may have been sent."""
 
     async def broken(*given: object, **asked: object) -> None:
-        raise LookupError("Bearer APP_USR-1-2-canary")
+        raise kind("Bearer APP_USR-1-2-canary")
 
     monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
 
-    assert (True, False, "aiohttp raised LookupError") == await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+    outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+
+    assert outcome == (True, False, f"aiohttp raised {kind.__name__}")
 
 
 async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> None:

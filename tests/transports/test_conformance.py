@@ -273,7 +273,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("nothing_is_unpacked", has(_read=read_unpacked)),
     ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked)),
     ("connections_are_kept", Reconnecting),
-    ("a_fresh_connection_is_new", has(_Unpooled=str)),
+    ("a_fresh_connection_is_new", has(_Unlisted=str)),
     ("nothing_is_sent_again", has(_ONCE={}, _Once=str)),
     ("refused", meaning(sent=True)),
     ("no_such_host", meaning(sent=True)),

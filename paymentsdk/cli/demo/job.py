@@ -11,10 +11,10 @@ from typing import TypeVar
 from paymentsdk import Attempt, PaymentsClient, RetryPolicy
 from paymentsdk.cli.demo.books import Entry, compare
 from paymentsdk.cli.demo.report import Report, Step
-from paymentsdk.cli.demo.seller import Seller
+from paymentsdk.cli.demo.seller import Seller, shown
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox import Entry as Recorded
+from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,7 +28,6 @@ FAULTS = (
     FaultRule(effect="lose_response_after_commit", operation="orders.*", probability=0.05, seed=1),
     FaultRule(effect="fail_before_commit", operation="orders.*", probability=0.04, seed=2, status=503),
     FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
-    FaultRule(effect="rate_limit", operation="orders.create", probability=0.02, seed=4, times=5, retry_after=1),
     # These two take no key: they are sent again only because a 429 was not processed.
     FaultRule(effect="rate_limit", operation="preferences.create", nth=1, retry_after=1),
     FaultRule(effect="rate_limit", operation="customers.create", nth=1, retry_after=1),
@@ -94,9 +93,7 @@ async def at_once(most: int, do: Callable[[T], Awaitable[R]], things: Iterable[T
     return [results[number] for number in sorted(results)]
 
 
-async def run(
-    *, orders: int, concurrency: int, say: Callable[[str], None], show: Callable[[Order], None]
-) -> Report:
+async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show: Callable[[Order], None]) -> Report:
     """Do the job between a client and a sandbox, over HTTP on this machine.
 
     Args:
@@ -117,7 +114,7 @@ async def run(
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
         seller, diary = Seller(client, sandbox.external_pos_id), Diary(concurrency, say)
         open_orders = await _trade(sandbox, seller, diary, orders=orders, show=show)
-        shown = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
+        found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
         await _let_time_pass(sandbox, seller, diary, open_orders)
         fired: Counter[str] = Counter()
         for fault in faults:
@@ -128,7 +125,7 @@ async def run(
             calls=sent[1],
             requests=sent.total(),
             ledger=compare(seller.believed, map(_as_believed, sandbox.ledger())),
-            search=compare(seller.sold, shown),
+            search=compare(seller.sold, shown(found)),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from paymentsdk import PaymentsClient
@@ -176,21 +176,24 @@ class Seller:
                 self._note("invoice_payment", invoice.payment.id, invoice.transaction_amount)
         return found
 
-    async def walk_merchant_orders(self) -> list[Entry]:
-        """Return what a search shows that all sales have come to."""
-        shown: list[Entry] = []
-        async for order in self._client.merchant_orders.search(page_size=50, prefetch=4):
-            reference = str(order.external_reference)
-            shown.append(Entry("paid", reference, order.paid_amount or NOTHING))
-            if order.refunded_amount:
-                shown.append(Entry("refunded", reference, order.refunded_amount))
-        return shown
+    async def walk_merchant_orders(self) -> list[MerchantOrder]:
+        """Return what all sales have come to, as a search shows it."""
+        return await self._client.merchant_orders.search(page_size=50, prefetch=4).collect()
 
     def _note(self, what: str, of: object, amount: Decimal | None = None) -> None:
         self.believed.append(Entry(what, str(of), amount or NOTHING))
 
     def _sold(self, what: str, reference: str | None, amount: Decimal | None) -> None:
         self.sold.append(Entry(what, str(reference), amount or NOTHING))
+
+
+def shown(orders: Iterable[MerchantOrder]) -> Iterator[Entry]:
+    """Yield what a search shows of *orders*, as a seller keeps it in ``sold``."""
+    for order in orders:
+        reference = str(order.external_reference)
+        yield Entry("paid", reference, order.paid_amount or NOTHING)
+        if order.refunded_amount:
+            yield Entry("refunded", reference, order.refunded_amount)
 
 
 def _price(number: int) -> Decimal:

@@ -167,7 +167,7 @@ async def _ends_in_time(make: MakeTransport, *, before: bytes, drip: bytes = b""
             await peer.write(before)
             while drip:
                 await peer.write(drip)
-                await asyncio.sleep(0.01)
+                await turns()
             await peer.hung_up()
             return
 

@@ -1,0 +1,78 @@
+"""Calls without a network: a transport that answers at once, and ways to make one call, compared with each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat
+
+from msgspec import Struct
+
+from benchmarks import harness
+from benchmarks.harness import Options, Row, Variant
+from paymentsdk import Request, Response
+
+BASE_URL = "http://127.0.0.1"
+
+#: Makes the call once.
+Call = Callable[[], Coroutine[object, object, object]]
+
+
+class AtOnce:
+    """Gives every request the same answer. Unlike ``MemoryTransport`` it keeps no request: here there are millions."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        headers = {"Content-Type": "application/json", "X-Request-Id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8"}
+        self._response = Response(status, headers, body)
+
+    async def send(self, request: Request) -> Response:
+        return self._response
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """One way to make a call.
+
+    Attributes:
+        name: How it is called in results.
+        against: The way that it is compared with, by name; its own name for none.
+        call: Makes the call.
+        meanwhile: Holds while it is measured.
+    """
+
+    name: str
+    against: str
+    call: Call
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+def race(ways: Sequence[Way], name: str, runner: asyncio.Runner, options: Options) -> list[Row]:
+    """Measure *ways* to make the call *name*, and add to each row what it costs more than the way it is held against."""
+    if options.only:
+        kept = {one for way in ways if way.name in options.only for one in (way.name, way.against)}
+        ways = [way for way in ways if way.name in kept]
+    variants = [
+        Variant({"call": name, "way": way.name, "against": way.against}, _slice(way, runner)) for way in ways
+    ]
+    rows = harness.interleave(variants, options)
+    by_name = {str(row.key["way"]): row for row in rows}
+    for row in rows:
+        base = by_name.get(str(row.key["against"]), row)
+        row.samples["added_us"] = harness.difference(row, base)
+    return rows
+
+
+def _slice(way: Way, runner: asyncio.Runner) -> Callable[[int], None]:
+    async def calls(count: int) -> None:
+        call = way.call
+        for _ in repeat(None, count):
+            await call()
+
+    def run(count: int) -> None:
+        with way.meanwhile():
+            runner.run(calls(count))
+
+    return run

@@ -1,0 +1,308 @@
+"""What each defence adds to a call that succeeds, in microseconds.
+
+An order is read and an order is created over a transport that answers at once, so that nothing but the engine is
+measured. *Added* is the difference to the way named in *against*, round by round: a defence that is taken away shows
+what it costs with a minus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from tenacity import AsyncRetrying, retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from benchmarks import harness, payloads
+from benchmarks.at_once import BASE_URL, AtOnce, Call, Way, race
+from benchmarks.harness import Options, Result
+from paymentsdk import Attempt, Operation, PaymentsClient, RefreshingToken, Request, RetryPolicy, Timeout, TokenPair
+from paymentsdk._core.clock import SystemClock
+from paymentsdk.resources import orders
+
+BY_HAND = "by hand, unchecked"
+CHECKED = "by hand, checked"
+OURS = "client.call"
+ALL_ON = "paymentsdk, all on"
+_ID = next(payloads.order_ids())
+_SAFE = re.compile(r"[A-Za-z0-9_-]+\Z")
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "by hand"}
+
+
+class Subject:
+    """The call that is made in so many ways."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.writes = name == "POST"
+        self.operation: Operation[Any, Any] = orders.CREATE if self.writes else orders.GET
+        self.body = payloads.order_request() if self.writes else None
+        self.path: Mapping[str, str] = {} if self.writes else {"order_id": _ID}
+        self.transport = AtOnce(201, payloads.created_order()) if self.writes else AtOnce(200, payloads.order(_ID))
+
+    def client(self, **settings: Any) -> PaymentsClient:
+        """Return a client with *settings* beside the usual ones."""
+        given = {"access_token": payloads.TOKEN, "transport": self.transport, **settings}
+        return PaymentsClient(base_url=BASE_URL, **given)
+
+    def through_call(self, client: PaymentsClient, operation: Operation[Any, Any] | None = None) -> Call:
+        """Return the call through ``client.call``, with another declaration of the operation if one is given."""
+        called, body, path = operation or self.operation, self.body, self.path
+
+        async def call() -> object:
+            return (await client.call(called, body, **path)).value
+
+        return call
+
+    def through_method(self, client: PaymentsClient) -> Call:
+        """Return the call as users make it."""
+        create, get = client.orders.create, client.orders.get
+        if self.body is None:
+            return lambda: get(_ID)
+        return lambda: create(self.body)
+
+
+# --- what a program would write without the engine --------------------------------------------------------------------
+
+
+def by_hand(subject: Subject) -> Call:
+    """Return the call with nothing around it: encode, send, decode."""
+    encode = msgspec.json.Encoder(decimal_format="string").encode
+    decode = msgspec.json.Decoder(orders.Order).decode
+    send, body = subject.transport.send, subject.body
+    method, url = subject.operation.method, BASE_URL + "/v1/orders"
+
+    async def call() -> object:
+        headers = {**_HEADERS, "Authorization": "Bearer " + payloads.TOKEN}
+        if body is None:
+            request = Request(method, f"{url}/{_ID}", headers)
+        else:
+            headers["Content-Type"] = "application/json"
+            headers["X-Idempotency-Key"] = os.urandom(16).hex()
+            request = Request(method, url, headers, encode(body))
+        response = await send(request)
+        if not 200 <= response.status < 300:
+            raise RuntimeError(response.status)
+        return decode(response.body)
+
+    return call
+
+
+def checked(subject: Subject) -> Call:
+    """Return the call with the SDK's own checks of the body, the path, the answer and its identity, and no more."""
+    operation, body, path = subject.operation, subject.body, subject.path
+    encode = operation.encoder.encode if operation.encoder else None
+    decode, mismatch, safe = operation.decoder.decode, operation.mismatch, _SAFE.match
+    send, method, url = subject.transport.send, operation.method, BASE_URL + "/v1/orders"
+
+    async def call() -> object:
+        headers = {**_HEADERS, "Authorization": "Bearer " + payloads.TOKEN}
+        if encode is None:
+            if not safe(_ID):
+                raise ValueError(_ID)
+            request = Request(method, f"{url}/{_ID}", headers)
+        else:
+            headers["Content-Type"] = "application/json"
+            headers["X-Idempotency-Key"] = os.urandom(16).hex()
+            request = Request(method, url, headers, encode(body))
+        response = await send(request)
+        if not 200 <= response.status < 300:
+            raise RuntimeError(response.status)
+        value, _ = decode(response.body)
+        if mismatch is not None and (why := mismatch(body, path, value)):
+            raise RuntimeError(why)
+        return value
+
+    return call
+
+
+def _decorated(call: Call) -> Call:
+    resend = retry(
+        retry=retry_if_exception_type((OSError, TimeoutError)),
+        stop=stop_after_attempt(4),
+        wait=wait_random_exponential(multiplier=0.5, max=8),
+        reraise=True,
+    )
+    decorated: Call = resend(call)
+    return decorated
+
+
+def _looped(call: Call) -> Call:
+    retrying, stop = retry_if_exception_type((OSError, TimeoutError)), stop_after_attempt(4)
+    wait = wait_random_exponential(multiplier=0.5, max=8)
+
+    async def looped() -> object:
+        async for attempt in AsyncRetrying(retry=retrying, stop=stop, wait=wait, reraise=True):
+            with attempt:
+                value = await call()
+        return value
+
+    return looped
+
+
+def _timed(call: Call) -> Call:
+    async def timed() -> object:
+        async with asyncio.timeout(30):
+            return await call()
+
+    return timed
+
+
+def _peers(subject: Subject) -> Iterator[Way]:
+    plain = by_hand(subject)
+    yield Way(name=BY_HAND, against=BY_HAND, call=plain)
+    yield Way(name="by hand, in tenacity's decorator", against=BY_HAND, call=_decorated(plain))
+    yield Way(name="by hand, in tenacity's loop", against=BY_HAND, call=_looped(plain))
+    yield Way(name="by hand, in asyncio.timeout", against=BY_HAND, call=_timed(plain))
+    yield Way(name=CHECKED, against=BY_HAND, call=checked(subject))
+
+
+# --- what the engine's parts cost -------------------------------------------------------------------------------------
+
+
+class NoDeadlines:
+    """Watches nothing."""
+
+    watched = SimpleNamespace(when=math.inf, expired=False)
+
+    def watch(self, *_: object) -> object:
+        return self.watched
+
+    def release(self, watch: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class NoBudget:
+    """Counts nothing."""
+
+    def give_back(self, tokens: int = 1) -> None:
+        pass
+
+
+class FixedKey(SystemClock):
+    """Gives every call the same idempotency key."""
+
+    def key(self) -> str:
+        return "0123456789abcdef0123456789abcdef"
+
+
+class StoppedClock(SystemClock):
+    """Tells the same time for ever."""
+
+    now = staticmethod(lambda: 1_700_000_000.0)
+    monotonic = staticmethod(lambda: 1_000.0)
+
+
+class Unchecked:
+    """A codec that takes and gives whatever there is."""
+
+    def __init__(self) -> None:
+        self.encode = msgspec.json.Encoder(decimal_format="string").encode
+        self._decode = msgspec.json.Decoder(orders.Order).decode
+
+    def decode(self, body: bytes) -> tuple[object, tuple[()]]:
+        return self._decode(body), ()
+
+
+def changed(operation: Operation[Any, Any], *, codec: str = "", **changes: Any) -> Operation[Any, Any]:
+    """Return *operation* with *changes*, and without the checks of its ``encoder`` or ``decoder``."""
+    copy = dataclasses.replace(operation, **changes)
+    if codec:
+        vars(copy)[codec] = Unchecked()  # Where cached_property keeps what it made.
+    return copy
+
+
+def _without_deadlines(client: PaymentsClient) -> PaymentsClient:
+    client._shared.deadlines = NoDeadlines()  # type: ignore[assignment]
+    return client
+
+
+def _without_budget(client: PaymentsClient) -> PaymentsClient:
+    client._shared.budget = NoBudget()  # type: ignore[assignment]
+    return client
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[None]:
+    """Have every success logged, to a handler that drops it."""
+    logger = logging.getLogger("paymentsdk")
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def _observe(attempt: Attempt) -> None:
+    """Do nothing with it: what an observer costs is up to its author."""
+
+
+def _refreshing() -> RefreshingToken:
+    return RefreshingToken(TokenPair(access_token=payloads.TOKEN, refresh_token="TG-1", expires_at=4e9))  # noqa: S106
+
+
+def _ours(subject: Subject) -> Iterator[Way]:
+    yield Way(name=OURS, against=CHECKED, call=subject.through_call(subject.client()))
+    yield Way(name="client.orders", against=OURS, call=subject.through_method(subject.client()))
+    everything = subject.client(access_token=None, auth=_refreshing(), observer=_observe)
+    yield Way(name=ALL_ON, against=CHECKED, call=subject.through_method(everything))
+
+    def without(name: str, call: Call, meanwhile: Callable[[], Any] = contextlib.nullcontext) -> Way:
+        return Way(name=name, against=OURS, call=call, meanwhile=meanwhile)
+
+    operation, through = subject.operation, subject.through_call
+    yield without("- the deadline", through(_without_deadlines(subject.client())))
+    yield without("- the retry budget", through(_without_budget(subject.client())))
+    yield without("- retries (attempts=1)", through(subject.client(retry=RetryPolicy(attempts=1))))
+    yield without("- bounds of time (None)", through(subject.client(timeout=Timeout(total=None, attempt=None))))
+    yield without("- the token", through(subject.client(), changed(operation, authenticated=False)))
+    yield without("- the identity check", through(subject.client(), changed(operation, mismatch=None)))
+    yield without("- the check of amounts in the answer", through(subject.client(), changed(operation, codec="decoder")))
+    yield without("- the clock", through(subject.client(clock=StoppedClock())))
+    if subject.writes:
+        yield without("- the check of the body", through(subject.client(), changed(operation, codec="encoder")))
+        yield without("- the random key", through(subject.client(clock=FixedKey())))
+        yield without("- the client's own limits", through(subject.client(), changed(operation, check=None)))
+    yield without("+ an observer", through(subject.client(observer=_observe)))
+    yield without("+ a token that can be renewed", through(subject.client(access_token=None, auth=_refreshing())))
+    yield without("+ the log at DEBUG", through(subject.client()), logged)
+
+
+def run(options: Options) -> Result:
+    """Measure every way to read and to create an order."""
+    rows = []
+    with harness.on_core(harness.cores()[0]), asyncio.Runner() as runner:
+        for name in ("GET", "POST"):
+            subject = Subject(name)
+            rows += race([*_peers(subject), *_ours(subject)], name, runner, options)
+    notes = [
+        f"{BY_HAND}: msgspec's encoder and decoder, one dict of headers, a random key; no check at all",
+        f"{CHECKED}: the same with the SDK's checks of body, path, answer and identity: what is left over it is the engine",
+        f"{ALL_ON}: the method of the resource, with an observer, a token that can be renewed, and the default log level",
+        "tenacity: four attempts, random exponential waits, on errors of the connection; as its documents show it",
+    ]
+    return harness.result("bench_retry", rows, options, notes=notes)
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()

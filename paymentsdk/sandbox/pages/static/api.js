@@ -1,0 +1,40 @@
+// The control API, as the pages use it.
+
+/** Call the control API and return its answer; throws an Error with the sandbox's own words. */
+export async function call(method, path, body) {
+  const options = { method };
+  if (body !== undefined) {
+    options.headers = { "Content-Type": "application/json" };
+    options.body = JSON.stringify(body);
+  }
+  const response = await fetch(`/_sandbox/${path}`, options);
+  const answer = await response.json();
+  if (!response.ok) throw Object.assign(new Error(answer.message), { status: response.status });
+  return answer;
+}
+
+/** Return the text at an address of the sandbox. */
+export async function text(path) {
+  const response = await fetch(`/_sandbox/${path}`);
+  if (!response.ok) {
+    const answer = await response.json();
+    throw Object.assign(new Error(answer.message), { status: response.status });
+  }
+  return response.text();
+}
+
+/**
+ * Listen to what happens. Each handler gets the seller and the document of its events.
+ * `connected` runs at the first connection and after each that broke: what happened meanwhile was missed.
+ */
+export function watch(handlers, connected, lost) {
+  const source = new EventSource("/_sandbox/events");
+  source.addEventListener("open", connected);
+  source.addEventListener("error", lost);
+  for (const [kind, handle] of Object.entries(handlers)) {
+    source.addEventListener(kind, (event) => {
+      const { tenant, document } = JSON.parse(event.data);
+      handle(document, tenant);
+    });
+  }
+}

@@ -1,0 +1,61 @@
+// The clock of the sandbox, which stands still, runs or jumps, whatever the clock of this machine does.
+
+import { call } from "./api.js";
+import { announce, attempt, byId, say } from "./dom.js";
+
+let moment = Date.now();
+let frozen = false;
+let since = performance.now();
+
+/** What time it is in the sandbox, in milliseconds. */
+export const now = () => (frozen ? moment : moment + performance.now() - since);
+
+function set(answer) {
+  moment = Date.parse(answer.now);
+  frozen = answer.frozen;
+  since = performance.now();
+  show();
+}
+
+/** Ask the sandbox what time it is. */
+export const load = async () => set(await call("GET", "clock"));
+
+/** Show the time: once a second, and whenever it was changed. */
+export function show() {
+  const iso = new Date(now()).toISOString();
+  const clock = byId("clock");
+  clock.dateTime = iso;
+  say(clock, iso.slice(11, 19));
+  say(byId("clock-date"), `${iso.slice(0, 10)}, UTC`);
+  const state = byId("clock-state");
+  state.dataset.tone = frozen ? "wait" : "good";
+  say(state, frozen ? "Frozen" : "Live");
+  say(byId("freeze"), frozen ? "Let it run" : "Freeze");
+}
+
+/** Move the clock by an ISO 8601 duration, and say what happened meanwhile. */
+export async function advance(duration, button) {
+  const answer = await attempt(button, () => call("POST", "clock/advance", { duration }));
+  if (!answer) return;
+  set(answer);
+  const counts = new Map();
+  for (const { kind } of answer.happened) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  const words = [...counts].map(([kind, count]) => `${count} × ${kind}`).join(", ");
+  say(byId("happened"), words ? `Meanwhile: ${words}.` : "Nothing was due meanwhile.");
+}
+
+export function start() {
+  byId("freeze").addEventListener("click", async (event) => {
+    const answer = await attempt(event.target, () => call("POST", frozen ? "clock/resume" : "clock/freeze"));
+    if (answer) set(answer);
+    announce(frozen ? "The clock stands still." : "The clock runs.");
+  });
+  for (const button of document.querySelectorAll("[data-advance]")) {
+    button.addEventListener("click", () => advance(button.dataset.advance, button));
+  }
+  byId("advance").addEventListener("submit", (event) => {
+    event.preventDefault();
+    advance(byId("duration").value.trim().toUpperCase(), event.submitter);
+  });
+  setInterval(show, 1000);
+}

@@ -1,0 +1,41 @@
+// Starts the dashboard: loads what there is, and listens to what happens.
+
+import { watch } from "./api.js";
+import * as checkouts from "./checkouts.js";
+import * as clock from "./clock.js";
+import { announce, byId } from "./dom.js";
+import * as orders from "./orders.js";
+import * as requests from "./requests.js";
+import * as rules from "./rules.js";
+
+function connection(tone, word) {
+  const shown = byId("link").firstElementChild;
+  shown.dataset.tone = tone;
+  shown.textContent = word;
+}
+
+async function load() {
+  // The clock first: ages and countdowns go by it.
+  await clock.load();
+  const loading = [orders.load, checkouts.load, requests.load, rules.loadFaults, rules.loadPolicies].map((one) => one());
+  for (const { reason } of await Promise.allSettled(loading)) if (reason) announce(reason.message);
+  connection("good", "Connected");
+}
+
+clock.start();
+orders.start();
+await rules.start();
+setInterval(orders.tick, 1000);
+watch(
+  {
+    orders: orders.changed,
+    preferences: checkouts.changed,
+    clock: clock.load,
+    requests(line) {
+      requests.add(line);
+      if (line.faults?.length) rules.loadFaults();
+    },
+  },
+  load,
+  () => connection("bad", "Not connected"),
+);

@@ -1,0 +1,217 @@
+// Orders: a card with its code for each that waits for a buyer, a row for each that is settled.
+
+import { call, text } from "./api.js";
+import * as clock from "./clock.js";
+import { announce, attempt, byId, countdown, make, money, say, span, state, timeOfDay } from "./dom.js";
+
+const CARDS = 12;
+const ROWS = 50;
+
+/** What people call the states, and the colour of each. */
+const STATES = {
+  created: ["wait", "Waiting"],
+  in_review: ["wait", "In review"],
+  processed: ["good", "Paid"],
+  partially_refunded: ["still", "Partly refunded"],
+  refunded: ["still", "Refunded"],
+  canceled: ["still", "Canceled"],
+  expired: ["still", "Expired"],
+};
+
+const records = new Map();
+const cards = new Map();
+let due = false;
+
+const payment = (order) => order.transactions.payments[0];
+
+function stateOf(order) {
+  if (order.status === "created") return STATES[payment(order).status_detail] ?? STATES.created;
+  return STATES[order.status_detail] ?? STATES[order.status] ?? ["still", order.status];
+}
+
+/** Load the newest orders: at the start, and when events may have been missed. */
+export async function load() {
+  const rows = await call("GET", "orders");
+  records.clear();
+  for (const record of rows.reverse()) records.set(record.order.id, record);
+  draw();
+}
+
+/** Take over an order that was made or changed. */
+export function changed(record) {
+  const before = records.get(record.order.id);
+  records.set(record.order.id, record);
+  draw();
+  const [, word] = stateOf(record.order);
+  if (!before || stateOf(before.order)[1] !== word) announce(`${record.order.external_reference}: ${word}`);
+}
+
+function draw() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    const newest = [...records.values()].reverse();
+    drawCards(newest.filter(({ order }) => order.status === "created"));
+    drawRows(newest.filter(({ order }) => order.status !== "created"));
+  });
+}
+
+function drawCards(waiting) {
+  const shown = waiting.slice(0, CARDS);
+  const ids = new Set(shown.map(({ order }) => order.id));
+  for (const [id, card] of cards) {
+    if (ids.has(id)) continue;
+    // Whoever stood in the card is not left nowhere.
+    if (card.contains(document.activeElement)) byId("orders").focus();
+    card.remove();
+    cards.delete(id);
+  }
+  const list = byId("open");
+  shown.forEach((record, place) => {
+    const card = cards.get(record.order.id) ?? makeCard(record);
+    fillCard(card, record);
+    if (list.children[place] !== card) list.insertBefore(card, list.children[place] ?? null);
+  });
+  byId("no-open").hidden = waiting.length > 0;
+  const more = waiting.length - shown.length;
+  byId("more-open").hidden = more <= 0;
+  say(byId("more-open"), `${more} older ones wait as well.`);
+  const settled = records.size - waiting.length;
+  say(byId("counts"), records.size ? `${waiting.length} waiting, ${settled} settled` : "");
+}
+
+function makeCard({ order }) {
+  const card = byId("order-card").content.firstElementChild.cloneNode(true);
+  const slot = (name) => card.querySelector(`[data-slot=${name}]`);
+  const heading = slot("reference");
+  heading.id = `reference-${order.id}`;
+  say(heading, order.external_reference);
+  say(slot("description"), order.description ?? "");
+  say(slot("id"), order.id);
+  slot("page").href = `/qr/${order.id}`;
+  for (const button of card.querySelectorAll("[data-act]")) {
+    button.setAttribute("aria-describedby", heading.id);
+    button.addEventListener("click", () => act(button, order.id));
+  }
+  drawCode(slot("code"), order);
+  cards.set(order.id, card);
+  return card;
+}
+
+function fillCard(card, { order, expires_at }) {
+  const slot = (name) => card.querySelector(`[data-slot=${name}]`);
+  const [tone, word] = stateOf(order);
+  slot("state").dataset.tone = tone;
+  say(slot("state"), word);
+  say(slot("amount"), money(order.currency, order.total_amount));
+  slot("age").dateTime = order.created_date;
+  slot("expiry").dateTime = expires_at;
+  tickCard(card);
+}
+
+/** Count the seconds: of every card, once a second. */
+export function tick() {
+  for (const card of cards.values()) tickCard(card);
+}
+
+function tickCard(card) {
+  const [age, expiry] = ["age", "expiry"].map((name) => card.querySelector(`[data-slot=${name}]`));
+  say(age, `${span(clock.now() - Date.parse(age.dateTime))} ago`);
+  const left = Date.parse(expiry.dateTime) - clock.now();
+  say(expiry, left > 0 ? `Expires in ${countdown(left)}` : "Expired");
+}
+
+async function drawCode(place, order) {
+  const data = order.type_response?.qr_data;
+  if (!data) {
+    const till = order.config?.qr?.external_pos_id;
+    place.replaceChildren(make("p", { className: "quiet small" }, `Paid with the code of the till${till ? ` ${till}` : ""}`));
+    return;
+  }
+  try {
+    const image = new DOMParser().parseFromString(await text(`orders/${order.id}/code.svg`), "image/svg+xml");
+    const svg = document.importNode(image.documentElement, true);
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", `QR code of ${order.external_reference}`);
+    place.replaceChildren(svg);
+  } catch (error) {
+    // Without the library that draws codes: its text, and how to get the library.
+    place.replaceChildren(make("code", { tabIndex: 0 }, data), make("p", { className: "quiet small" }, error.message));
+  }
+}
+
+async function act(button, id) {
+  if (button.dataset.act === "expire") {
+    const left = Date.parse(records.get(id).expires_at) - clock.now();
+    await clock.advance(`PT${Math.max(1, Math.ceil(left / 1000))}S`, button);
+    return;
+  }
+  const outcome = button.dataset.act;
+  const order = await attempt(button, () => call("POST", `orders/${id}/pay`, { outcome }));
+  // A rejected payment leaves no trace in the order: this is all that there is to see of it.
+  if (order && outcome === "rejected") announce(`${order.external_reference}: the payment was rejected`);
+}
+
+function drawRows(settled) {
+  byId("settled").hidden = settled.length === 0;
+  byId("settled-rows").replaceChildren(...settled.slice(0, ROWS).map(makeRow));
+}
+
+function makeRow({ order }) {
+  const { paid_amount: paid, refunded_amount: refunded } = payment(order);
+  const less = paid && paid !== order.total_amount ? `${money(order.currency, paid)} paid` : "";
+  const back = refunded ? `${money(order.currency, refunded)} given back` : "";
+  const notes = [less, back].filter(Boolean).join(", ");
+  return make(
+    "tr",
+    {},
+    make(
+      "th",
+      { scope: "row" },
+      make("a", { href: `/qr/${order.id}` }, order.external_reference),
+      make("span", { className: "mono quiet id" }, order.id),
+    ),
+    make("td", { className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
+    make(
+      "td",
+      { className: "end" },
+      make("span", { className: "money" }, money(order.currency, order.total_amount)),
+      notes ? make("small", { className: "quiet notes" }, notes) : null,
+    ),
+    make("td", { className: "end" }, make("time", { dateTime: order.last_updated_date, className: "quiet" }, timeOfDay(order.last_updated_date))),
+  );
+}
+
+/** Create an order through the API itself, as a program would. */
+async function createExample(button) {
+  const [seller] = await call("GET", "tenants");
+  const number = String(records.size + 1).padStart(3, "0");
+  const order = {
+    type: "qr",
+    external_reference: `example-${number}`,
+    description: "Two coffees and a croissant",
+    total_amount: "12.50",
+    config: { qr: { external_pos_id: seller.external_pos_id, mode: "dynamic" } },
+    transactions: { payments: [{ amount: "12.50" }] },
+    items: [
+      { title: "Coffee", unit_price: "4.50", quantity: 2, unit_measure: "unit" },
+      { title: "Croissant", unit_price: "3.50", quantity: 1, unit_measure: "unit" },
+    ],
+  };
+  await attempt(button, async () => {
+    const headers = {
+      Authorization: `Bearer ${seller.access_token}`,
+      "Content-Type": "application/json",
+      "X-Idempotency-Key": `${number}-${Math.random().toString(36).slice(2)}`,
+    };
+    const response = await fetch("/v1/orders", { method: "POST", headers, body: JSON.stringify(order) });
+    if (!response.ok) throw new Error((await response.json()).errors[0].message);
+  });
+}
+
+export function start() {
+  for (const button of document.querySelectorAll("[data-example]")) {
+    button.addEventListener("click", () => createExample(button));
+  }
+}

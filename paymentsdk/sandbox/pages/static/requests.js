@@ -1,0 +1,95 @@
+// The last requests: what was asked, what was answered, and how to ask it again.
+
+import { call, text } from "./api.js";
+import { announce, byId, make, state, timeOfDay } from "./dom.js";
+
+const SHOWN = 100;
+
+/** Load the last requests: at the start, and when events may have been missed. */
+export async function load() {
+  byId("requests").replaceChildren();
+  for (const line of (await call("GET", "requests")).reverse()) add(line);
+}
+
+/** Put a request on top of the list. */
+export function add(line) {
+  const list = byId("requests");
+  list.prepend(makeItem(line));
+  while (list.children.length > SHOWN) list.lastElementChild.remove();
+  byId("no-requests").hidden = true;
+}
+
+function toneOf(status) {
+  if (!status || status >= 500) return "bad";
+  return status >= 400 ? "wait" : "good";
+}
+
+function makeItem(line) {
+  const marks = [...(line.faults ?? [])];
+  if (line.replayed) marks.push("replayed");
+  const summary = make(
+    "summary",
+    {},
+    make("time", { dateTime: line.at, className: "quiet small" }, timeOfDay(line.at)),
+    make("span", { className: "mono method" }, line.method),
+    make("span", { className: "mono path", title: line.path }, line.path),
+    make("span", { className: "end" }, state(toneOf(line.status), String(line.status ?? "none"))),
+    marks.length ? make("span", { className: "small marks" }, marks.join(", ").replaceAll("_", " ")) : null,
+  );
+  const details = make("details", {}, summary);
+  // Filled when it is opened: most never are.
+  details.addEventListener("toggle", () => details.children.length === 1 && details.append(makeDetail(line)));
+  return make("li", {}, details);
+}
+
+function makeDetail(line) {
+  const facts = [line.operation, line.tenant && `seller ${line.tenant}`, line.key && `key ${line.key}`, `${line.milliseconds} ms`];
+  return make(
+    "div",
+    { className: "detail" },
+    make("p", { className: "quiet small" }, facts.filter(Boolean).join(" · ")),
+    make(
+      "div",
+      { className: "row" },
+      copier(line, "curl", "Copy as curl"),
+      copier(line, "python", "Copy as Python"),
+    ),
+    ...block("Request", line.body),
+    ...block("Answer", line.answer),
+  );
+}
+
+function block(title, body) {
+  if (!body) return [];
+  return [make("h3", { className: "small" }, title), make("pre", { tabIndex: 0 }, make("code", {}, pretty(body)))];
+}
+
+/** Indent JSON without reading its numbers, which a script would round. */
+function pretty(body) {
+  let depth = 0;
+  return body.replace(/"(?:[^"\\]|\\.)*"|[{}[\],]|:|\s+/g, (token) => {
+    const line = () => `\n${"  ".repeat(depth)}`;
+    if (/^\s/.test(token)) return "";
+    if (token === "{" || token === "[") return token + ((depth += 1), line());
+    if (token === "}" || token === "]") return ((depth -= 1), line()) + token;
+    if (token === ",") return token + line();
+    return token === ":" ? ": " : token;
+  });
+}
+
+function copier(line, language, words) {
+  const button = make("button", { type: "button", className: "tool" }, words);
+  button.addEventListener("click", async () => {
+    const snippet = await text(`requests/${line.request_id}/${language}`).catch((error) => error.message);
+    try {
+      await navigator.clipboard.writeText(snippet);
+      button.textContent = "Copied";
+      announce("Copied");
+      setTimeout(() => { button.textContent = words; }, 2000);
+    } catch {
+      // No access to the clipboard: it can be copied by hand.
+      button.parentElement.after(make("pre", { tabIndex: 0 }, make("code", {}, snippet)));
+    }
+  });
+  return button;
+}

@@ -1,0 +1,95 @@
+"""What the transport on pyreqwest does beyond what every transport does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import Request, SendFailed
+from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from paymentsdk.transports.pyreqwest import PyreqwestTransport
+
+
+def test_a_transport_belongs_to_its_loop() -> None:
+    """Used from a second loop it says so and sends nothing."""
+    transport = PyreqwestTransport()
+
+    async def send() -> int:
+        async with FaultServer(always(http())) as server:
+            return (await transport.send(Request("GET", server.url()))).status
+
+    assert 200 == asyncio.run(send())
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(send())
+    asyncio.run(transport.aclose())
+
+
+async def test_requests_go_through_a_proxy() -> None:
+    """With *proxy*, the proxy is asked for the whole URL."""
+    async with FaultServer(always(http())) as proxy:
+        transport = PyreqwestTransport(proxy=proxy.url())
+        await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
+        await transport.aclose()
+
+        assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
+
+
+@pytest.mark.parametrize("trust_env", [False, True])
+async def test_the_environment_is_not_trusted(trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy in the environment is used only by who asks for it."""
+    async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
+        monkeypatch.setenv("http_proxy", proxy.url())
+        monkeypatch.delenv("no_proxy", raising=False)
+        transport = PyreqwestTransport(trust_env=trust_env)
+        await transport.send(Request("GET", server.url()))
+        await transport.aclose()
+
+        assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
+
+
+async def test_the_library_can_be_configured_but_not_undone() -> None:
+    """*configure* reaches the library, and what the transport relies on is set after it."""
+    async with FaultServer(always(http(307, b"", "Location: /elsewhere"))) as server:
+        transport = PyreqwestTransport(configure=lambda builder: builder.user_agent("mine").follow_redirects(True))
+        response = await transport.send(Request("GET", server.url()))
+        await transport.aclose()
+
+        assert 307 == response.status
+        assert ["mine"] == [seen.headers["user-agent"] for seen in server.seen]
+
+
+async def test_it_keeps_the_time_itself() -> None:
+    """A request ends after its timeout, connection and all, even if nobody cancels it."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = PyreqwestTransport()
+        with pytest.raises(SendFailed, match="the time ran out") as caught:
+            await transport.send(Request("GET", server.url(), timeout=0.1))
+        assert caught.value.sent
+        await server.all_hung_up()
+        await transport.aclose()
+
+
+async def test_a_timeout_may_be_infinite() -> None:
+    """No bound at all is a bound that the library can count to."""
+    async with FaultServer(always(http())) as server:
+        transport = PyreqwestTransport()
+        assert 200 == (await transport.send(Request("GET", server.url(), timeout=float("inf")))).status
+        await transport.aclose()
+
+
+@pytest.mark.parametrize("url", ["/v1/orders", "http://", "http://127.0.0.1:99999/", "ftp://127.0.0.1/"])
+async def test_what_is_no_url_is_not_sent(url: str) -> None:
+    """A URL that leads nowhere fails with nothing sent."""
+    transport = PyreqwestTransport()
+    with pytest.raises(SendFailed) as caught:
+        await transport.send(Request("GET", url))
+    await transport.aclose()
+
+    assert not caught.value.sent
