@@ -54,6 +54,9 @@ _PACKAGES = (
     "yarl",
 )
 
+#: Does something once; returns one sample for each of its metrics.
+Once = Callable[[], Mapping[str, float]]
+
 
 class Options(Struct, frozen=True, kw_only=True):
     """How long and how often to measure.
@@ -82,10 +85,10 @@ class Variant(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """One thing to measure whole: *run* does it once, and returns one sample for each of its metrics."""
+    """One thing to measure whole."""
 
     key: Key
-    run: Callable[[], Mapping[str, float]]
+    run: Once
 
 
 class Row(Struct, frozen=True):

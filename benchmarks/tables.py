@@ -18,7 +18,10 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "rss_mib": ("memory, MiB", 1),
     "to_ideal": ("of the ideal", 2),
     "first_ms": ("first call, ms", 1),
+    "second_ms": ("second call, ms", 2),
     "import_ms": ("import, ms", 1),
+    "net_ms": ("net CPU, ms", 1),
+    "renewals": ("renewals", 0),
 }
 #: Metrics that are shown in another form.
 _HIDDEN = {"wall_us", "server_us"}

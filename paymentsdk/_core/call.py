@@ -182,7 +182,7 @@ class Caller(ABC):
         intent.history.attempts += 1
         try:
             response = await shared.transport.send(self._request(intent))
-        except BaseException as error:  # noqa: BLE001 - whatever a transport raises, the request may have gone out
+        except BaseException as error:
             failure = self._unanswered(intent, error)
             if failure is None:
                 raise

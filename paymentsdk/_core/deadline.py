@@ -55,7 +55,7 @@ class Deadlines:
         self._alarm: Alarm | None = None
 
     def watch(self, when: float, loop: asyncio.AbstractEventLoop | None = None) -> Watch:
-        """Cancel the current task (of *loop*, if it is known) when the clock reaches *when*, unless it is released before."""
+        """Cancel the current task (of *loop*, if given) when the clock reaches *when*, unless it is released before."""
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")

@@ -12,13 +12,12 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
-from inspect import isclass
-from typing import TYPE_CHECKING, Generic, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Struct, ValidationError, structs
+from msgspec import Struct, ValidationError
 
+from paymentsdk._core import oddity
 from paymentsdk._core.secrets import MASK, Secretive
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
-_MOST_DIGITS = 99
 _PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
@@ -55,11 +52,11 @@ class Undecodable(ValueError):  # noqa: N818 - it says what the body is
 class AnswerDecoder(Generic[R]):
     """Decodes the answers of one operation."""
 
-    def __init__(self, result: type[R], *, empty: bool = False) -> None:
+    def __init__(self, result: type[R], *, empty: bool = False, page: bool = False) -> None:
         self._type = result
         self._empty = empty
         self._exact = msgspec.json.Decoder(result).decode
-        self._odd = _check(result) or _never
+        self._odd = oddity.in_page(result) if page else oddity.in_one(result)
         self._mend: Mender | None = None
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
@@ -92,55 +89,6 @@ class AnswerDecoder(Generic[R]):
         anomalies: list[Anomaly] = []
         value = self._mend(raw, "$", anomalies)
         return cast(R, value), tuple(anomalies)
-
-
-#: Says whether a decoded value holds an amount that is none.
-Check = Callable[[object], bool]
-
-
-def _check(kind: object) -> Check | None:
-    """Compile the search for NaN, infinities and monstrous exponents, all of which decode like any other amount."""
-    for part in get_args(kind) or (kind,):
-        if part is Decimal:
-            return _odd_amount
-        if isclass(part) and issubclass(part, Struct):
-            return _odd_member(part)
-        if (rows := _check(part) if get_args(part) else None) is not None:
-            return partial(_odd_row, rows)
-    return None
-
-
-def _odd_amount(value: object) -> bool:
-    amount = cast(Decimal, value)
-    return not (amount.is_finite() and -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS)
-
-
-def _odd_row(check: Check, rows: object) -> bool:
-    return any(map(check, cast("tuple[object, ...]", rows)))
-
-
-def _odd_member(cls: type[Struct]) -> Check | None:
-    checks = [(field.name, check) for field in structs.fields(cls) if (check := _check(field.type)) is not None]
-    amounts = [name for name, check in checks if check is _odd_amount]
-    deeper = [(name, check) for name, check in checks if check is not _odd_amount]
-
-    def search(value: object) -> bool:
-        for name in amounts:
-            amount = getattr(value, name)
-            # What `_odd_amount` does, without the call: it is most of the work.
-            if amount is not None and not (amount.is_finite() and -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS):
-                return True
-        for name, check in deeper:
-            member = getattr(value, name)
-            if member is not None and check(member):
-                return True
-        return False
-
-    return search if checks else None
-
-
-def _never(value: object) -> bool:  # noqa: ARG001 - see Check
-    return False
 
 
 #: Takes a value as read from JSON, its place and the list to report to; returns the typed value or ``None``.

@@ -175,7 +175,7 @@ def _list_step(step: Step) -> Step:
         on_wire: list[object] | None = None
         i = 0
         try:
-            for i, item in enumerate(value):  # noqa: B007 - the place, if the item is refused
+            for i, item in enumerate(value):
                 mended = item if item is None else step(item)
                 if mended is not item:
                     on_wire = list(value) if on_wire is None else on_wire

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -227,8 +227,13 @@ def _faults(running: Running, options: Namespace) -> Answer:
 def _rule(effect: str, details: Mapping[str, str]) -> Struct:
     from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
 
-    # From text, so that `times=3` is a number. What is wrong with it is found here, before anybody is asked.
-    return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
+    try:
+        # From text, so that `times=3` is a number. What is wrong with it is found here, before anybody is asked.
+        return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
+    except msgspec.ValidationError as error:
+        effects = ", ".join(get_args(get_type_hints(FaultRule)["effect"]))
+        names = ", ".join(name for name in FaultRule.__struct_fields__ if name != "effect")
+        raise ValueError(f"{error}\n  effects: {effects}\n  details: {names}") from None
 
 
 def _in_force(fault: _Fault) -> str:

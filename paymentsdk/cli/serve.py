@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from paymentsdk.sandbox import Sandbox, SandboxInfo
+from paymentsdk.sandbox import Policies, Sandbox, SandboxInfo
 
 __all__ = ["serve"]
 
@@ -33,16 +33,23 @@ def serve(
         OSError: The port or the file cannot be used.
         ValueError: A policy is unknown, or the host can be reached by other machines and *public* is false.
     """
-    sandbox = Sandbox(
-        host=host,
-        port=port,
-        db=db,
-        seed=seed,
-        policies=policies,
-        frozen=frozen,
-        public=public,
-        live_tokens=live_tokens,
-    )
+    try:
+        Policies().merged(policies)
+    except ValueError as error:
+        raise ValueError(f"--policy: {error}; see: paymentsdk sandbox policies") from None
+    try:
+        sandbox = Sandbox(
+            host=host,
+            port=port,
+            db=db,
+            seed=seed,
+            policies=policies,
+            frozen=frozen,
+            public=public,
+            live_tokens=live_tokens,
+        )
+    except ValueError as error:
+        raise ValueError(str(error).replace("public=True", "--public")) from None
     try:
         asyncio.run(_run(sandbox, as_json=as_json))
     except OSError as error:

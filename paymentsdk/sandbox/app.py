@@ -35,6 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PLATFORM = web.AppKey("platform", Platform)
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
+_REQUEST_ID = web.RequestKey("request_id", str)
 
 MAX_BODY = MIB
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
@@ -128,9 +129,9 @@ class _Service:
         response.headers["X-Request-Id"] = self._request_id(request)
 
     def _request_id(self, request: web.Request) -> str:
-        if "request_id" not in request:
-            request["request_id"] = f"req-{next(self._numbers)}"
-        return str(request["request_id"])
+        if _REQUEST_ID not in request:
+            request[_REQUEST_ID] = f"req-{next(self._numbers)}"
+        return request[_REQUEST_ID]
 
     def handler(self, operation: AnyOperation) -> Handler:
         """Return the handler of *operation*."""

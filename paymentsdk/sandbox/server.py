@@ -116,10 +116,9 @@ class Sandbox:
     ) -> None:
         await self.stop()
 
-    @classmethod
-    def in_thread(cls, **options: object) -> SandboxThread:
-        """Return a context manager that runs ``Sandbox(**options)`` in a thread, for programs without an event loop."""
-        return SandboxThread(cls(**options))  # type: ignore[arg-type]  # the constructor says what it takes
+    def in_thread(self) -> SandboxThread:
+        """Return a context manager that runs this sandbox in a thread, for programs without an event loop."""
+        return SandboxThread(self)
 
     @property
     def tenant(self) -> Tenant:
@@ -213,7 +212,7 @@ class Sandbox:
 
 
 class SandboxThread:
-    """A sandbox in a thread of its own: ``with Sandbox.in_thread() as sandbox: ...``.
+    """A sandbox in a thread of its own: ``with Sandbox().in_thread() as sandbox: ...``.
 
     Args:
         sandbox: The sandbox, not started.

@@ -193,7 +193,6 @@ class AiohttpTransport:
             raise
         return Response(response.status, response.headers, body)
 
-
     def _url(self, text: str) -> URL:
         """Parse *text*; most of it is the same as the last time."""
         at = text.find("/", len("https://"))

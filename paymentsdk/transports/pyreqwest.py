@@ -80,6 +80,7 @@ class PyreqwestTransport:
             ClientClosed: The transport is closed, or belongs to another event loop; nothing was sent.
         """
         self._bind()
+        failure: SendFailed | ClientClosed
         await self._place(request.connect_timeout)
         try:
             self._bind()
@@ -87,7 +88,7 @@ class PyreqwestTransport:
         except asyncio.CancelledError as error:
             # Its traceback leads through frames that hold the library's request, which breaks when it is shown.
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
-        except SendFailed as error:
+        except (SendFailed, ClientClosed) as error:
             failure = error.with_traceback(None)
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
             failure = _failure(error)

@@ -14,6 +14,7 @@ from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.orders import (
     Order,
     OrderConfigRequest,
+    OrderPayment,
     OrderRequest,
     OrderStatus,
     PaymentRequest,
@@ -83,7 +84,7 @@ class Seller:
     async def see_paid(self, order: Order) -> Order:
         """Ask whether *order* was paid, and how much."""
         order = await self._client.orders.get(order.id)
-        for payment in (order.transactions and order.transactions.payments) or ():
+        for payment in _payments(order):
             self._note("payment", payment.id, payment.paid_amount)
             self._sold("paid", order.external_reference, payment.paid_amount)
         return order
@@ -101,7 +102,7 @@ class Seller:
 
     async def refund_half(self, order: Order) -> Order:
         """Give back a half of *order*, rounded to a cent."""
-        [payment] = (order.transactions and order.transactions.payments) or ()
+        [payment] = _payments(order)
         half = ((payment.paid_amount or NOTHING) / 2).quantize(_CENT)
         return self._refunded(order, await self._client.orders.refund(order.id, payment_id=payment.id, amount=half))
 
@@ -194,6 +195,10 @@ def shown(orders: Iterable[MerchantOrder]) -> Iterator[Entry]:
         yield Entry("paid", reference, order.paid_amount or NOTHING)
         if order.refunded_amount:
             yield Entry("refunded", reference, order.refunded_amount)
+
+
+def _payments(order: Order) -> tuple[OrderPayment, ...]:
+    return (order.transactions and order.transactions.payments) or ()
 
 
 def _price(number: int) -> Decimal:

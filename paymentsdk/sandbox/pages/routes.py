@@ -11,6 +11,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
 from paymentsdk.sandbox.buyer import Buyer
@@ -23,7 +24,7 @@ from paymentsdk.sandbox.pages.markup import Markup
 from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import ORDERS
+from paymentsdk.sandbox.records import ORDERS, PREFERENCES
 
 __all__ = ["add_routes"]
 
@@ -32,6 +33,8 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FORM_KEY = web.AppKey("form_key", FormKey)
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
+#: Preferences that the dashboard begins with.
+_LISTED = 20
 #: The value of `attempt` that asks for the form once more.
 _AGAIN = "again"
 _TITLES: Mapping[int, str] = {
@@ -48,6 +51,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
     app.router.add_get(PREFIX, _page(_dashboard))
     app.router.add_get(PREFIX + "static/{name}", _page(_static))
+    app.router.add_get(PREFIX + "preferences", guarded(_preferences))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
     for counter in (_ORDERS, _PREFERENCES):
@@ -84,6 +88,11 @@ def _file(name: str) -> web.Response:
 @cache
 def _files() -> Mapping[str, bytes]:
     return {file.name: file.read_bytes() for file in (resources.files(__package__) / "static").iterdir()}
+
+
+async def _preferences(request: web.Request) -> web.StreamResponse:
+    newest = request.app[PLATFORM].store.find(PREFERENCES, None, descending=True, limit=_LISTED)
+    return web.Response(body=answers.encode(newest, decimal_strings=True), content_type="application/json")
 
 
 async def _code(request: web.Request) -> web.StreamResponse:

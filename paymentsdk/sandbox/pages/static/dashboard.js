@@ -24,6 +24,7 @@ async function load() {
 
 clock.start();
 orders.start();
+requests.start();
 await rules.start();
 setInterval(orders.tick, 1000);
 watch(

@@ -3,7 +3,8 @@
 import { call, text } from "./api.js";
 import { announce, byId, make, state, timeOfDay } from "./dom.js";
 
-const SHOWN = 100;
+const KEPT = 100;
+const SHOWN = 12;
 
 /** Load the last requests: at the start, and when events may have been missed. */
 export async function load() {
@@ -15,8 +16,18 @@ export async function load() {
 export function add(line) {
   const list = byId("requests");
   list.prepend(makeItem(line));
-  while (list.children.length > SHOWN) list.lastElementChild.remove();
+  while (list.children.length > KEPT) list.lastElementChild.remove();
   byId("no-requests").hidden = true;
+  byId("older").hidden = list.children.length <= SHOWN || list.classList.contains("all");
+}
+
+export function start() {
+  byId("older").querySelector("button").addEventListener("click", () => {
+    const list = byId("requests");
+    list.classList.add("all");
+    byId("older").hidden = true;
+    list.children[SHOWN].querySelector("summary").focus();
+  });
 }
 
 function toneOf(status) {

@@ -1,0 +1,64 @@
+"""What the first call over TLS costs: a process that starts, imports, connects and calls.
+
+*Import* is that of the library; *first call* makes the client, shakes hands and reads one answer; *second call* finds
+the connection open. *Time* and *CPU* are those of the whole process up to the end of the first call.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks import harness
+from benchmarks.harness import Options, Result, Trial
+from benchmarks.server import Server, nginx_or_asyncio
+
+BASELINE = "bare aiohttp"
+#: The modules of :mod:`benchmarks.cold` by their names in results, and the library that each needs.
+PROGRAMS = {
+    BASELINE: ("bare_aiohttp", "aiohttp"),
+    "paymentsdk": ("sdk", "paymentsdk"),
+    "bare httpx": ("bare_httpx", "httpx"),
+    "stripe, aiohttp": ("stripe_aiohttp", "stripe"),
+    "openai, default": ("openai_default", "openai"),
+}
+
+
+def run(options: Options) -> Result:
+    """Measure every program."""
+    wanted = [name for name in PROGRAMS if not options.only or name in (*options.only, BASELINE)]
+    missing = [name for name in wanted if find_spec(PROGRAMS[name][1]) is None]
+    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
+        trials = [
+            Trial({"contestant": name}, partial(first_call, PROGRAMS[name][0], server))
+            for name in wanted
+            if name not in missing
+        ]
+        rows = harness.take_turns(trials, options)
+    notes = [f"{name} was left out: its library is not installed" for name in missing]
+    notes.append("all trust one certificate authority, given as a file; the ratio is that of the first metric, the time")
+    return harness.result("bench_cold", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind)
+
+
+def first_call(module: str, server: Server) -> Mapping[str, float]:
+    """Run one program of :mod:`benchmarks.cold`, and return what it says."""
+    command = [sys.executable, "-m", "benchmarks.cold", module, server.tls, server.authority, str(time.monotonic())]
+    root = Path(__file__).parent.parent
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, timeout=60)  # noqa: S603
+    said = dict(line.split() for line in done.stdout.splitlines())
+    return {metric: float(said[metric]) for metric in ("wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms")}
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()

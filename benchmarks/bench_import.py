@@ -1,0 +1,76 @@
+"""What an import costs: a process that imports one thing and ends.
+
+*CPU* is that of the whole process, as a user of a command line or of a serverless function pays it; *net* is what is
+left after that of an interpreter that imports nothing. The bar is held to the whole process.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks import harness
+from benchmarks.harness import Options, Result, Trial, matching
+
+NOTHING = "nothing"
+BASELINE = "asyncio"
+#: What is imported, by the name that it has in results.
+PROGRAMS = {
+    NOTHING: "pass",
+    "asyncio": "import asyncio",
+    "msgspec": "import msgspec",
+    "paymentsdk": "import paymentsdk",
+    "paymentsdk, and a client that reads orders": (
+        "import paymentsdk; paymentsdk.PaymentsClient('t', base_url='http://127.0.0.1').orders"
+    ),
+    "paymentsdk, and every resource": "import paymentsdk.resources",
+    "aiohttp": "import aiohttp",
+    "httpx": "import httpx",
+    "pydantic": "import pydantic; pydantic.BaseModel",
+    "stripe": "import stripe",
+    "openai": "import openai; openai.AsyncOpenAI",
+}
+
+
+def run(options: Options) -> Result:
+    """Measure every import."""
+    wanted = {name: code for name, code in PROGRAMS.items() if not options.only or name in (*options.only, *_ALWAYS)}
+    missing = [name for name in wanted if name != NOTHING and find_spec(name.partition(",")[0]) is None]
+    trials = [
+        Trial({"import": name}, partial(process, code)) for name, code in wanted.items() if name not in missing
+    ]
+    with harness.on_core(harness.cores()[0]):
+        rows = harness.take_turns(trials, options)
+    [empty] = matching(rows, {"import": NOTHING})
+    for row in rows:
+        row.samples["net_ms"] = harness.difference(row, empty, "cpu_ms")
+    notes = [f"{name} was left out: it is not installed" for name in missing]
+    return harness.result("bench_import", rows, options, baseline={"import": BASELINE}, notes=notes)
+
+
+_ALWAYS = (NOTHING, BASELINE)
+
+
+def process(code: str) -> Mapping[str, float]:
+    """Run *code* in an interpreter of its own."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)  # noqa: S603
+    elapsed, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu_ms": cpu * 1e3, "wall_ms": elapsed * 1e3}
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()

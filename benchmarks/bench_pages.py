@@ -1,0 +1,141 @@
+"""What a walk over a search costs: with pages fetched ahead against the bound that latency sets, and in memory.
+
+200 pages of 100 merchant orders, each answered after 20 and after 100 ms. *Of the ideal* is the time of the walk over
+pages / prefetch x latency, the time of a client that takes no time itself. The second result walks a million small
+rows at no latency, and says how much memory the process has on the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import harness, payloads, server
+from benchmarks.harness import Options, Result, Row, Trial
+from paymentsdk import PaymentsClient
+
+LATENCIES_MS = (20, 100)
+PREFETCH = (1, 2, 4, 8, 16)
+PAGES = 200
+PAGE_SIZE = 100
+MILLION = 1_000_000
+#: A walk of 200 pages at 100 ms takes 20 s when nothing is fetched ahead.
+MOST_ROUNDS = 3
+#: Seconds after which the walk over the million is given up.
+LONGEST = 120.0
+
+
+def run(options: Options, latencies: Sequence[int] = LATENCIES_MS, pages: int = PAGES) -> Result:
+    """Measure the walk for every latency and every prefetch."""
+    if options.quick:
+        latencies, pages = latencies[:1], 16
+    total = pages * PAGE_SIZE
+    trials = []
+    with contextlib.ExitStack() as stack:
+        for latency in latencies:
+            platform = stack.enter_context(server.pages(latency=latency / 1000, total=total))
+            for prefetch in PREFETCH:
+                key = {"latency, ms": latency, "prefetch": prefetch}
+                trials.append(Trial(key, partial(walk, platform.plain, prefetch, latency / 1000, pages)))
+        with harness.on_core(harness.cores()[0]):
+            capped = msgspec.structs.replace(options, rounds=min(options.rounds, MOST_ROUNDS))
+            rows = harness.take_turns(trials, capped)
+    return harness.result(
+        "bench_pages", rows, capped, baseline={"prefetch": 1}, pages=pages, page_size=PAGE_SIZE, notes=[_SIZE]
+    )
+
+
+_SIZE = f"bytes per page: {len(payloads.merchant_orders()):,}"
+
+
+def walk(base_url: str, prefetch: int, latency: float, pages: int) -> Mapping[str, float]:
+    """Walk all rows once with a client of its own; the time is that of the walk with its connections."""
+
+    async def walked() -> int:
+        rows = 0
+        async with PaymentsClient(payloads.TOKEN, base_url=base_url) as client:
+            async for page in client.merchant_orders.search(page_size=PAGE_SIZE, prefetch=prefetch).pages():
+                rows += len(page.items)
+        return rows
+
+    started, cpu = time.perf_counter(), time.process_time()
+    rows = asyncio.run(walked())
+    elapsed = time.perf_counter() - started
+    if rows != pages * PAGE_SIZE:
+        raise RuntimeError(f"{rows} rows")
+    ideal = math.ceil(pages / prefetch) * latency
+    return {
+        "wall_ms": elapsed * 1e3,
+        "to_ideal": elapsed / ideal,
+        "cpu_ms": (time.process_time() - cpu) * 1e3,
+    }
+
+
+# --- a million rows ---------------------------------------------------------------------------------------------------
+
+
+def memory(options: Options, total: int = MILLION) -> Result:
+    """Measure the memory of a process that walks *total* rows."""
+    if options.quick:
+        total = 5_000
+    with server.pages(latency=0, rows="small", total=total) as platform, harness.on_core(harness.cores()[0]):
+        command = [sys.executable, "-m", "benchmarks.bench_pages", "--walk", platform.plain, str(total)]
+        root = Path(__file__).parent.parent
+        done = subprocess.run(command, check=True, capture_output=True, cwd=root, timeout=LONGEST)  # noqa: S603
+    samples = msgspec.json.decode(done.stdout, type=list[dict[str, float]])
+    rows = [
+        Row({"rows": f"{int(sample.pop('rows')):,}"}, {name: [value] for name, value in sample.items()})
+        for sample in samples
+    ]
+    return harness.result("bench_pages_memory", rows, options, page_size=PAGE_SIZE, prefetch=8)
+
+
+async def _million(base_url: str, total: int) -> list[dict[str, float]]:
+    """Walk *total* rows, one by one as a program does, and look at the process ten times."""
+    samples, seen = [], 0
+    async with PaymentsClient(payloads.TOKEN, base_url=base_url) as client:
+        async for _ in client.merchant_orders.search(page_size=PAGE_SIZE, prefetch=8):
+            seen += 1
+            if seen % (total // 10) == 0:
+                samples.append(_sample(seen))
+    return samples
+
+
+def _sample(rows: int) -> dict[str, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "rows": rows,
+        "rss_mib": pages * resource.getpagesize() / 2**20,
+        "cpu_ms": (used.ru_utime + used.ru_stime) * 1e3,
+    }
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    line = harness.parser(__doc__)
+    line.add_argument("--walk", nargs=2, metavar=("URL", "ROWS"), help=argparse.SUPPRESS)
+    given = line.parse_args()
+    if given.walk:
+        sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(_million(given.walk[0], int(given.walk[1])))))
+        return
+    options = harness.options(given)
+    if not options.only or "memory" in options.only:
+        harness.finish(memory(options), given)
+    if not options.only or "latency" in options.only:
+        harness.finish(run(options), given)
+
+
+if __name__ == "__main__":
+    main()
