@@ -86,3 +86,27 @@ def _number(samples: Sequence[float], decimals: int) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def pivot(found: Result, down: str, across: Sequence[str], metric: str = "cpu_us") -> str:
+    """Return one line per value of the key's member *down*, and one column per combination of the members *across*.
+
+    A cell has the median of *metric*, and in brackets its ratio to the baseline under the same conditions.
+    """
+    lines = list(dict.fromkeys(row.key[down] for row in found.rows))
+    columns = list(dict.fromkeys(tuple(row.key[name] for name in across) for row in found.rows))
+    heads = [", ".join(f"{name} {value}" for name, value in zip(across, column, strict=True)) for column in columns]
+    text = [_line([down, *heads]), _line(["---", *["--:"] * len(heads)])]
+    for name in lines:
+        cells = []
+        for column in columns:
+            [row] = matching(found.rows, {down: name, **dict(zip(across, column, strict=True))}) or [None]
+            cells.append("" if row is None else _cell(row, found, metric))
+        text.append(_line([str(name), *cells]))
+    return "\n".join(text)
+
+
+def _cell(row: Row, found: Result, metric: str) -> str:
+    value = f"{median(row.samples[metric]):,.{METRICS.get(metric, ('', 2))[1]}f}"
+    base = matching(found.rows, {**row.key, **found.baseline}) if found.baseline else []
+    return f"{value} ({ratio(row, base[0], metric):.2f})" if base else value

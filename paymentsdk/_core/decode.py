@@ -122,6 +122,8 @@ def _mender(info: inspect.Type) -> Mender:
             return _leaf(int, {str: _int, Decimal: _whole})
         case inspect.BoolType():
             return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
+        case inspect.FloatType():
+            return _leaf(float, {str: _float}, plain=_float_of_number)
         case inspect.DecimalType():
             return _leaf(Decimal, {}, plain=_decimal)
         case inspect.DateTimeType():
@@ -262,6 +264,16 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def _float(text: str) -> float:
+    return float(_decimal(text))
+
+
+def _float_of_number(value: object) -> float:
+    if type(value) not in (int, Decimal):
+        raise TypeError(value)
+    return float(_decimal(value))
 
 
 def _int(text: str) -> int:

@@ -227,13 +227,15 @@ def _faults(running: Running, options: Namespace) -> Answer:
 def _rule(effect: str, details: Mapping[str, str]) -> Struct:
     from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
 
+    effects = get_args(get_type_hints(FaultRule)["effect"])
+    if effect not in effects:
+        raise ValueError(f"there is no effect {effect!r}; there are {', '.join(effects)}")
     try:
         # From text, so that `times=3` is a number. What is wrong with it is found here, before anybody is asked.
         return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
     except msgspec.ValidationError as error:
-        effects = ", ".join(get_args(get_type_hints(FaultRule)["effect"]))
         names = ", ".join(name for name in FaultRule.__struct_fields__ if name != "effect")
-        raise ValueError(f"{error}\n  effects: {effects}\n  details: {names}") from None
+        raise ValueError(f"{error}; the details of a fault are {names}") from None
 
 
 def _in_force(fault: _Fault) -> str:

@@ -200,6 +200,8 @@ def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:
     """Return the documented refusal of *operation* for a broken rule, naming the place."""
     noun = operation.name.split(".")[0]
     code = _CODES[noun](error) if noun in _CODES else "bad_request"
+    if noun == "orders" and code not in operation.meanings:
+        code = "property_value"
     place = error.path.removeprefix("$").lstrip(".") or "body"
     details = (f"{place}: {error.reason}",)
     return Refused(400, code, details=details)

@@ -204,7 +204,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     most = (wishes.installments if wishes else None) or MOST_INSTALLMENTS
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     return Sale(
-        heading=lines[0].what if len(items) == 1 else f"{len(items)} things",
+        heading=lines[0].what + (f" and {len(items) - 1} more" if len(items) > 1 else ""),
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
         total=total,

@@ -165,21 +165,21 @@ function makeRow({ order }) {
   const notes = [less, back].filter(Boolean).join(", ");
   return make(
     "tr",
-    {},
+    { role: "row" },
     make(
       "th",
-      { scope: "row" },
+      { scope: "row", role: "rowheader" },
       make("a", { href: `/qr/${order.id}` }, order.external_reference),
       make("span", { className: "mono quiet id" }, order.id),
     ),
-    make("td", { className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
+    make("td", { role: "cell", className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
     make(
       "td",
-      { className: "end" },
+      { role: "cell", className: "end" },
       make("span", { className: "money" }, money(order.currency, order.total_amount)),
       notes ? make("small", { className: "quiet notes" }, notes) : null,
     ),
-    make("td", { className: "end" }, make("time", { dateTime: order.last_updated_date, className: "quiet" }, timeOfDay(order.last_updated_date))),
+    make("td", { role: "cell", className: "end" }, make("time", { dateTime: order.last_updated_date, className: "quiet" }, timeOfDay(order.last_updated_date))),
   );
 }
 

@@ -58,7 +58,7 @@ async function addFault(event) {
 /** Load the switches. */
 export async function loadPolicies() {
   const policies = await call("GET", "policies");
-  byId("policies").replaceChildren(...policies.flatMap(makePolicy));
+  byId("policies").replaceChildren(...policies.map(makePolicy));
   const changed = policies.filter((policy) => policy.value !== policy.default).length;
   say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all as they come`);
 }
@@ -78,7 +78,7 @@ function makePolicy({ name, value, allowed, description, default: usual }) {
   });
   const label = make("label", { htmlFor: id, className: "mono" }, name);
   if (value !== usual) label.append(make("span", { className: "quiet" }, ` (usually ${usual})`));
-  return [make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, description), control)];
+  return make("div", {}, make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, description), control));
 }
 
 export async function start() {
