@@ -194,8 +194,9 @@ class PaymentsClient(Caller):
         """Close the connections and refuse further calls. Calls in flight fail; closing twice is allowed."""
         if self._owner and not self._shared.closed:
             self._shared.closed = True
-            self._shared.deadlines.close()
+            # The calls that are let end still have their deadlines.
             await self._shared.transport.aclose()
+            self._shared.deadlines.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -242,13 +242,18 @@ class Caller(ABC):
         if intent.headers is not None:
             headers.update(intent.headers)
         operation = intent.operation
+        left = intent.watch.when - intent.sending
+        connect = self._settings.timeout.connect
+        if connect is None or connect >= left:
+            # The wait for a connection has to end first: what is cut off after it may have been sent.
+            connect = 0.9 * left
         return Request(
             operation.method,
             intent.url,
             headers,
             intent.content,
-            intent.watch.when - intent.sending,
-            self._settings.timeout.connect,
+            left,
+            connect,
             operation.wants_fresh_connection,
             operation.max_answer,
         )

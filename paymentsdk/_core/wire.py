@@ -32,8 +32,10 @@ class Request(Struct, frozen=True):
         url: The absolute URL, already percent-encoded; a transport sends it as it is.
         headers: The header fields. They hold the bearer token, so ``repr`` leaves credentials out.
         body: The exact bytes of the body; empty for none.
-        timeout: Seconds this attempt may take from the wait for a connection to the last byte of the answer.
-        connect_timeout: Seconds of it that opening a connection may take; ``None`` for no separate bound.
+        timeout: Seconds this attempt may take from the wait for a connection to the last byte of the answer. The
+            caller keeps it, by cancelling ``send``.
+        connect_timeout: Seconds of it that the wait for a connection may take, be it for a place in the pool or for a
+            new one. The transport keeps it; ``None`` for no separate bound.
         fresh: Use a connection that no earlier request has used. Asked for where a resend is not safe, since a
             kept-alive connection can be closed by the server at the very moment it is used.
         max_answer: The most bytes that the body of the answer may have.
@@ -118,7 +120,8 @@ class Transport(Protocol):
 
         Raises:
             SendFailed: With ``sent=False`` when nothing left the machine, with ``sent=True`` in every other case.
-                Cancellation passes through; nothing else is raised.
+            ClientClosed: The transport is closed or belongs to another event loop; nothing was sent. Cancellation
+                passes through; nothing else is raised.
         """
         ...
 

@@ -6,7 +6,7 @@ Nothing that a client can send gets further than this without having the type th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from operator import is_
@@ -155,7 +155,9 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
             return _list_reader(found) if found else None
         case inspect.StructType(fields=fields):
             members = {f.encode_name: found for f in fields if (found := _reader_of(f.type, wanted))}
-            return _struct_reader(members) if members else None
+            # A member that the SDK fills in is one that the contract requires.
+            required = [f.encode_name for f in fields if f.default_factory is not msgspec.NODEFAULT]
+            return _struct_reader(members, required) if members or required else None
         case _:
             return None
 
@@ -186,10 +188,13 @@ def _list_reader(inner: Reader) -> Reader:
     return read
 
 
-def _struct_reader(members: Mapping[str, Reader]) -> Reader:
+def _struct_reader(members: Mapping[str, Reader], required: Sequence[str]) -> Reader:
     def read(raw: object, path: str) -> object:
         if not isinstance(raw, dict):
             return raw
+        for name in required:
+            if name not in raw:
+                raise RequestInvalid(path, f"Object missing required field `{name}`")
         mended = {name: members[name](raw[name], f"{path}.{name}") for name in members.keys() & raw.keys()}
         return raw if all(value is raw[name] for name, value in mended.items()) else {**raw, **mended}
 

@@ -1,0 +1,251 @@
+"""The bars: what is promised of each measured number, as data.
+
+A bar names the rows that it is about (*of*), the rows that they are held against (*to*: the members of their key that
+differ), and how far they may be apart. It holds only if it holds for every row that it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from benchmarks.harness import Key, Result, Row, difference, matching, median, ratios
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """One promise.
+
+    Attributes:
+        what: What is promised, for people.
+        bench: The result that shows it.
+        of: The rows that it is about; all that have these members in their key.
+        to: What those are held against: the same key with these members.
+        metric: The metric.
+        take: ``ratio`` of the two, ``difference``, or the ``value`` alone.
+        most: The highest value that holds.
+        least: The lowest value that holds.
+        unit: Of a difference or a value.
+        known: What was known to be possible before it was promised.
+    """
+
+    what: str
+    bench: str
+    of: Sequence[Key]
+    to: Key = {}
+    metric: str = "cpu_us"
+    take: Literal["ratio", "difference", "value"] = "ratio"
+    most: float | None = None
+    least: float | None = None
+    unit: str = ""
+    known: str = ""
+
+    @property
+    def promise(self) -> str:
+        """The bar in words."""
+        sign, bound = ("<=", self.most) if self.least is None else (">=", self.least)
+        return f"{sign} {bound:g}{self.unit}"
+
+    def holds(self, value: float) -> bool:
+        """Whether *value* keeps the promise."""
+        return (self.most is None or value <= self.most) and (self.least is None or value >= self.least)
+
+
+class Reading(Struct, frozen=True):
+    """What was measured under one of the conditions of a bar.
+
+    Attributes:
+        where: The conditions.
+        value: The median over the rounds.
+        holds: Whether it keeps the promise.
+    """
+
+    where: str
+    value: float
+    holds: bool
+
+
+def readings(bar: Bar, results: Mapping[str, Result]) -> list[Reading]:
+    """Return what *results* say about *bar*: nothing if the bench was not run, or not for these rows."""
+    found = results.get(bar.bench)
+    if found is None:
+        return []
+    return [reading for row in _about(bar, found) if (reading := _read(bar, row, found.rows)) is not None]
+
+
+def _about(bar: Bar, found: Result) -> list[Row]:
+    return [row for key in bar.of for row in matching(found.rows, key)]
+
+
+def _read(bar: Bar, row: Row, rows: Sequence[Row]) -> Reading | None:
+    base = matching(rows, {**row.key, **bar.to})
+    if not base or bar.metric not in row.samples:
+        return None
+    match bar.take:
+        case "ratio":
+            value = median(ratios(row, base[0], bar.metric))
+        case "difference":
+            value = median(difference(row, base[0], bar.metric))
+        case "value":
+            value = median(row.samples[bar.metric])
+    return Reading(_where(row, bar), value, bar.holds(value))
+
+
+def _where(row: Row, bar: Bar) -> str:
+    """Return the conditions of *row* that tell it from the other rows of its bar."""
+    varying = [
+        name
+        for name in row.key
+        if len({str(key.get(name)) for key in bar.of}) > 1 or all(name not in key for key in bar.of)
+    ]
+    return ", ".join(f"{name} {row.key[name]}" for name in varying if name not in bar.to)
+
+
+_PLAIN: Key = {"loop": "asyncio", "tls": "no"}
+_BUSY: tuple[Key, ...] = tuple(
+    {"method": method, "in flight": width, **_PLAIN} for method in ("GET", "POST") for width in (16, 128)
+)
+
+
+def _calls(contestant: str) -> tuple[Key, ...]:
+    return tuple({"contestant": contestant, **conditions} for conditions in _BUSY)
+
+
+_ALL_ON = tuple({"call": call, "way": "paymentsdk, all on"} for call in ("GET", "POST"))
+_PAGES = ("100 merchant orders", "100 invoices")
+
+
+def _typed(contestant: str) -> tuple[Key, ...]:
+    return tuple({"contestant": contestant, "answer": page} for page in _PAGES)
+
+
+BARS = (
+    Bar(
+        what="a typed call over bare tuned aiohttp",
+        bench="bench_call",
+        of=_calls("paymentsdk"),
+        to={"contestant": "bare aiohttp"},
+        most=1.05,
+        known="1.04 in a prototype; 0.97 with one shared deadline; the naive way 1.79",
+    ),
+    Bar(
+        what="stripe-python over aiohttp, over ours",
+        bench="bench_call",
+        of=_calls("stripe, aiohttp"),
+        to={"contestant": "paymentsdk"},
+        least=5,
+        known="5.4 to 5.8",
+    ),
+    Bar(
+        what="openai-python with its aiohttp extra, over ours",
+        bench="bench_call",
+        of=_calls("openai, aiohttp"),
+        to={"contestant": "paymentsdk"},
+        least=7,
+        known="8",
+    ),
+    Bar(
+        what="openai-python with its default client, over ours",
+        bench="bench_call",
+        of=_calls("openai, default"),
+        to={"contestant": "paymentsdk"},
+        least=10,
+        known="12",
+    ),
+    Bar(
+        what="retries, budget, observer, log, token and deadline together, on a success",
+        bench="bench_retry",
+        of=_ALL_ON,
+        to={"way": "by hand, checked", "against": "by hand, unchecked"},
+        take="difference",
+        most=5,
+        unit=" µs",
+        known="tenacity as usually used: 11 to 26 µs",
+    ),
+    Bar(
+        what="a typed page over json.loads",
+        bench="bench_decode",
+        of=_typed("paymentsdk"),
+        to={"contestant": "json"},
+        most=0.35,
+        known="0.29",
+    ),
+    Bar(
+        what="a typed page over orjson, untyped",
+        bench="bench_decode",
+        of=_typed("paymentsdk"),
+        to={"contestant": "orjson"},
+        most=1.0,
+        known="0.89",
+    ),
+    Bar(
+        what="a page in pydantic v2, over ours",
+        bench="bench_decode",
+        of=_typed("pydantic"),
+        to={"contestant": "paymentsdk"},
+        least=4,
+        known="4.9 to 8",
+    ),
+    Bar(
+        what="memory per held merchant order, over pydantic",
+        bench="bench_decode",
+        of=({"contestant": "paymentsdk", "answer": "100 merchant orders"},),
+        to={"contestant": "pydantic"},
+        metric="bytes",
+        most=0.45,
+        known="0.42",
+    ),
+    Bar(
+        what="200 pages at 20 ms one by one, over 8 in flight",
+        bench="bench_pages",
+        of=({"latency, ms": 20, "prefetch": 1},),
+        to={"prefetch": 8},
+        metric="wall_ms",
+        least=5,
+        known="5.7",
+    ),
+    Bar(
+        what="200 pages at 20 ms, 8 in flight, over the ideal",
+        bench="bench_pages",
+        of=({"latency, ms": 20, "prefetch": 8},),
+        metric="to_ideal",
+        take="value",
+        most=1.6,
+        known="1.6",
+    ),
+    Bar(
+        what="`import paymentsdk` over `import asyncio`, whole process",
+        bench="bench_import",
+        of=({"import": "paymentsdk"},),
+        to={"import": "asyncio"},
+        metric="cpu_ms",
+        most=1.5,
+        known="1.3",
+    ),
+    Bar(
+        what="CPU per call with 128 in flight, over 16",
+        bench="bench_call",
+        of=tuple({"contestant": "paymentsdk", "method": m, "in flight": 128, **_PLAIN} for m in ("GET", "POST")),
+        to={"in flight": 16},
+        most=1.4,
+    ),
+    Bar(
+        what="start of the sandbox, in process",
+        bench="bench_sandbox",
+        of=({"what": "start"},),
+        metric="wall_ms",
+        take="value",
+        most=50,
+        unit=" ms",
+    ),
+    Bar(
+        what="create, pay and refund an order in the sandbox, in process",
+        bench="bench_sandbox",
+        of=({"what": "create, pay, refund"},),
+        metric="wall_ms",
+        take="value",
+        most=5,
+        unit=" ms",
+    ),
+)

@@ -1,0 +1,150 @@
+"""The bars, and the tables that docs/explanation/performance.md shows.
+
+Reads the last results from ``benchmarks/results`` (or runs the benches first, with ``--run``), prints for each bar what
+was measured and whether it holds, and with ``--write`` puts the tables into the page, between its markers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import tables
+from benchmarks.bars import BARS, Bar, Reading, readings
+from benchmarks.harness import RESULTS, Key, Result, load, matching
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
+#: The benches, and what they are run with for the page.
+BENCHES: Mapping[str, Sequence[str]] = {
+    "bench_call": ("--full",),
+    "bench_decode": (),
+    "bench_pages": (),
+    "bench_import": (),
+    "bench_cold": (),
+    "bench_retry": (),
+    "bench_auth": (),
+    "bench_sandbox": (),
+}
+#: Results in the order in which the page shows them.
+NAMES = (*BENCHES, "bench_pages_memory")
+_MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
+
+
+def bars_table(results: Mapping[str, Result]) -> str:
+    """Return one line per bar."""
+    lines = ["| what | bar | measured | holds | known |", "| --- | --- | --- | --- | --- |"]
+    for bar in BARS:
+        found = readings(bar, results)
+        lines.append(f"| {bar.what} | {bar.promise} | {_measured(bar, found)} | {_verdict(found)} | {bar.known} |")
+    return "\n".join(lines)
+
+
+def _measured(bar: Bar, found: Sequence[Reading]) -> str:
+    if not found:
+        return "not measured"
+    return "; ".join(f"{one.value:.2f}{bar.unit}{f' ({one.where})' if one.where else ''}" for one in found)
+
+
+def _verdict(found: Sequence[Reading]) -> str:
+    if not found:
+        return "?"
+    kept = sum(one.holds for one in found)
+    return "yes" if kept == len(found) else "**no**" if kept == 0 else f"**in {kept} of {len(found)}**"
+
+
+def _part(bench: str, key: Key) -> Callable[[Mapping[str, Result]], Result]:
+    """Return a function that takes those rows of *bench* that have *key*."""
+
+    def part(results: Mapping[str, Result]) -> Result:
+        found = results[bench]
+        return msgspec.structs.replace(found, rows=matching(found.rows, key))
+
+    return part
+
+
+def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
+    part = _part("bench_call", {"loop": loop, "tls": tls})
+    return lambda results: tables.pivot(part(results), "contestant", ("method", "in flight"))
+
+
+#: The tables of the page, by the name in their marker; each belongs to the result that its name begins with.
+TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
+    "bars": bars_table,
+    "bench_call": _call("asyncio", "no"),
+    "bench_call_tls": _call("asyncio", "yes"),
+    "bench_call_uvloop": _call("uvloop", "no"),
+    "bench_call_uvloop_tls": _call("uvloop", "yes"),
+    "bench_retry_get": lambda results: tables.table(_part("bench_retry", {"call": "GET"})(results)),
+    "bench_retry_post": lambda results: tables.table(_part("bench_retry", {"call": "POST"})(results)),
+    **{
+        name: lambda results, name=name: tables.table(results[name])
+        for name in NAMES
+        if name not in ("bench_call", "bench_retry")
+    },
+    "machine": lambda results: tables.about(results["bench_call"]),
+}
+
+
+def written(page: str, results: Mapping[str, Result]) -> str:
+    """Return *page* with every table between its markers made anew; one whose result is missing stays as it is.
+
+    Raises:
+        KeyError: A marker names no table.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        make = TABLES[match["name"]]
+        try:
+            text = make(results)
+        except KeyError:  # The bench was not run.
+            return match[0]
+        return f"{match['start']}\n{text}\n\n{match['end']}"
+
+    return _MARKED.sub(fill, page)
+
+
+def loaded(folder: Path = RESULTS) -> dict[str, Result]:
+    """Return the last result of each bench that has one."""
+    return {name: found for name in NAMES if (found := load(name, folder)) is not None}
+
+
+def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
+    """Run *benches*, each in a process of its own, so that none pays for what another has imported.
+
+    Raises:
+        CalledProcessError: One failed.
+    """
+    for name in benches:
+        settings = ["--quick"] if quick else BENCHES[name]
+        command = [sys.executable, "-m", f"benchmarks.{name}", *settings, "--out", str(folder)]
+        subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own command
+
+
+def main() -> None:
+    """Run if asked to, print the bars, write the page if asked to."""
+    line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    line.add_argument("--run", action="store_true", help="run the benches first; ten minutes in all")
+    line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
+    line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
+    line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")
+    line.add_argument("--write", action="store_true", help="put the tables into docs/explanation/performance.md")
+    given = line.parse_args()
+    if given.quick and given.results == RESULTS:
+        line.error("a quick run measures nothing: give --results another folder")
+    if given.run:
+        run(given.only or list(BENCHES), quick=given.quick, folder=given.results)
+    results = loaded(given.results)
+    print(bars_table(results))
+    if given.write:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

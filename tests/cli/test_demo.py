@@ -1,0 +1,191 @@
+"""`paymentsdk demo`: the whole job in small, and that it would notice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from paymentsdk import Request, Response, SendFailed
+from paymentsdk.cli import main
+from paymentsdk.cli.demo import job, picture
+from paymentsdk.cli.demo.job import FAULTS, at_once
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox import Entry, FaultRule, Sandbox, app
+from paymentsdk.transports.aiohttp import AiohttpTransport
+
+SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
+
+
+def demo(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
+    """Run the job in small; return the exit code, what it printed, and what it said meanwhile."""
+    code = main([*SMALL, *more])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_the_books_agree(capsys):
+    """With faults all along, nothing is double and nothing is lost, and the exit code says so."""
+    code, out, err = demo(capsys)
+
+    assert 0 == code
+    assert 2 == out.count("0 double, 0 lost")
+    assert "orders created: 20" in err
+
+
+def test_the_result_is_one_line_of_json(capsys):
+    """With --json, stdout holds the result alone; the code of an order is shown on stderr."""
+    code, out, err = demo(capsys, "--json")
+
+    [line] = out.splitlines()
+    result = json.loads(line)
+    assert 0 == code
+    assert result["clean"] is True
+    assert [] == result["ledger"]["double"] == result["ledger"]["lost"]
+    assert result["requests"] > result["calls"]
+    assert "scan to pay" in err
+
+
+def test_every_fault_fires(capsys):
+    """A claim about faults means something only if each kind of them fired, even in a small run."""
+    _, out, _ = demo(capsys, "--json")
+
+    fired: Mapping[str, int] = json.loads(out)["faults"]
+    assert {rule.effect for rule in FAULTS if rule.probability == 1} <= {
+        effect for effect, hits in fired.items() if hits
+    }
+
+
+def test_every_operation_is_used(capsys, monkeypatch):
+    """The job calls all operations of the platform."""
+    used: set[str] = set()
+    handler = app._Service.handler
+
+    def noting(self, operation):
+        handle = handler(self, operation)
+
+        async def note(request):
+            used.add(operation.name)
+            return await handle(request)
+
+        return note
+
+    monkeypatch.setattr(app._Service, "handler", noting)
+
+    demo(capsys)
+
+    assert set(OPERATIONS) == used
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("double", "1 double, 0 lost"), ("lost", "0 double, 1 lost")])
+def test_a_wrong_ledger_is_found(capsys, monkeypatch, kind: str, verdict: str):
+    """Negative control: a row of the ledger that is there twice, or is missing, is reported and fails the job."""
+    ledger = Sandbox.ledger
+
+    def wrong(self: Sandbox, tenant: int | None = None) -> list[Entry]:
+        rows = ledger(self, tenant)
+        at = next(number for number, row in enumerate(rows) if row.kind == "payment")
+        return [*rows, rows[at]] if kind == "double" else rows[:at] + rows[at + 1 :]
+
+    monkeypatch.setattr(Sandbox, "ledger", wrong)
+
+    code, out, _ = demo(capsys)
+
+    assert 1 == code
+    assert verdict in out
+    assert f"  {kind}: payment of PAY" in out
+
+
+def test_a_key_for_each_attempt_is_found(capsys, monkeypatch):
+    """Negative control: without one key for all attempts of a write, a lost answer does it twice."""
+    lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=3)
+    monkeypatch.setattr(job, "FAULTS", (lost,))
+    numbers = itertools.count()
+    send = AiohttpTransport.send
+
+    async def with_another_key(self: AiohttpTransport, request: Request) -> Response:
+        headers = dict(request.headers)
+        if "X-Idempotency-Key" in headers:
+            headers["X-Idempotency-Key"] = f"attempt-{next(numbers)}"
+        return await send(self, msgspec.structs.replace(request, headers=headers))
+
+    monkeypatch.setattr(AiohttpTransport, "send", with_another_key)
+
+    code, out, _ = demo(capsys, "--json")
+
+    result = json.loads(out)
+    assert 1 == code
+    assert result["clean"] is False
+    assert ["order_created"] * 3 == [entry["what"] for entry in result["ledger"]["double"]][:3]
+
+
+def test_a_search_that_leaves_a_row_out_is_found(capsys, monkeypatch):
+    """Negative control: a walk that misses a merchant order fails the job, whatever the ledger says."""
+    walk = job.Seller.walk_merchant_orders
+
+    async def short(self):
+        return (await walk(self))[1:]
+
+    monkeypatch.setattr(job.Seller, "walk_merchant_orders", short)
+
+    code, out, _ = demo(capsys)
+
+    assert 1 == code
+    assert "searches agree" in out
+    assert "lost: paid of demo-" in out
+
+
+def test_a_job_that_cannot_go_on_says_so(capsys, monkeypatch):
+    """A call that fails for good ends the job: exit code 1, one line, and no result."""
+
+    async def cut_off(self: AiohttpTransport, request: Request) -> Response:
+        raise SendFailed("the cable is out", sent=False, permanent=True)
+
+    monkeypatch.setattr(AiohttpTransport, "send", cut_off)
+
+    code, out, err = demo(capsys)
+
+    assert (1, "") == (code, out)
+    assert "paymentsdk: the job came to its end early: NotSent: not sent: the cable is out" in err.splitlines()
+
+
+def test_a_code_is_drawn():
+    """With the extra, the text becomes a picture of light and dark, several lines high."""
+    assert 10 < len(picture("http://127.0.0.1/qr/ORD1").splitlines())
+
+
+def test_without_the_extra_the_text_has_to_do(monkeypatch):
+    """Without the extra, one line says how to get a picture."""
+    monkeypatch.setitem(sys.modules, "segno", None)
+
+    assert ["(pip install 'paymentsdk[qr]' shows it as a QR code)"] == picture("http://127.0.0.1").splitlines()
+
+
+async def test_at_once_keeps_the_order_and_the_bound():
+    """Results come in the order of the things, and no more than the bound are in flight."""
+    flying, most = 0, 0
+
+    async def double(number: int) -> int:
+        nonlocal flying, most
+        flying += 1
+        most = max(most, flying)
+        for _ in range(number % 3 + 1):
+            await asyncio.sleep(0)
+        flying -= 1
+        return 2 * number
+
+    assert [2 * number for number in range(50)] == await at_once(7, double, range(50))
+    assert 7 == most
+
+
+def test_the_faults_are_rules_of_the_sandbox():
+    """Every write that takes a key loses an answer, and every one without is refused before it is processed."""
+    keyed = {name for name, operation in OPERATIONS.items() if operation.keyed}
+
+    assert keyed <= {rule.operation for rule in FAULTS if rule.effect == "lose_response_after_commit"}
+    assert all(isinstance(rule, FaultRule) for rule in FAULTS)

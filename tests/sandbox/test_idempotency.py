@@ -1,0 +1,226 @@
+"""Idempotency keys, to the letter of the contract."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import IdempotencyConflict
+from paymentsdk.sandbox import FaultRule
+
+REPLAYED = "X-Idempotency-Replayed"
+WALLET = {"wallet_payment": {"transaction_amount": 80}, "payer": {"token": "t", "type_token": "wallet"}}
+
+
+async def test_the_same_request_gets_the_same_bytes_again(plain, sandbox, data):
+    """Same status, same body, one effect; a header says that it is a replay."""
+    first = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.clock.advance("PT1H")
+    again = await plain("POST", "/v1/orders", data(), key="k")
+
+    assert (first.status, first.raw) == (again.status, again.raw)
+    assert REPLAYED not in first.headers
+    assert "true" == again.headers[REPLAYED]
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+async def test_spaces_and_order_of_members_do_not_matter(plain, data):
+    """The same JSON is the same request, however it is written."""
+    body = data()
+    first = await plain("POST", "/v1/orders", body, key="k")
+    again = await plain("POST", "/v1/orders", dict(reversed(body.items())), key="k")
+
+    assert first.raw == again.raw
+
+
+async def test_another_body_is_a_conflict(plain, data, client, order):
+    """409 `idempotency_key_already_used`, which the client raises as its own error."""
+    await plain("POST", "/v1/orders", data(), key="k")
+
+    answer = await plain("POST", "/v1/orders", data("51.00"), key="k")
+    with pytest.raises(IdempotencyConflict):
+        await client.orders.create(order("52.00"), idempotency_key="k")
+
+    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+
+
+async def test_large_amounts_are_told_apart(plain):
+    """Two bodies that differ in a digit that a float cannot hold are two requests."""
+    big = {"transaction_amount": 1}
+    await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.01"), key="k")
+
+    answer = await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.02"), key="k")
+
+    assert big
+    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+
+
+def _wallet(amount: bytes) -> bytes:
+    return b'{"wallet_payment": {"transaction_amount": %s}, "payer": {"token": "t", "type_token": "w"}}' % amount
+
+
+async def test_another_operation_or_another_order_is_a_conflict(plain, client, sandbox, order):
+    """A key belongs to one request: operation, path and body."""
+    one, two = await client.orders.create(order()), await client.orders.create(order())
+    await plain("POST", f"/v1/orders/{one.id}/cancel", key="k")
+
+    others = [
+        await plain("POST", f"/v1/orders/{two.id}/cancel", key="k"),
+        await plain("POST", f"/v1/orders/{one.id}/refund", key="k"),
+        await plain("POST", "/v1/advanced_payments", WALLET, key="k"),
+    ]
+
+    assert [409] * 3 == [answer.status for answer in others]
+    assert "created" == (await client.orders.get(two.id)).status
+
+
+async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_changed(plain, client, sandbox, order):
+    """What was saved is given again, although a new request would be refused by now."""
+    made = await client.orders.create(order())
+    canceled = [await plain("POST", f"/v1/orders/{made.id}/cancel", key="c") for _ in range(2)]
+    paid = await client.orders.create(order())
+    sandbox.buyer.pay(paid)
+    refunded = [await plain("POST", f"/v1/orders/{paid.id}/refund", body, key="r") for body in (None, {}, b"")]
+
+    assert [200, 200] == [answer.status for answer in canceled]
+    assert [201] * 3 == [answer.status for answer in refunded]
+    assert 1 == len({answer.raw for answer in refunded})
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("refund")
+
+
+async def test_two_keys_are_two_refunds(plain, client, sandbox, order):
+    """The negative control: without the key, the money would go twice."""
+    made = await client.orders.create(order())
+    sandbox.buyer.pay(made)
+    part = {"transactions": [{"id": made.transactions.payments[0].id, "amount": "10.00"}]}
+
+    for key in ("a", "b", "b"):
+        await plain("POST", f"/v1/orders/{made.id}/refund", part, key=key)
+
+    assert 2 == [entry.kind for entry in sandbox.ledger()].count("refund")
+    assert ["a", "b"] == [entry.idempotency_key for entry in sandbox.ledger() if entry.kind == "refund"]
+
+
+async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
+    """By the sandbox's clock, to the millisecond; then the same key is a new request."""
+    first = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.clock.advance("PT23H59M59.999S")
+    remembered = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.clock.advance("PT0.001S")
+    new = await plain("POST", "/v1/orders", data("60.00"), key="k")
+
+    assert first.raw == remembered.raw
+    assert 201 == new.status
+    assert first.json["id"] != new.json["id"]
+
+
+async def test_keys_belong_to_a_seller(plain, sandbox, data):
+    """Two sellers may use the same key."""
+    other = sandbox.create_tenant()
+
+    one = await plain("POST", "/v1/orders", data(), key="k")
+    two = await plain("POST", "/v1/orders", data("99.00"), key="k", token=other.access_token)
+
+    assert (201, 201) == (one.status, two.status)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/orders", {}), ("/v1/orders/{id}/cancel", None), ("/v1/orders/{id}/refund", None), ("/v1/advanced_payments", WALLET)],
+)
+async def test_a_keyed_write_needs_a_key(plain, path, body):
+    """400 `empty_required_header`, for an empty key too; and before anything else is looked at."""
+    path = path.format(id="ORD" + "0" * 26)
+
+    for headers in ({}, {"X-Idempotency-Key": ""}):
+        answer = await plain("POST", path, body, headers=headers)
+        assert (400, "empty_required_header") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize(("length", "status"), [(1, 201), (64, 201), (128, 201), (129, 400)])
+async def test_keys_have_a_length(plain, data, length, status):
+    """1 to 128 characters; more are `invalid_idempotency_key_length`."""
+    answer = await plain("POST", "/v1/orders", data(), key="7" * length)
+
+    assert status == answer.status
+    assert status == 201 or "invalid_idempotency_key_length" == answer.code
+
+
+async def test_reads_and_unkeyed_writes_ignore_a_key(plain, client, order):
+    """A key on a GET or on a preference changes nothing."""
+    made = await client.orders.create(order())
+    body = {"items": [{"title": "t", "quantity": 1, "unit_price": 1}]}
+
+    assert 200 == (await plain("GET", f"/v1/orders/{made.id}", key="k")).status
+    one, two = [await plain("POST", "/checkout/preferences", body, key="k") for _ in range(2)]
+    assert one.json["id"] != two.json["id"]
+    assert 201 == (await plain("POST", "/v1/orders", {**_order(made)}, key="k")).status
+
+
+def _order(made) -> dict:
+    return {
+        "type": "qr",
+        "external_reference": "x",
+        "total_amount": "1",
+        "transactions": {"payments": [{"amount": "1"}]},
+    }
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FaultRule(effect="fail_before_commit", times=1),
+        FaultRule(effect="refuse", status=400, code="property_value", times=1),
+        FaultRule(effect="rate_limit", times=1),
+    ],
+)
+async def test_a_failed_request_is_not_remembered(plain, sandbox, data, rule):
+    """What had no effect does not use up its key, whatever was wrong."""
+    sandbox.faults.add(rule)
+
+    failed = await plain("POST", "/v1/orders", data("49.00"), key="k")
+    mended = await plain("POST", "/v1/orders", data(), key="k")
+
+    assert failed.status >= 400
+    assert 201 == mended.status
+
+
+async def test_a_refused_request_is_not_remembered(plain, data):
+    """A 4xx by itself does not use up the key either: it may be mended."""
+    assert 400 == (await plain("POST", "/v1/orders", data(type="online"), key="k")).status
+    assert 201 == (await plain("POST", "/v1/orders", data(), key="k")).status
+
+
+@pytest.mark.parametrize(("policy", "status"), [("conflict", 409), ("locked", 423), ("wait", 201)])
+async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, policy, status):
+    """While the first is on its way, the second is refused, or waits and gets the same answer; one order is made."""
+    sandbox = await start(policies={"concurrent_twin": policy})
+    plain = plain_to(sandbox)
+    with sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=0.1, times=1)):
+        first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
+        while not sandbox.faults.list()[0].hits:
+            await asyncio.sleep(0)
+        twin = await plain("POST", "/v1/orders", data(), key="k")
+        done = await first
+
+    assert (201, status) == (done.status, twin.status)
+    assert done.raw == twin.raw if status == 201 else "resource_locked" == twin.code
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+async def test_many_twins_make_one_order(plain, sandbox, data):
+    """Fifty at once: one effect, and the same bytes for all."""
+    answers = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key="k") for _ in range(50)))
+
+    assert {201} == {answer.status for answer in answers}
+    assert 1 == len({answer.raw for answer in answers})
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+async def test_a_wallet_payment_is_made_once(plain, sandbox):
+    """The same key moves the money once."""
+    answers = [await plain("POST", "/v1/advanced_payments", WALLET, key="k") for _ in range(3)]
+
+    assert 1 == len({answer.raw for answer in answers})
+    assert 80 == sum(entry.amount for entry in sandbox.ledger())
