@@ -42,7 +42,7 @@ def run(
             for secure in tls:
                 target = Target(server.tls, server.authority) if secure else Target(server.plain)
                 with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
-                    calls = {one.NAME: _connected(one, target, runner, stack) for one in racing}
+                    calls = {one.NAME: connected(one.connect(target), runner, stack) for one in racing}
                     conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
                     variants = list(_variants(calls, runner, concurrency, conditions))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
@@ -69,22 +69,30 @@ def _variants(
         for width in concurrency:
             for name, both in calls.items():
                 key: Key = {"contestant": name, "method": method, "in flight": width, **conditions}
-                yield Variant(key, _slice(runner, both.get if method == "GET" else both.post, width), least=width)
+                yield Variant(key, slices(runner, both.get if method == "GET" else both.post, width), least=width)
 
 
-def _connected(contestant: Contestant, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
-    """Open *contestant* now, and close it when the *stack* is left."""
-
-    async def connected() -> tuple[AbstractAsyncContextManager[Calls], Calls]:
-        context = contestant.connect(target)  # Some clients want to be made on their loop.
-        return context, await context.__aenter__()
-
-    context, calls = runner.run(connected())
-    stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+def connected(
+    context: AbstractAsyncContextManager[Calls], runner: asyncio.Runner, stack: contextlib.ExitStack
+) -> Calls:
+    """Open a contestant now, and close it when the *stack* is left."""
+    calls = runner.run(_enter(context))
+    stack.callback(lambda: runner.run(_leave(context)))
     return calls
 
 
-def _slice(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width: int) -> Callable[[int], None]:
+# The methods of a context manager are awaitable, but the runner wants coroutines.
+
+
+async def _enter(context: AbstractAsyncContextManager[Calls]) -> Calls:
+    return await context.__aenter__()
+
+
+async def _leave(context: AbstractAsyncContextManager[Calls]) -> None:
+    await context.__aexit__(None, None, None)
+
+
+def slices(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width: int) -> Callable[[int], None]:
     """Return a function that makes so many calls, *width* of them at a time."""
 
     async def worker(count: int) -> None:

@@ -29,7 +29,7 @@ PROGRAMS = {
     "paymentsdk, and a client that reads orders": (
         "import paymentsdk; paymentsdk.PaymentsClient('t', base_url='http://127.0.0.1').orders"
     ),
-    "paymentsdk, and every resource": "import paymentsdk.resources",
+    "paymentsdk, and every operation": "import paymentsdk; paymentsdk.OPERATIONS",
     "aiohttp": "import aiohttp",
     "httpx": "import httpx",
     "pydantic": "import pydantic; pydantic.BaseModel",

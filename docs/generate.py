@@ -11,157 +11,20 @@ from __future__ import annotations
 import inspect as python
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgspec import NODEFAULT, Struct, inspect
+from msgspec import Struct
 
-from paymentsdk import OPERATIONS, Operation, Pager, PaymentsClient, RetryPolicy, Timeout, errors
+from docs.describe import code, fields, members, opening, parameters, section, table
+from paymentsdk import OPERATIONS, ErrorCode, Operation, Pager, PaymentsClient, RetryPolicy, Timeout, errors
 from paymentsdk.errors import error_class
+from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
+from paymentsdk.sandbox.control import PREFIX
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not this page. -->"
 
-Rows = Iterable[Iterable[str]]
-
-
-# --- Markdown ------------------------------------------------------------------------------------------------------
-
-
-def table(head: Iterable[str], rows: Rows) -> str:
-    """Return a table."""
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
-
-
-def code(text: object) -> str:
-    """Return *text* in code style."""
-    fence = "``" if "`" in str(text) else "`"
-    return f"{fence}{text}{fence}"
-
-
-def markdown(text: str) -> str:
-    """Return the reStructuredText of a docstring, in one paragraph, as Markdown."""
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", " ".join(text.split()))
-    return text.replace("``", "`")
-
-
-def section(doc: str | None, title: str) -> dict[str, str]:
-    """Return the entries below *title* (``Args:``, ``Attributes:``) of a docstring, by name."""
-    lines = iter(python.cleandoc(doc or "").splitlines())
-    entries: dict[str, list[str]] = {}
-    name = ""
-    if not any(line == f"{title}:" for line in lines):
-        return {}
-    for line in lines:
-        if line and not line.startswith(" "):
-            break
-        if entry := re.match(r"    (\*{0,2}\w+): (.*)", line):
-            name = entry[1]
-            entries[name] = [entry[2]]
-        elif name:
-            entries[name].append(line)
-    return {name: markdown(" ".join(text)) for name, text in entries.items()}
-
-
-def opening(doc: str | None) -> str:
-    """Return what a docstring says before its sections."""
-    text = python.cleandoc(doc or "").split("\n\n")
-    return "\n\n".join(markdown(part) for part in text if not re.match(r"\w+:\n| {4}|>>>", part))
-
-
-# --- types ---------------------------------------------------------------------------------------------------------
-
-
-def kind(info: inspect.Type) -> str:
-    """Say in words what a value of a type is."""
-    match info:
-        case inspect.Metadata(type=inner, extra=extra):
-            return kind(inner) + (f" above {extra['above']}" if extra and "above" in extra else "")
-        case inspect.UnionType(types=types):
-            return " or ".join(kind(one) for one in types if not isinstance(one, inspect.NoneType))
-        case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
-            return joined("text", span(least, most, "character"), pattern and f"like {code(pattern)}")
-        case inspect.IntType(ge=least, le=most):
-            return joined("whole number", span(least, most))
-        case inspect.LiteralType(values=values):
-            return " or ".join(code(value) for value in values)
-        case inspect.EnumType(cls=cls):
-            return ", ".join(code(value) for value in cls)
-        case inspect.ListType(item_type=item, min_length=least, max_length=most):
-            return joined(listed(item), span(least, most, "entry"))
-        case inspect.VarTupleType(item_type=item):
-            return listed(item)
-        case inspect.StructType():
-            return "object"
-        case _:
-            return _PLAIN[type(info)]
-
-
-_PLAIN: dict[type[inspect.Type], str] = {
-    inspect.BoolType: "true or false",
-    inspect.DateTimeType: "moment",
-    inspect.DecimalType: "amount",
-    inspect.DictType: "any object",
-}
-
-
-def joined(*parts: str | None) -> str:
-    """Return those of the parts that say something, in one line."""
-    return ", ".join(filter(None, parts))
-
-
-def listed(item: inspect.Type) -> str:
-    """Say what a list holds; objects have rows of their own."""
-    return "list" if isinstance(item, inspect.StructType) else f"list of {kind(item)}"
-
-
-def span(least: int | None, most: int | None, unit: str = "") -> str:
-    """Say how many there may be."""
-    if least is None and most is None:
-        return ""
-    if least == most:
-        text = f"exactly {most}"
-    elif most is None:
-        text = f"{least} or more"
-    else:
-        text = f"{least} to {most}" if least is not None else f"at most {most}"
-    plural = {"entry": "entries"}.get(unit, f"{unit}s")
-    return f"{text} {unit if most == 1 else plural}".rstrip() if unit else text
-
-
-def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
-    """Return the object that a value is or holds, and what stands between a member and its own."""
-    match info:
-        case inspect.StructType() | inspect.TypedDictType():
-            return ".", info
-        case inspect.Metadata(type=inner):
-            return below(inner)
-        case inspect.UnionType(types=types):
-            return next(filter(None, map(below, types)), None)
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            held = below(item)
-            return held and ("[]" + held[0], held[1])
-        case _:
-            return None
-
-
-def members(of: type, place: str = "") -> Iterator[list[str]]:
-    """Yield a row for each member of a type, and of the objects in it: place, kind, whether required, and meaning."""
-    held = below(inspect.type_info(of))
-    if held is None:
-        raise TypeError(f"{of} has no members")
-    meanings = section(of.__doc__, "Attributes")
-    for member in held[1].fields:
-        row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
-        yield [row[0], row[1], "yes" if member.required else "", row[2]]
-        if inner := below(member.type):
-            yield from members(inner[1].cls, f"{place}{member.encode_name}{inner[0]}")
-
-
-# --- pages ---------------------------------------------------------------------------------------------------------
 
 ABOUT_OPERATIONS = """\
 Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of the contract.
@@ -176,6 +39,32 @@ are ignored; values that it adds to a list of values are kept as they come. Amou
 ABOUT_CODES = """\
 `error.code` is the text in the second column, and `error.meaning` that in the third. A code that is not listed here is
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
+
+ABOUT_CONTROL = f"""\
+What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and
+answers are JSON, amounts are texts; a refusal is `{{"code": ..., "message": ...}}`. Lists hold the newest 100 rows;
+`?limit=` and `?tenant=` ask for others. A request that a web page from elsewhere makes in a browser is refused.
+
+The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
+`paymentsdk sandbox --help`."""
+
+ABOUT_POLICIES = """\
+What the contract leaves open, or says twice, and how the sandbox decides it. Set one with
+`Sandbox(policies={"cancel_from": "any"})`, `paymentsdk sandbox --policy cancel_from=any`, or, while it runs,
+`paymentsdk sandbox policies cancel_from=any`."""
+
+ABOUT_FAULTS = """\
+What goes wrong, as data. In Python a rule is in force until the block ends:
+`with sandbox.faults.add(FaultRule(effect="hang", operation="orders.create", times=1)): ...`. On the command line:
+`paymentsdk sandbox faults add hang operation=orders.create times=1`."""
+
+ABOUT_REFUSALS = """\
+How to be refused by the sandbox with every documented code: by what leads to it by itself, or by a magic value in the
+request. Every code can also be had from a fault:
+`FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found")`.
+
+The token of a payer decides how a wallet payment ends: one that begins with `reject` is rejected, with `pending` stays
+pending, any other is approved."""
 
 
 def operations() -> str:
@@ -286,32 +175,70 @@ def settings() -> str:
     return "\n\n".join(parts)
 
 
-def parameters(of: Callable[..., object], leave_out: Container[str] = ()) -> str:
-    """Return the table of the keyword arguments of a callable."""
-    meanings = section(of.__doc__, "Args")
-    rows = []
-    for name, parameter in python.signature(of).parameters.items():
-        if name != "self" and name not in leave_out:
-            default = "required" if parameter.default is parameter.empty else shown(parameter.default)
-            rows.append([code(name), default, meanings[name]])
-    return table(["Argument", "Default", "Meaning"], rows)
+def control() -> str:
+    """Write what the control API of a sandbox takes."""
+    rows, bodies = [], {}
+    for (method, path), command in commands.COMMANDS.items():
+        body = taken(command)
+        link = ""
+        if body is FaultRule:
+            link = f"[{code(FaultRule.__name__)}](faults.md)"
+        elif body is not None:
+            bodies[body.__name__] = body
+            link = f"[{code(body.__name__)}](#{body.__name__.lower()})"
+        what = opening(command.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
+        rows.append([code(f"{method} {path}"), what, link])
+    rows.append([code("GET ledger"), "Export the ledger as JSON lines: every effect, oldest first.", ""])
+    rows.append([code("GET events"), "Stream what happens from now on, as server-sent events.", ""])
+    parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
+    for name, body in bodies.items():
+        parts += [f"## {name}", opening(body.__doc__), table(["Member", "Kind", "Required", "Meaning"], members(body))]
+    return "\n\n".join(parts)
 
 
-def fields(of: type[Struct]) -> str:
-    """Return the table of the members of a setting."""
-    meanings = section(of.__doc__, "Attributes")
-    info = inspect.type_info(of)
-    if not isinstance(info, inspect.StructType):
-        raise TypeError(f"{of} is not a Struct")
-    rows = ([code(field.name), shown(field.default), meanings[field.name]] for field in info.fields)
-    return table(["Member", "Default", "Meaning"], rows)
+def taken(command: commands.Command) -> type[Struct] | None:
+    """Return the Struct that a command reads its body as: the one that it names."""
+    named = (getattr(commands, name, None) for name in command.__code__.co_names)
+    return next((one for one in named if isinstance(one, type) and issubclass(one, Struct)), None)
 
 
-def shown(default: object) -> str:
-    """Return a default as it is written."""
-    if isinstance(default, timedelta):
-        return f"{default / timedelta(hours=1):g} hours"
-    return "" if default is NODEFAULT or default is None else code(default)
+def policies() -> str:
+    """Write the switches of a sandbox."""
+    rows = (
+        [code(one.name), code(one.value), ", ".join(code(value) for value in one.allowed), one.description]
+        for one in describe_policies()
+    )
+    return "\n\n".join(["# Policies", ABOUT_POLICIES, table(["Policy", "Default", "Allowed", "What it decides"], rows)])
+
+
+def faults() -> str:
+    """Write what a fault can be."""
+    return "\n\n".join(["# Faults", ABOUT_FAULTS, table(["Member", "Kind", "Required", "Meaning"], members(FaultRule))])
+
+
+def refusals() -> str:
+    """Write how to be refused with every code."""
+    parts = ["# Refusals and magic values", ABOUT_REFUSALS]
+    for operation in OPERATIONS.values():
+        member = magic.MEMBERS.get(operation.name)
+        parts.append(f"## {operation.name}")
+        parts.append(f"Magic values go into {code(member)}." if member else "It takes no magic value.")
+        rows = (
+            [str(e.status), code(e.code), naturally(operation, e), magically(operation, e)] for e in operation.errors
+        )
+        parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
+    return "\n\n".join(parts)
+
+
+def naturally(operation: Operation[object, object], error: ErrorCode) -> str:
+    """Say what leads to a refusal by itself."""
+    return magic.NATURAL.get((operation.name, error.code)) or magic.NATURAL.get(("*", error.code)) or ""
+
+
+def magically(operation: Operation[object, object], error: ErrorCode) -> str:
+    """Return the magic value that leads to a refusal."""
+    value = magic.value_for(operation, error)
+    return code(value) if value else ""
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -319,6 +246,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "answers.md": answers,
     "errors.md": errors_and_codes,
     "settings.md": settings,
+    "control-api.md": control,
+    "policies.md": policies,
+    "faults.md": faults,
+    "refusals.md": refusals,
 }
 
 

@@ -89,16 +89,6 @@ class PaymentsError(Exception):
     request_id: str | None = None
     resume_point: int | None = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
-
-
-def _rebuild(cls: type[PaymentsError], args: tuple[object, ...], state: dict[str, object]) -> PaymentsError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(state)
-    return error
-
 
 class RequestInvalid(PaymentsError, ValueError):
     """The request breaks a rule of the contract; nothing was sent.

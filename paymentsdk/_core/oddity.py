@@ -117,6 +117,6 @@ def _are_odd(amounts: Amounts, value: object) -> bool:
     # Not their sum, which is a little cheaper: a tiny number vanishes in it, and two monstrous ones can cancel out.
     found = cast("list[Decimal]", list(amounts((value,))))
     sizes = list(map(Decimal.adjusted, found))
-    return bool(found) and not (
-        all(map(Decimal.is_finite, found)) and -MOST_DIGITS < min(sizes) and max(sizes) < MOST_DIGITS
-    )
+    if not sizes:
+        return False
+    return not all(map(Decimal.is_finite, found)) or min(sizes) <= -MOST_DIGITS or max(sizes) >= MOST_DIGITS

@@ -104,13 +104,6 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
     def __str__(self) -> str:
         return self.reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _send_failed, (type(self), self.reason, self.sent, self.permanent)
-
-
-def _send_failed(cls: type[SendFailed], reason: str, sent: bool, permanent: bool) -> SendFailed:  # noqa: FBT001
-    return cls(reason, sent, permanent=permanent)
-
 
 class Transport(Protocol):
     """Carries requests. Any object with these two methods will do."""

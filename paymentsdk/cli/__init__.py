@@ -33,7 +33,8 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has seen enough. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
     except (PaymentsError, OSError, ValueError) as error:
         print(f"paymentsdk: {error}", file=sys.stderr)
         return FAILED

@@ -113,7 +113,6 @@ def add_commands(commands: SubParsers[argparse.ArgumentParser]) -> None:
         help="after `add`: an effect, and NAME=VALUE pairs such as operation=orders.* times=2; after `clear`: the "
         "number of one fault",
     )
-    told.set_defaults(misuse=told.error)
 
     told = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     told.add_argument("duration", help="an ISO 8601 duration, such as PT20M")
@@ -220,8 +219,7 @@ def _faults(running: Running, options: Namespace) -> Answer:
             gone = running.ask(_Fault, "DELETE", f"faults/{count(number)}")
             return Answer(gone, [f"gone: {_in_force(gone)}"])
         case _:
-            options.misuse("it is `list`, `add EFFECT [NAME=VALUE ...]` or `clear [NUMBER]`")
-            raise AssertionError
+            raise argparse.ArgumentTypeError("it is `list`, `add EFFECT [NAME=VALUE ...]` or `clear [NUMBER]`")
 
 
 def _rule(effect: str, details: Mapping[str, str]) -> Struct:

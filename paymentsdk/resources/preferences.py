@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeGuard
 
 from msgspec import Meta
 
+from paymentsdk import money
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import (
     Amount,
@@ -320,9 +321,13 @@ def _total(items: object) -> Decimal | None:
     for item in items if isinstance(items, list | tuple) else (None,):
         if not isinstance(item, PreferenceItemRequest) or type(item.quantity) is not int:
             return None
-        if not isinstance(item.unit_price, Decimal) or not item.unit_price.is_finite():
+        try:
+            price = money.exact(item.unit_price)
+        except ValueError:
             return None
-        total += item.quantity * item.unit_price
+        if price < 0:
+            return None
+        total += item.quantity * price
     return total
 
 

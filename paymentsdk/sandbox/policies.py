@@ -108,7 +108,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     denied_preference_status: Annotated[
         Literal[400, 401],
         Meta(description="Status of a preference with an invalid token: 400 in the table of codes, 401 elsewhere."),
-    ] = 401
+    ] = 400
     refresh_tokens: Annotated[
         Literal["rotate", "keep"], Meta(description="Whether a refresh token is spent by its first use.")
     ] = "rotate"

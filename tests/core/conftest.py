@@ -239,7 +239,7 @@ def play(
     async def play(call: Call | str, *steps: Step, **settings: object) -> Played:
         if isinstance(call, str):
             call = JOBS[call].call
-        transport = MemoryTransport(Script(*steps))
+        transport = settings.pop("transport", None) or MemoryTransport(Script(*steps))
         client = make_client(transport=transport, **settings)
         before = len(clock.slept)
         value, error = None, None

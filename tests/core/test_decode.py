@@ -245,7 +245,7 @@ def test_one_crooked_member_costs_nothing_else() -> None:
 
 NOT_AMOUNTS = [
     *(f'"{text}"' for text in ("NaN", "nan", "-NaN", "sNaN", "nan123", "Infinity", "-infinity", "iNf", "+inf")),
-    *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"', '"0e999999999"'),
+    *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"'),
 ]
 
 

@@ -117,7 +117,7 @@ BROKEN = [
     ("preferences.create", "expiration_date_to", "2026-01-31T13:30:00Z", "$.expiration_date_to", "not after"),
     ("preferences.create", "metadata", [], "$.metadata", "Expected `object"),
     ("wallet_payments.create", "wallet_payment", None, "$.wallet_payment", "Expected `object"),
-    ("wallet_payments.create", "wallet_payment.transaction_amount", 0, "$.wallet_payment.transaction_amount", "above 0"),
+    ("wallet_payments.create", "wallet_payment.transaction_amount", 0, "$.wallet_payment.transaction_amount", "above"),
     ("wallet_payments.create", "wallet_payment.discount.amount", -1, "$.wallet_payment.discount.amount", "negative"),
     ("wallet_payments.create", "payer", None, "$.payer", "Expected `object"),
     ("wallet_payments.create", "payer.token", "", "$.payer.token", "length >= 1"),
@@ -134,7 +134,7 @@ BROKEN = [
     ("orders.create", "external_reference", "a" * 65, "$.external_reference", "length <= 64"),
     ("orders.create", "external_reference", "a b", "$.external_reference", "matching regex"),
     ("orders.create", "external_reference", "a\n", "$.external_reference", "matching regex"),
-    ("orders.create", "external_reference", "٣", "$.external_reference", "matching regex"),
+    ("orders.create", "external_reference", "\u0663", "$.external_reference", "matching regex"),
     ("orders.create", "external_reference", "", "$.external_reference", "length >= 1"),
     ("orders.create", "description", "a" * 151, "$.description", "length <= 150"),
     ("orders.create", "type", "online", "$.type", "Invalid enum value"),
@@ -204,9 +204,7 @@ def order(**members: object) -> OrderRequest:
     """An order over 24.90."""
     amount = Decimal("24.90")
     transactions = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
-    return OrderRequest(
-        **{"external_reference": "s", "total_amount": amount, "transactions": transactions, **members}
-    )
+    return OrderRequest(**{"external_reference": "s", "total_amount": amount, "transactions": transactions, **members})
 
 
 def item(unit_price: object, quantity: object = 1) -> list[PreferenceItemRequest]:
@@ -249,7 +247,7 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
      "$.expiration_date_to", "time zone"),
     ("wallet_payments.create", lambda: wallet(80.0), "$.wallet_payment.transaction_amount", "not float"),
     ("wallet_payments.create", lambda: wallet(Decimal(0)), "$.wallet_payment.transaction_amount", "above 0"),
-    ("wallet_payments.create", lambda: wallet(Decimal(1), {"token": "t"}), "$.payer", "object"),
+    ("wallet_payments.create", lambda: wallet(Decimal(1), {"token": "t"}), "$.payer", "type_token"),
     ("customers.create", lambda: CustomerRequest(date_registered=datetime(2026, 1, 1)),  # noqa: DTZ001
      "$.date_registered", "time zone"),
     ("customers.create", lambda: CustomerRequest(email=5), "$.email", "Expected `str"),
@@ -270,9 +268,7 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "make", "place", "reason"), WRONG)
-def test_wrong_types_are_refused_at_their_place(
-    name: str, make: Callable[[], object], place: str, reason: str
-) -> None:
+def test_wrong_types_are_refused_at_their_place(name: str, make: Callable[[], object], place: str, reason: str) -> None:
     """A float, NaN or dict in a request is refused by its own rule; the rules across members never stumble over it."""
     with pytest.raises(RequestInvalid) as refusal:
         OPERATIONS[name].encoder.encode(make())

@@ -157,10 +157,13 @@ async def _trade(
     await diary.each("refunded in part", seller.refund_half, paid[2::8])
     await diary.each("orders canceled", seller.cancel, created[8::10])
     await diary.each("wallet payments", seller.charge_wallet, range(max(1, orders // 10)))
-    [preference] = await diary.each("preferences", lambda _: seller.create_preference(), [None])
+    # Together, since each is told to come back in a second.
+    [preference], _ = await asyncio.gather(
+        diary.each("preferences", lambda _: seller.create_preference(), [None]),
+        diary.each("customers", lambda _: seller.create_customer(), [None]),
+    )
     sandbox.buyer.pay_preference(preference)
     await diary.each("preferences paid and read", seller.see_preference_paid, [preference])
-    await diary.each("customers", lambda _: seller.create_customer(), [None])
     await diary.each("report schedules ended", lambda _: seller.end_reports(), [None])
     return created[9::10]
 

@@ -8,11 +8,14 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-__all__ = ["Markup", "bare", "join", "render"]
+__all__ = ["PAGES", "Markup", "join", "render"]
+
+#: The files of this package.
+PAGES = resources.files("paymentsdk.sandbox.pages")
 
 
 class Markup(str):
-    """Text that is HTML already. Only :func:`render`, :func:`join` and code that writes constants make it."""
+    """Text that is HTML already. Only :func:`render`, :func:`join` and constants in the code make it."""
 
     __slots__ = ()
 
@@ -32,12 +35,6 @@ def join(parts: Iterable[Markup]) -> Markup:
     return Markup("".join(parts))
 
 
-def bare(template: str) -> Markup:
-    """Return the file *template* as it is."""
-    return Markup(_template(template).template)
-
-
 @cache
 def _template(name: str) -> string.Template:
-    file = resources.files(__package__) / "templates" / name
-    return string.Template(file.read_text(encoding="utf-8"))
+    return string.Template((PAGES / "templates" / name).read_text(encoding="utf-8"))

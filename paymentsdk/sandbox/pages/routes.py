@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TypeAlias
 
 from aiohttp import web
@@ -20,7 +19,7 @@ from paymentsdk.sandbox.guard import check_origin
 from paymentsdk.sandbox.intake import unfit
 from paymentsdk.sandbox.pages import codes, forms, headers, snippets, views
 from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
-from paymentsdk.sandbox.pages.markup import Markup
+from paymentsdk.sandbox.pages.markup import PAGES, Markup
 from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
@@ -87,7 +86,7 @@ def _file(name: str) -> web.Response:
 
 @cache
 def _files() -> Mapping[str, bytes]:
-    return {file.name: file.read_bytes() for file in (resources.files(__package__) / "static").iterdir()}
+    return {file.name: file.read_bytes() for file in (PAGES / "static").iterdir()}
 
 
 async def _preferences(request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,161 @@
+"""Where each microsecond over bare aiohttp goes.
+
+The same call over the same server, one layer of the SDK after the other put on top of the hand-tuned baseline; *added*
+is the difference to the line above, round by round. 16 calls are in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from yarl import URL
+
+from benchmarks import harness, payloads
+from benchmarks.bench_call import connected, slices
+from benchmarks.contestants import Calls, Target, bare_aiohttp, sdk
+from benchmarks.harness import Key, Options, Result, Variant
+from benchmarks.server import nginx_or_asyncio
+from paymentsdk import AiohttpTransport, Request
+from paymentsdk.resources import orders
+
+if TYPE_CHECKING:
+    from paymentsdk import Operation, Response
+
+WIDTH = 16
+_BARE = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
+_OURS = {**_BARE, "Accept-Encoding": "identity", "User-Agent": "paymentsdk/1.0.0"}
+
+#: Sends a method, a URL, headers and a body; returns the bytes of the answer.
+Send = Callable[[str, str, dict[str, str], bytes], Any]
+
+
+def _plain_codec() -> tuple[Callable[[], bytes], Callable[[bytes], object], Callable[[bytes], object]]:
+    encode, body = msgspec.json.Encoder(decimal_format="string").encode, payloads.order_request()
+    decode = msgspec.json.Decoder(orders.Order).decode
+    return lambda: encode(body), decode, decode
+
+
+def _checking_codec() -> tuple[Callable[[], bytes], Callable[[bytes], object], Callable[[bytes], object]]:
+    """Return the SDK's own: it checks the body, the amounts of the answer, and that it is about this order."""
+    body, encoder = payloads.order_request(), orders.CREATE.encoder
+    if encoder is None:
+        raise TypeError("orders.CREATE has a body")
+    encode = encoder.encode
+
+    def read(operation: Operation[Any, Any], content: bytes) -> object:
+        value, _ = operation.decoder.decode(content)
+        path = {"order_id": value.id}
+        if operation.mismatch is not None and (why := operation.mismatch(body, path, value)):
+            raise RuntimeError(why)
+        return value
+
+    return lambda: encode(body), partial(read, orders.GET), partial(read, orders.CREATE)
+
+
+def calls(send: Send, base_url: str, headers: Mapping[str, str], *, checks: bool) -> Calls:
+    """Return both calls through *send*."""
+    ids, url = payloads.order_ids(), f"{base_url}/v1/orders"
+    encode, read, created = _checking_codec() if checks else _plain_codec()
+    writing = {**headers, "Content-Type": "application/json"}
+
+    async def get() -> object:
+        return read(await send("GET", f"{url}/{next(ids)}", dict(headers), b""))
+
+    async def post() -> object:
+        own = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
+        return created(await send("POST", url, own, encode()))
+
+    return Calls(get, post)
+
+
+@asynccontextmanager
+async def over_session(target: Target, *, headers: Mapping[str, str], **request: Any) -> AsyncIterator[Calls]:
+    """Call over a session of aiohttp, with *headers*, and with the options *request* on each request."""
+    async with ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) as session:
+
+        async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
+            response = await session.request(
+                method, URL(url, encoded=True), headers=own, data=body or None, **request
+            )
+            if not 200 <= response.status < 300:
+                raise RuntimeError(response.status)
+            return await response.read()
+
+        yield calls(send, target.base_url, headers, checks=False)
+
+
+@asynccontextmanager
+async def over_transport(target: Target, *, checks: bool) -> AsyncIterator[Calls]:
+    """Call over the SDK's transport, without its engine."""
+    transport = AiohttpTransport()
+
+    async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
+        response: Response = await transport.send(Request(method, url, own, body, 30.0, 5.0))
+        if not 200 <= response.status < 300:
+            raise RuntimeError(response.status)
+        return response.body
+
+    try:
+        yield calls(send, target.base_url, _OURS, checks=checks)
+    finally:
+        await transport.aclose()
+
+
+_OPTIONS = {"allow_redirects": False, "raise_for_status": False, "auto_decompress": False}
+
+#: From the baseline up; each is the one above and one thing more.
+LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
+    "bare aiohttp": bare_aiohttp.connect,
+    "no cookies, a URL and headers made for each call": lambda target: over_session(target, headers=_BARE),
+    "our headers (two more: identity, user agent)": lambda target: over_session(target, headers=_OURS),
+    "no redirects, no decompression": lambda target: over_session(target, headers=_OURS, **_OPTIONS),
+    "no timer of aiohttp's own (the engine has one)": lambda target: over_session(
+        target, headers=_OURS, timeout=ClientTimeout(connect=5.0, ceil_threshold=inf), **_OPTIONS
+    ),
+    "AiohttpTransport (bounded body, stray answers, failures told apart)": lambda target: over_transport(
+        target, checks=False
+    ),
+    "the checks (body, amounts, identity)": lambda target: over_transport(target, checks=True),
+    "the engine (deadline, retries, budget, token, report)": sdk.connect,
+}
+
+
+def run(options: Options) -> Result:
+    """Measure every layer."""
+    rows = []
+    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
+        with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
+            target = Target(server.plain)
+            both = {name: connected(connect(target), runner, stack) for name, connect in LAYERS.items()}
+            for method in ("GET", "POST"):
+                variants = []
+                for name, one in both.items():
+                    key: Key = {"method": method, "layer": name}
+                    call = one.get if method == "GET" else one.post
+                    variants.append(Variant(key, slices(runner, call, WIDTH), least=WIDTH))
+                found = harness.interleave(variants, options)
+                for i, row in enumerate(found):
+                    row.samples["added_us"] = harness.difference(row, found[max(0, i - 1)])
+                rows += found
+    return harness.result(
+        "bench_layers", rows, options, baseline={"layer": "bare aiohttp"}, server=server.kind, in_flight=WIDTH
+    )
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Declarations in words: the docstrings, types and members of the code, as Markdown."""
+
+from __future__ import annotations
+
+import inspect as python
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
+from datetime import timedelta
+
+from msgspec import NODEFAULT, Struct, inspect
+
+Rows = Iterable[Iterable[str]]
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def table(head: Iterable[str], rows: Rows) -> str:
+    """Return a table."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: object) -> str:
+    """Return *text* in code style."""
+    fence = "``" if "`" in str(text) else "`"
+    return f"{fence}{text}{fence}"
+
+
+def markdown(text: str) -> str:
+    """Return the reStructuredText of a docstring, in one paragraph, as Markdown."""
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", " ".join(text.split()))
+    return text.replace("``", "`")
+
+
+def section(doc: str | None, title: str) -> dict[str, str]:
+    """Return the entries below *title* (``Args:``, ``Attributes:``) of a docstring, by name."""
+    lines = iter(python.cleandoc(doc or "").splitlines())
+    entries: dict[str, list[str]] = {}
+    name = ""
+    if not any(line == f"{title}:" for line in lines):
+        return {}
+    for line in lines:
+        if line and not line.startswith(" "):
+            break
+        if entry := re.match(r"    (\*{0,2}\w+): (.*)", line):
+            name = entry[1]
+            entries[name] = [entry[2]]
+        elif name:
+            entries[name].append(line)
+    return {name: markdown(" ".join(text)) for name, text in entries.items()}
+
+
+def opening(doc: str | None) -> str:
+    """Return what a docstring says before its sections."""
+    text = python.cleandoc(doc or "").split("\n\n")
+    return "\n\n".join(markdown(part) for part in text if not re.match(r"\w+:\n| {4}|>>>", part))
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+def kind(info: inspect.Type) -> str:
+    """Say in words what a value of a type is."""
+    match info:
+        case inspect.Metadata(type=inner, extra=extra):
+            return kind(inner) + (f" above {extra['above']}" if extra and "above" in extra else "")
+        case inspect.UnionType(types=types):
+            return " or ".join(kind(one) for one in types if not isinstance(one, inspect.NoneType))
+        case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
+            return joined("text", span(least, most, "character"), pattern and f"like {code(pattern)}")
+        case inspect.IntType(ge=least, le=most):
+            return joined("whole number", span(least, most))
+        case inspect.FloatType(ge=least, le=most):
+            return joined("number", span(least, most))
+        case inspect.LiteralType(values=values):
+            return ", ".join(map(code, values))
+        case inspect.EnumType(cls=cls):
+            return ", ".join(map(code, cls))
+        case inspect.ListType(item_type=item, min_length=least, max_length=most):
+            return joined(listed(item), span(least, most, "entry"))
+        case inspect.VarTupleType(item_type=item):
+            return listed(item)
+        case inspect.StructType():
+            return "object"
+        case _:
+            return _PLAIN[type(info)]
+
+
+_PLAIN: dict[type[inspect.Type], str] = {
+    inspect.BoolType: "true or false",
+    inspect.DateTimeType: "moment",
+    inspect.DecimalType: "amount",
+    inspect.DictType: "any object",
+}
+
+
+def joined(*parts: str | None) -> str:
+    """Return those of the parts that say something, in one line."""
+    return ", ".join(filter(None, parts))
+
+
+def listed(item: inspect.Type) -> str:
+    """Say what a list holds; objects have rows of their own."""
+    return "list" if isinstance(item, inspect.StructType) else f"list of {kind(item)}"
+
+
+def span(least: float | None, most: float | None, unit: str = "") -> str:
+    """Say how many there may be."""
+    if least is None and most is None:
+        return ""
+    if least == most:
+        text = f"exactly {most}"
+    elif most is None:
+        text = f"{least:g} or more"
+    else:
+        text = f"{least:g} to {most:g}" if least is not None else f"at most {most}"
+    plural = {"entry": "entries"}.get(unit, f"{unit}s")
+    return f"{text} {unit if most == 1 else plural}".rstrip() if unit else text
+
+
+def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
+    """Return the object that a value is or holds, and what stands between a member and its own."""
+    match info:
+        case inspect.StructType() | inspect.TypedDictType():
+            return ".", info
+        case inspect.Metadata(type=inner):
+            return below(inner)
+        case inspect.UnionType(types=types):
+            return next(filter(None, map(below, types)), None)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            held = below(item)
+            return held and ("[]" + held[0], held[1])
+        case _:
+            return None
+
+
+def members(of: type, place: str = "") -> Iterator[list[str]]:
+    """Yield a row for each member of a type, and of the objects in it: place, kind, whether required, and meaning."""
+    held = below(inspect.type_info(of))
+    if held is None:
+        raise TypeError(f"{of} has no members")
+    meanings = section(of.__doc__, "Attributes")
+    for member in held[1].fields:
+        row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
+        yield [row[0], row[1], "yes" if member.required else "", row[2]]
+        if inner := below(member.type):
+            yield from members(inner[1].cls, f"{place}{member.encode_name}{inner[0]}")
+
+
+def parameters(of: Callable[..., object], leave_out: Container[str] = ()) -> str:
+    """Return the table of the keyword arguments of a callable."""
+    meanings = section(of.__doc__, "Args")
+    rows = []
+    for name, parameter in python.signature(of).parameters.items():
+        if name != "self" and name not in leave_out:
+            default = "required" if parameter.default is parameter.empty else shown(parameter.default)
+            rows.append([code(name), default, meanings[name]])
+    return table(["Argument", "Default", "Meaning"], rows)
+
+
+def fields(of: type[Struct]) -> str:
+    """Return the table of the members of a setting."""
+    meanings = section(of.__doc__, "Attributes")
+    info = inspect.type_info(of)
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{of} is not a Struct")
+    rows = ([code(field.name), shown(field.default), meanings[field.name]] for field in info.fields)
+    return table(["Member", "Default", "Meaning"], rows)
+
+
+def shown(default: object) -> str:
+    """Return a default as it is written."""
+    if isinstance(default, timedelta):
+        return f"{default / timedelta(hours=1):g} hours"
+    return "" if default is NODEFAULT or default is None else code(default)

@@ -1,0 +1,145 @@
+"""pytest fixtures: the platform on localhost, and a seller of its own for every test.
+
+========================  =====================================================================================
+``paymentsdk_tenant``     a new seller for this test: address, token, buyer, faults, ledger
+``paymentsdk_client``     a client that acts for this seller, for asynchronous tests
+``paymentsdk_clock``      a clock that stands still until the test moves it, with a server of its own
+``paymentsdk_sandbox``    the server that all tests of the session share
+========================  =====================================================================================
+
+They work in synchronous tests, with pytest-asyncio, with anyio on asyncio, and with pytest-xdist, where each worker
+has a server. Nothing is imported, and nothing started, before the first test asks for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from paymentsdk import PaymentsClient, Request, Response
+    from paymentsdk.sandbox import Buyer, Entry, FaultRule, Sandbox, SandboxClock, Tenant
+    from paymentsdk.sandbox.faults import AddedFault
+
+__all__ = ["SandboxTenant", "paymentsdk_client", "paymentsdk_clock", "paymentsdk_sandbox", "paymentsdk_tenant"]
+
+
+class SandboxTenant:
+    """A seller whom no other test knows: what they do and what happens to them stays between them and the test.
+
+    Everything here is synchronous, and may be used in asynchronous tests as well.
+
+    Attributes:
+        sandbox: The server.
+        account: The seller with all their identifiers and credentials: ``user_id``, ``client_id``,
+            ``external_pos_id``, ``plan_id``, ...
+        base_url: Where the server listens.
+        access_token: The seller's token.
+        buyer: Scans and pays.
+    """
+
+    def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
+        self.sandbox = sandbox
+        self.account = account
+        self.base_url: str = sandbox.base_url
+        self.access_token: str = account.access_token
+        self.buyer: Buyer = sandbox.buyer
+
+    def __repr__(self) -> str:
+        return f"SandboxTenant({self.account.user_id} at {self.base_url})"
+
+    def add_fault(self, rule: FaultRule) -> AddedFault:
+        """Put *rule* in force for this seller alone, until the test ends, or ``remove()``, or the end of a ``with``."""
+        from msgspec.structs import replace  # noqa: PLC0415
+
+        return self.sandbox.faults.add(replace(rule, tenant=self.account.user_id))
+
+    def ledger(self) -> list[Entry]:
+        """Return every effect on this seller so far, oldest first."""
+        return self.sandbox.ledger(self.account.user_id)
+
+
+@pytest.fixture(scope="session")
+def paymentsdk_sandbox() -> Iterator[Sandbox]:
+    """The sandbox that all tests of this session share, in a thread of its own, on a free port of 127.0.0.1.
+
+    With pytest-xdist each worker has one. Its clock runs, and belongs to all: a test that moves time takes
+    ``paymentsdk_clock``. A test that should meet nothing of the others takes ``paymentsdk_tenant``.
+    """
+    from paymentsdk.sandbox import Sandbox  # noqa: PLC0415
+
+    with Sandbox().in_thread() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def _paymentsdk_server(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """The session's server; one with a frozen clock, for this test alone, where the test asks for a clock."""
+    if "paymentsdk_clock" not in request.fixturenames:
+        yield request.getfixturevalue("paymentsdk_sandbox")
+        return
+    from paymentsdk.sandbox import Sandbox  # noqa: PLC0415
+
+    with Sandbox(frozen=True).in_thread() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
+    """A new seller for this test, with a token, a point of sale, a plan, and a ledger of their own.
+
+    ``paymentsdk_tenant.base_url`` and ``.access_token`` are what a client needs, ``.account`` has the other
+    credentials and identifiers; ``.buyer`` scans and pays, ``.add_fault(FaultRule(...))`` makes requests of this
+    seller fail, ``.ledger()`` says what really happened, and ``.sandbox`` is the server. All of it is synchronous.
+    """
+    tenant = SandboxTenant(_paymentsdk_server, _paymentsdk_server.create_tenant())
+    yield tenant
+    _paymentsdk_server.faults.clear(tenant.account.user_id)
+
+
+@pytest.fixture
+def paymentsdk_client(paymentsdk_tenant: SandboxTenant) -> PaymentsClient:
+    """A ``PaymentsClient`` that acts for the seller of ``paymentsdk_tenant``, for an asynchronous test.
+
+    It belongs to the event loop that it is first used on, and needs no closing: each request has a connection of its
+    own, so that nothing is left behind whatever runs the loop.
+    """
+    from paymentsdk import PaymentsClient  # noqa: PLC0415
+
+    transport = _OneConnectionEach()
+    return PaymentsClient(paymentsdk_tenant.access_token, base_url=paymentsdk_tenant.base_url, transport=transport)
+
+
+class _OneConnectionEach:
+    """A transport that keeps nothing open between two requests, so that no loop has to close it."""
+
+    async def send(self, request: Request) -> Response:
+        from paymentsdk import AiohttpTransport  # noqa: PLC0415
+
+        transport = AiohttpTransport()
+        try:
+            return await transport.send(request)
+        finally:
+            await transport.aclose()
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox) -> SandboxClock:
+    """The clock of this test: it stands still until ``paymentsdk_clock.advance("PT15M")`` moves it.
+
+    Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which
+    ``paymentsdk_tenant`` and ``paymentsdk_client`` use as well, and disturbs no other test.
+    """
+    if "paymentsdk_sandbox" in inspect.signature(request.function).parameters:
+        pytest.fail(
+            "a test with `paymentsdk_clock` has a server of its own: "
+            "use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`",
+            pytrace=False,
+        )
+    return _paymentsdk_server.clock

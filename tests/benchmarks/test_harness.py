@@ -1,0 +1,229 @@
+"""The benches run, their numbers have the shape that the tables and bars want, and the contestants do the same work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from benchmarks import (
+    bars,
+    bench_auth,
+    bench_call,
+    bench_cold,
+    bench_decode,
+    bench_import,
+    bench_pages,
+    bench_retry,
+    bench_sandbox,
+    harness,
+    payloads,
+    report,
+    server,
+    tables,
+)
+from benchmarks.bars import Bar
+from benchmarks.contestants import Contestant, Target, contestants
+from benchmarks.harness import Options, Result, Row, Trial, Variant
+
+ROOT = Path(__file__).parents[2]
+QUICK = Options(rounds=2, slice_ms=0, quick=True)
+
+#: For each result: how to get it with a few calls, the names in its key, and its metrics.
+BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
+    "bench_call": (
+        partial(bench_call.run, concurrency=(2,)),
+        {"contestant", "method", "in flight", "loop", "tls"},
+        {"cpu_us", "wall_us", "server_us"},
+    ),
+    "bench_decode": (bench_decode.run, {"contestant", "answer"}, {"cpu_us", "wall_us"}),
+    "bench_pages": (bench_pages.run, {"latency, ms", "prefetch"}, {"wall_ms", "to_ideal", "cpu_ms"}),
+    "bench_pages_memory": (bench_pages.memory, {"rows"}, {"rss_mib", "cpu_ms"}),
+    "bench_import": (bench_import.run, {"import"}, {"cpu_ms", "wall_ms", "net_ms"}),
+    "bench_cold": (bench_cold.run, {"contestant"}, {"wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms"}),
+    "bench_retry": (bench_retry.run, {"call", "way", "against"}, {"cpu_us", "wall_us", "added_us"}),
+    "bench_auth": (bench_auth.run, {"call", "way", "against"}, {"cpu_us"}),
+    "bench_sandbox": (bench_sandbox.run, {"what"}, {"wall_ms", "cpu_ms"}),
+}
+#: Enough contestants for each bench to be itself; the rest are only other libraries.
+ONLY = {
+    "bench_call": ("paymentsdk", "floor"),
+    "bench_decode": ("paymentsdk",),
+    "bench_import": ("paymentsdk",),
+    "bench_cold": ("paymentsdk",),
+}
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_bench_runs_and_gives_its_shape(name: str, tmp_path: Path) -> None:
+    """Every bench ends by itself, and each of its rows has the members and the metrics that tables and bars read."""
+    run, members, metrics = BENCHES[name]
+
+    found = run(Options(rounds=2, slice_ms=0, quick=True, only=ONLY.get(name, ())))
+
+    assert name == found.bench
+    assert found.rows
+    for row in found.rows:
+        assert members == set(row.key)
+        assert metrics <= set(row.samples)
+        assert all(samples and all(isinstance(sample, float | int) for sample in samples) for samples in row.samples.values())
+    harness.save(found, tmp_path)
+    read = harness.load(name, tmp_path)
+    assert read is not None
+    assert [row.key for row in found.rows] == [row.key for row in read.rows]
+    assert len(found.rows) + 2 == len(tables.table(read).splitlines())
+
+
+@pytest.mark.parametrize("bar", bars.BARS, ids=lambda bar: bar.what)
+def test_a_bar_is_about_rows_that_exist(bar: Bar) -> None:
+    """Each bar finds its rows, and what they are held against, in the results that are checked in."""
+    results = report.loaded()
+
+    found = bars.readings(bar, results)
+
+    assert len(found) == sum(len(harness.matching(results[bar.bench].rows, key)) for key in bar.of) > 0
+
+
+def test_the_page_shows_the_results() -> None:
+    """The tables in docs/explanation/performance.md are those of the results that are checked in."""
+    page = report.PAGE.read_text(encoding="utf-8")
+
+    assert report.written(page, report.loaded()) == page
+    assert "<!-- table: bars -->\n\n|" in page
+
+
+def test_a_marker_that_names_no_table_is_an_error() -> None:
+    """A misspelt marker does not leave an old table in place."""
+    with pytest.raises(KeyError):
+        report.written("<!-- table: bench_cal -->\n<!-- end of table -->", {})
+
+
+def test_a_command_keeps_what_it_measured(tmp_path: Path) -> None:
+    """`--only`, `--quick` and `--out` of the command line, and the report over what they left."""
+    python = [sys.executable, "-m"]
+    command = [*python, "benchmarks.bench_sandbox", "--quick", "--only", "start", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    command = [*python, "benchmarks.report", "--results", str(tmp_path)]
+
+    said = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+
+    assert ["bench_sandbox.json"] == [path.name for path in tmp_path.iterdir()]
+    [line] = [line for line in said.splitlines() if "start of the sandbox" in line]
+    assert "| yes |" in line
+    assert "not measured" in said
+
+
+# --- the contestants --------------------------------------------------------------------------------------------------
+
+
+def racing() -> list[Contestant]:
+    """Return those that ask for an order; the others ask their own service for something of the same size."""
+    found, _ = contestants()
+    return [one for one in found if "stripe" not in one.NAME and "openai" not in one.NAME]
+
+
+def test_contestants_bring_back_the_same_orders() -> None:
+    """All clients that read and create an order return equal values, and a GET brings the order that it asked for."""
+    with server.nginx_or_asyncio() as running, asyncio.Runner() as runner:
+        read = {one.NAME: runner.run(answers_of(one, Target(running.plain))) for one in racing()}
+
+    assert {"bare aiohttp", "paymentsdk", "naive aiohttp", "floor"} <= set(read)
+    values = list(read.values())
+    assert all(value == values[0] for value in values)
+    asked = payloads.order_ids()
+    assert [next(asked), next(asked)] == [order["id"] for order in values[0][:2]]
+
+
+async def answers_of(one: Contestant, target: Target) -> list[object]:
+    """Return two orders that *one* read, and one that it created."""
+    async with one.connect(target) as calls:
+        return [payloads.plain(await call()) for call in (calls.get, calls.get, calls.post)]
+
+
+@pytest.mark.parametrize("shape", bench_decode.SHAPES)
+@pytest.mark.parametrize("peer", ["pydantic", "cattrs"])
+def test_typed_decoders_agree(peer: str, shape: str) -> None:
+    """What a typed peer decodes equals ours, member by member: the race is about the same work."""
+    body = bench_decode.SHAPES[shape].make(0)
+    try:
+        theirs = bench_decode.decoder(peer, shape)
+    except ImportError as error:
+        pytest.skip(str(error))
+
+    ours = bench_decode.decoder("paymentsdk", shape)
+
+    assert payloads.plain(theirs(body)) == payloads.plain(ours(body))
+
+
+def test_the_server_ends_with_its_bench() -> None:
+    """No process is left behind, also when the bench fails."""
+    with pytest.raises(ZeroDivisionError), server.pages(latency=0, total=1) as running:
+        os.kill(running.pid, 0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(running.pid, 0)
+
+
+# --- how it is measured -----------------------------------------------------------------------------------------------
+
+
+def row(name: str, *samples: float) -> Row:
+    """Return a row with CPU times."""
+    return Row({"contestant": name, "in flight": 1}, {"cpu_us": list(samples)})
+
+
+def test_a_ratio_is_that_of_the_rounds() -> None:
+    """A slow second that hits both variants of a round does not move their ratio."""
+    base, twice = row("base", 10, 10, 100), row("twice", 20, 20, 200)
+
+    assert harness.ratio(twice, base) == 2
+    assert [10, 10, 100] == harness.difference(twice, base)
+
+
+def test_every_variant_gets_the_same_number_of_slices() -> None:
+    """Each round runs each variant once, in an order that changes from round to round."""
+    ran: list[str] = []
+    variants = [Variant({"name": name}, lambda count, name=name: ran.append(name)) for name in "abc"]
+
+    rows = harness.interleave(variants, Options(rounds=20, slice_ms=0, quick=True))
+
+    rounds = ["".join(ran[i : i + 6 : 2]) for i in range(3, len(ran), 6)]  # Each slice warms up first.
+    assert {"abc"} == {"".join(sorted(order)) for order in rounds}
+    assert len(set(rounds)) > 1
+    assert [20, 20, 20] == [len(one.samples["cpu_us"]) for one in rows]
+
+
+def test_the_first_turn_of_a_trial_does_not_count() -> None:
+    """What a first time has to load is no sample, unless the run is a quick one."""
+    turns = iter(range(100))
+    trial = Trial({}, lambda: {"wall_ms": float(next(turns))})
+
+    [counted] = harness.take_turns([trial], Options(rounds=3))
+
+    assert [1.0, 2.0, 3.0] == counted.samples["wall_ms"]
+
+
+BAR = Bar(what="ours", bench="b", of=({"contestant": "ours"},), to={"contestant": "base"}, most=1.05)
+
+
+@pytest.mark.parametrize(("cpu", "holds"), [(10.4, True), (10.6, False)])
+def test_a_bar_holds_up_to_its_bound(cpu: float, holds: bool) -> None:
+    """Negative control of the report: a cost above the bar does not pass."""
+    found = harness.result("b", [row("base", 10.0), row("ours", cpu)], QUICK)
+
+    [reading] = bars.readings(BAR, {"b": found})
+
+    assert holds is reading.holds
+    assert pytest.approx(cpu / 10) == reading.value
+
+
+def test_a_bar_that_was_not_measured_does_not_hold() -> None:
+    """Nothing is taken for granted: without rows there is no reading, and the report says so."""
+    assert [] == bars.readings(BAR, {})
+    assert "not measured | ? |" in report.bars_table({})

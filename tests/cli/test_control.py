@@ -1,0 +1,234 @@
+"""`paymentsdk sandbox pay`, `policies`, `faults` and `advance`, against a sandbox that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from paymentsdk import PaymentsClient
+from paymentsdk.cli import main
+from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
+from paymentsdk.sandbox import Sandbox, describe_policies
+
+
+@pytest.fixture
+def sandbox(monkeypatch) -> Iterator[Sandbox]:
+    """A sandbox in a thread, which the environment names, with a clock that stands still."""
+    with Sandbox(frozen=True).in_thread() as sandbox:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
+        yield sandbox
+
+
+@pytest.fixture
+def order(sandbox: Sandbox) -> Order:
+    """An order of 10.00 that waits to be paid."""
+
+    async def create() -> Order:
+        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+            amount = Decimal("10.00")
+            payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+            return await client.orders.create(
+                OrderRequest(external_reference="A-1", total_amount=amount, transactions=payments)
+            )
+
+    return asyncio.run(create())
+
+
+@pytest.fixture
+def preference(sandbox: Sandbox) -> Preference:
+    """A preference of 25.00 that waits to be paid."""
+
+    async def create() -> Preference:
+        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+            item = PreferenceItemRequest(title="A book", quantity=2, unit_price=Decimal("12.50"))
+            return await client.preferences.create(PreferenceRequest(items=[item]))
+
+    return asyncio.run(create())
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run `paymentsdk sandbox ...`, which must succeed, and return what it printed."""
+    code = main(["sandbox", *arguments])
+    printed = capsys.readouterr()
+    assert (0, "") == (code, printed.err)
+    return printed.out
+
+
+def complain(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run `paymentsdk sandbox ...`, which must fail with one line on stderr, and return that line."""
+    code = main(["sandbox", *arguments])
+    printed = capsys.readouterr()
+    assert (1, "") == (code, printed.out)
+    [line] = printed.err.splitlines()
+    return line.removeprefix("paymentsdk: ")
+
+
+def test_pay_an_order(capsys, sandbox, order):
+    """The buyer pays with what they are told to pay with."""
+    assert f"{order.id}: processed, 10.00 ARS\n" == ask(capsys, "pay", order.id, "--method", "debit_card")
+    [payment] = sandbox.buyer.scan(order.id).transactions.payments
+    assert "debit_card" == payment.payment_method.type
+
+
+def test_a_rejected_payment_leaves_the_order(capsys, order):
+    """With --reject, the order stays as it is, and can be paid later."""
+    assert f"{order.id}: created, 10.00 ARS\n" == ask(capsys, "pay", order.id, "--reject")
+    assert f"{order.id}: processed, 10.00 ARS\n" == ask(capsys, "pay", order.id)
+
+
+@pytest.mark.parametrize("by", ["id", "init_point"])
+def test_pay_a_preference(capsys, preference, by: str):
+    """A preference is paid by its id or by the address of its checkout."""
+    assert ask(capsys, "pay", getattr(preference, by)).endswith(": closed, 25.00\n")
+
+
+def test_a_refusal_is_one_line(capsys, order):
+    """What the sandbox refuses is said with its status, code and reason."""
+    ask(capsys, "pay", order.id)
+
+    assert "409 cannot_pay_order: the order is processed" == complain(capsys, "pay", order.id)
+
+
+@pytest.mark.parametrize("what", ["ORD00000000000000000000000000", "../state", "%2e%2e", "a?b#c"])
+def test_nothing_but_an_order_is_paid(capsys, sandbox, what: str):
+    """Whatever is given as an order is looked up as one, and leads nowhere else."""
+    assert complain(capsys, "pay", what).startswith("404 order_not_found: ")
+
+
+def test_policies_of_a_sandbox(capsys, sandbox):
+    """A policy can be set in a sandbox that runs, and is listed with its other values and its meaning."""
+    lines = ask(capsys, "policies", "cancel_from=any", "page_size=7").splitlines()
+
+    assert "cancel_from=any  (or created)" in lines
+    assert "page_size=7" in lines
+    assert ("any", 7) == (sandbox.policies.cancel_from, sandbox.policies.page_size)
+    assert 2 * len(describe_policies()) == len(lines)
+
+
+def test_policies_without_a_sandbox(capsys, monkeypatch):
+    """Before a sandbox runs, its defaults are listed."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+
+    assert "cancel_from=created  (or any)" in ask(capsys, "policies").splitlines()
+
+
+def test_a_policy_that_makes_no_sense(capsys, sandbox):
+    """A value that a policy may not have is refused, and changes nothing."""
+    assert complain(capsys, "policies", "cancel_from=never").startswith("400 bad_request: ")
+    assert "created" == sandbox.policies.cancel_from
+
+
+def test_faults(capsys, sandbox):
+    """Faults are added with their details, listed, and cleared one by one or all."""
+    assert "no faults\n" == ask(capsys, "faults")
+    hang = ask(capsys, "faults", "add", "hang", "operation=orders.*", "times=2")
+    ask(capsys, "faults", "add", "rate_limit", "probability=0.5")
+
+    assert "1: hang operation=orders.* times=2  (hit 0 of 0 requests)\n" == hang
+    assert ["hang", "rate_limit"] == [fault.rule.effect for fault in sandbox.faults.list()]
+    assert 2 == sandbox.faults.list()[0].rule.times
+    assert f"gone: {hang}" == ask(capsys, "faults", "clear", "1")
+    assert "2: rate_limit operation=* probability=0.5  (hit 0 of 0 requests)\n" == ask(capsys, "faults", "list")
+    assert "no faults\n" == ask(capsys, "faults", "clear")
+    assert () == sandbox.faults.list()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["explode"], "there is no effect 'explode'; there are fail_before_commit, "),
+        (["hang", "colour=red"], "Object contains unknown field `colour`; the details of a fault are operation, "),
+        (["hang", "times=0"], "Expected `int` >= 1 - at `$.times`"),
+    ],
+)
+def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], complaint: str):
+    """A wrong rule is refused with the words that there are, and is not put in force."""
+    assert complain(capsys, "faults", "add", *arguments).startswith(complaint)
+    assert () == sandbox.faults.list()
+
+
+def test_only_a_fault_can_be_cleared(capsys, sandbox):
+    """Clearing what is no fault is refused."""
+    assert "404 not_found: there is no such rule" == complain(capsys, "faults", "clear", "99")
+
+
+def test_advance(capsys, sandbox, order):
+    """The clock moves, and what fell due is told: the order was not paid in time."""
+    now = sandbox.clock.now()
+
+    out = ask(capsys, "advance", "PT20M")
+
+    assert f"order.expired  {order.id}\n" in out
+    assert out.endswith(", and the clock stands still\n")
+    assert 20 * 60 == (sandbox.clock.now() - now).total_seconds()
+
+
+def test_json_is_the_answer_as_data(capsys, order):
+    """With --json, stdout is one line of JSON."""
+    paid = json.loads(ask(capsys, "pay", order.id, "--json"))
+
+    assert {"id": order.id, "status": "processed", "total_amount": "10.00", "currency": "ARS"} == paid
+
+
+def test_the_url_goes_before_the_environment(capsys, sandbox, monkeypatch):
+    """--url names the sandbox, whatever the environment says."""
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:1")
+
+    assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url)
+
+
+def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
+    """A proxy in the environment is not asked about this machine."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    assert "no faults\n" == ask(capsys, "faults")
+
+
+def test_nobody_there(capsys):
+    """Where nothing listens, one line says how to start a sandbox."""
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        url = f"http://127.0.0.1:{once.getsockname()[1]}"
+
+    line = complain(capsys, "faults", "--url", url)
+
+    assert line.startswith(f"no sandbox at {url} (")
+    assert line.endswith("start one with: paymentsdk sandbox")
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Some other server."""
+
+    def do_GET(self):
+        """Answer with a page."""
+        self.send_response(404 if "faults" in self.path else 200)
+        self.end_headers()
+        self.wfile.write(b"<html>Hello</html>")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("command", ["faults", "policies"])
+def test_somebody_else_there(capsys, command: str):
+    """Where another program answers, the command says so instead of failing on its answer."""
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        line = complain(capsys, command, "--url", f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+
+    assert "sandbox" in line
+
+
+def test_only_http(capsys):
+    """An address of another scheme is refused before it is opened."""
+    assert "file:///etc is no http or https address" == complain(capsys, "faults", "--url", "file:///etc")

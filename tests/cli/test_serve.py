@@ -1,0 +1,148 @@
+"""`paymentsdk sandbox`: what it prints, how it ends, what survives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from paymentsdk.cli import main
+from paymentsdk.cli.control import Running
+
+PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
+MEMBERS = {
+    "base_url",
+    "access_token",
+    "client_id",
+    "client_secret",
+    "authorization_code",
+    "refresh_token",
+    "external_pos_id",
+    "plan_id",
+}
+
+
+@contextmanager
+def sandbox(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `paymentsdk sandbox` in a process of its own, and kill it if it does not end by itself."""
+    command = [sys.executable, "-c", PROGRAM, "sandbox", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, str]:
+    """Send *number*, and return the rest of stdout and stderr."""
+    process.send_signal(number)
+    # Not `communicate`, which would lose what `readline` has read ahead.
+    rest = process.stdout.read(), process.stderr.read()
+    process.wait(timeout=20)
+    return rest
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_json_is_one_line_and_nothing_more(number: signal.Signals):
+    """With --json, stdout is one line with eight members; after that it is silent, until a signal ends it with 0."""
+    with sandbox("--json") as process:
+        info = json.loads(process.stdout.readline())
+        policies = Running(info["base_url"]).ask(list[dict[str, object]], "GET", "policies")
+        out, err = end(process, number)
+
+    assert MEMBERS == set(info)
+    assert all(info.values())
+    assert policies
+    assert ("", "") == (out, err)
+    assert 0 == process.returncode
+
+
+def test_people_are_told_what_to_copy():
+    """Without --json, the first line says where it is, and the lines to paste into a shell follow."""
+    with sandbox() as process:
+        first = process.stdout.readline()
+        out, _ = end(process, signal.SIGINT)
+
+    assert first.startswith("The sandbox listens on http://127.0.0.1:")
+    assert "  export PAYMENTSDK_BASE_URL=http://127.0.0.1:" in out
+    assert "  export PAYMENTSDK_ACCESS_TOKEN=TEST-" in out
+
+
+def test_credentials_survive_a_restart(tmp_path: Path):
+    """With --db, the same seller comes back with the same credentials, even after SIGKILL."""
+    credentials = []
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        with sandbox("--json", "--db", str(tmp_path / "sandbox.db")) as process:
+            info = json.loads(process.stdout.readline())
+            end(process, number)
+        credentials.append({name: value for name, value in info.items() if name != "base_url"})
+
+    assert credentials[0] == credentials[1]
+
+
+def test_without_a_file_they_do_not():
+    """Negative control: without --db, every sandbox has credentials of its own."""
+    tokens = set()
+    for _ in range(2):
+        with sandbox("--json") as process:
+            tokens.add(json.loads(process.stdout.readline())["access_token"])
+            end(process, signal.SIGTERM)
+
+    assert 2 == len(tokens)
+
+
+def test_seed_policies_and_clock_are_handed_on():
+    """--seed makes credentials repeatable, --policy decides, --frozen stops the clock."""
+    tokens = set()
+    for _ in range(2):
+        with sandbox("--json", "--seed", "7", "--frozen", "--policy", "page_size=3") as process:
+            info = json.loads(process.stdout.readline())
+            running = Running(info["base_url"])
+            state = running.ask(dict, "GET", "state") if not tokens else None
+            tokens.add(info["client_id"])
+            end(process, signal.SIGTERM)
+        if state:
+            assert state["clock"]["frozen"] is True
+            assert 3 == state["policies"]["page_size"]
+
+    assert 1 == len(tokens)
+
+
+def test_a_port_in_use_is_one_line(capsys):
+    """A port that somebody else has is said in words, with what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        code = main(["sandbox", "--port", str(port)])
+
+    assert 1 == code
+    assert (
+        f"paymentsdk: port {port} is in use; choose another with --port, or 0 for any that is free\n"
+        == capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--policy", "cancel_from=never"], "--policy: Invalid enum value 'never' - at `$.cancel_from`"),
+        (["--policy", "no_such=1"], "--policy: Object contains unknown field `no_such`"),
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines; ask for it with --public"),
+        (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str):
+    """A setting that makes no sense ends the command with 1 and one line on stderr."""
+    code = main(["sandbox", "--port", "0", *arguments])
+
+    printed = capsys.readouterr()
+    assert (1, "") == (code, printed.out)
+    assert printed.err.startswith(f"paymentsdk: {complaint}")
+    assert 1 == printed.err.count("\n")

@@ -1,0 +1,386 @@
+"""What goes over the wire for a call, and what comes back: headers, identity, results, observers and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    Attempt,
+    ClientClosed,
+    NoAnswer,
+    OutcomeUnknown,
+    PaymentsError,
+    RequestInvalid,
+    Response,
+    Result,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk.resources.orders import OrderRequest
+from paymentsdk.testing import MemoryTransport
+
+ONCE = RetryPolicy(attempts=1)
+GET = OPERATIONS["orders.get"]
+SILENT = logging.getLogger("paymentsdk")
+
+
+# --- the request ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "oauth.token"])
+async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
+    """Each operation goes out as it is declared: method, path, token, content type, key, and unpacked answers only."""
+    operation = OPERATIONS[name]
+
+    [request] = (await play(name, jobs[name].answer)).requests
+
+    assert operation.method == request.method
+    assert "ORD1" in request.url or "plan-1" in request.url or f"http://platform.test{operation.path}" in request.url
+    assert "Bearer APP_USR-9001-112304-0123456789abcdef-77" == request.headers["Authorization"]
+    assert ("application/json", "identity") == (request.headers["Accept"], request.headers["Accept-Encoding"])
+    assert ("application/json" if request.body else None) == request.headers.get("Content-Type")
+    assert operation.keyed == ("X-Idempotency-Key" in request.headers)
+    assert operation.max_answer == request.max_answer
+    assert operation.wants_fresh_connection == request.fresh
+    assert request.headers["User-Agent"].startswith("paymentsdk/")
+
+
+@pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
+async def test_the_token_endpoint_gets_no_token(play, jobs, name: str) -> None:
+    """At the token endpoint the application's id and secret are all: no bearer token goes along."""
+    [request] = (await play(name, jobs[name].answer)).requests
+
+    assert "Authorization" not in request.headers
+    assert "application/json" == request.headers["Content-Type"]
+    assert request.fresh
+
+
+async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs) -> None:
+    """A kept connection may be closed at the moment it is used: writes without a key get one of their own."""
+    fresh = {name: (await play(name, job.answer)).requests[0].fresh for name, job in jobs.items()}
+
+    assert {"preferences.create", "customers.create", "oauth.exchange_code", "oauth.refresh"} == {
+        name for name, asked in fresh.items() if asked
+    }
+
+
+async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> None:
+    """The device of the buyer goes in a header whose name is a setting, since the real one carries a brand."""
+    payment = wallet_payment()
+    transport.replies(*[jobs["wallet_payments.create"].answer] * 2)
+
+    await make_client(transport=transport).wallet_payments.create(payment, session_id="device-1")
+    await make_client(transport=transport, session_header="X-Brand-Id").wallet_payments.create(payment, session_id="d2")
+
+    first, second = (request.headers for request in transport.requests)
+    assert ("device-1", "d2") == (first["X-Platform-Session-Id"], second["X-Brand-Id"])
+    assert "X-Brand-Id" not in first
+    assert "X-Platform-Session-Id" not in second
+
+
+def wallet_payment() -> object:
+    """A payment from a wallet."""
+    from msgspec import convert
+
+    from paymentsdk.resources.wallet_payments import WalletPaymentRequest
+
+    return convert(
+        {"wallet_payment": {"transaction_amount": "24.90"}, "payer": {"token": "payer-token-01", "type_token": "w"}},
+        WalletPaymentRequest,
+    )
+
+
+@pytest.mark.parametrize("name", ["Authorization", "x-idempotency-key", "CONTENT-TYPE", "Accept-Encoding", "host"])
+async def test_headers_that_the_client_writes_itself(client, transport, name: str) -> None:
+    """A header of the caller's cannot replace the token, or the key that every error names."""
+    for attempt in (
+        lambda: client.call(GET, order_id="ORD1", headers={name: "mine"}),
+        lambda: asyncio.sleep(0, client.with_options(headers={name: "mine"})),
+    ):
+        with pytest.raises(RequestInvalid, match="written by the client itself") as refused:
+            await attempt()
+        assert f"headers.{name}" == refused.value.path
+    assert [] == transport.requests
+
+
+@pytest.mark.parametrize(
+    ("headers", "path"),
+    [
+        ({"X Tag": "a"}, "headers"),
+        ({"X-Tag\n": "a"}, "headers"),
+        ({"": "a"}, "headers"),
+        ({5: "a"}, "headers"),
+        ({"X-Tag": "a\r\nX-Idempotency-Key: b"}, "headers.X-Tag"),
+        ({"X-Tag": ""}, "headers.X-Tag"),
+        ({"X-Tag": "é"}, "headers.X-Tag"),
+        ({"X-Tag": None}, "headers.X-Tag"),
+        ({"X-Tag": "a" * 1025}, "headers.X-Tag"),
+    ],
+)
+async def test_headers_that_cannot_be_sent(client, headers: dict[str, str], path: str) -> None:
+    """A header that would break the request is refused, and its value is not shown."""
+    with pytest.raises(RequestInvalid) as refused:
+        await client.call(GET, order_id="ORD1", headers=headers)
+
+    assert path == refused.value.path
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_of_ones_own(client, transport, jobs) -> None:
+    """A key that the caller brings is the key that goes out; without one, each call has a random one of its own."""
+    transport.replies(*[jobs["orders.cancel"].answer] * 4)
+
+    await client.orders.cancel("ORD1", idempotency_key="my-key")
+    await client.with_options(idempotency_key="of-the-copy").orders.cancel("ORD1")
+    await client.orders.cancel("ORD1")
+    await client.orders.cancel("ORD1")
+
+    mine, copied, *rest = (request.headers["X-Idempotency-Key"] for request in transport.requests)
+    assert ("my-key", "of-the-copy") == (mine, copied)
+    assert 2 == len(set(rest))
+    assert {32} == set(map(len, rest))
+
+
+@pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5])
+async def test_a_key_that_cannot_be_sent(client, transport, key: object) -> None:
+    """1 to 64 visible ASCII characters are safe everywhere; anything else is refused here."""
+    for refused in (lambda: client.orders.cancel("ORD1", idempotency_key=key), lambda: options(client, key)):
+        with pytest.raises(RequestInvalid, match="idempotency_key"):
+            await refused()
+    assert [] == transport.requests
+
+
+async def options(client, key: object) -> None:
+    """Make a copy with a key."""
+    client.with_options(idempotency_key=key)
+
+
+async def test_a_key_where_none_goes(client) -> None:
+    """An operation without a key refuses one: it would promise what the platform does not keep."""
+    with pytest.raises(RequestInvalid, match=r"orders\.get takes none"):
+        await client.call(GET, order_id="ORD1", idempotency_key="my-key")
+
+
+async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
+    """The options of a call, or of a copy, never leak into the next call, another resource, or the original."""
+    transport.replies(*[jobs["orders.cancel"].answer] * 3, jobs["wallet_payments.create"].answer, jobs["orders.get"].answer)
+    copy = client.with_options(idempotency_key="of-the-copy", headers={"X-Tag": "copy"})
+
+    await client.orders.cancel("ORD1", idempotency_key="of-the-call")
+    await copy.orders.cancel("ORD1")
+    await client.orders.cancel("ORD1")
+    await client.wallet_payments.create(wallet_payment())
+    await copy.orders.get("ORD1")
+
+    call, copied, *later, read = (request.headers for request in transport.requests)
+    assert ("of-the-call", "of-the-copy") == (call["X-Idempotency-Key"], copied["X-Idempotency-Key"])
+    assert all(headers["X-Idempotency-Key"] not in ("of-the-call", "of-the-copy") for headers in later)
+    assert "X-Idempotency-Key" not in read
+    assert [None, "copy", None, None, "copy"] == [headers.get("X-Tag") for headers in (call, copied, *later, read)]
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get", "invoices.search",
+           "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
+
+
+@pytest.mark.control("paymentsdk._core.call._mismatch", lambda intent, value: None)
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
+    """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
+    played = await play(name, jobs[name].foreign, retry=ONCE)
+
+    assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)
+    assert "the answer is" in played.error.reason
+
+
+async def test_an_answer_that_says_little_is_taken(play) -> None:
+    """What the answer does not say cannot be wrong: an id alone is enough."""
+    assert (await play("orders.create", Response(201, {}, b'{"id":"ORD1"}'))).error is None
+
+
+# --- the result -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_result_of_a_call(make_client, clock) -> None:
+    """`call` gives all that is known: value, status, headers, request id, attempts, time, key and body."""
+    body = b'{"id":"ORD1"}'
+    transport = MemoryTransport([Response(503), Response(202, {"x-request-id": "r-1"}, body)])
+    client = make_client(transport=transport)
+
+    result = await client.call(OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers={"X-Tag": "a"})
+
+    assert isinstance(result, Result)
+    assert ("ORD1", 202, "r-1", 2, "k-1") == (
+        result.value.id,
+        result.status,
+        result.request_id,
+        result.attempts,
+        result.idempotency_key,
+    )
+    assert (body, ()) == (result.raw, result.anomalies)
+    assert clock.slept == [result.elapsed]
+    assert "Result(Order(id='ORD1'" in repr(result)
+    assert {"a"} == {request.headers["X-Tag"] for request in transport.requests}
+
+
+async def test_any_2xx_is_a_success(play) -> None:
+    """A platform may answer 200 where 201 is documented, and the other way round."""
+    for status in (200, 201, 202, 204, 299):
+        assert (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error is None
+
+
+# --- observers --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
+    """An observer is told of each attempt, with what went wrong, and of the success in the end."""
+    seen: list[Attempt] = []
+    steps = [SendFailed("connection reset"), Response(503, {"X-Request-Id": "r-2"}), Response(200, {}, b'{"id":"ORD1"}')]
+    client = make_client(transport=MemoryTransport(steps), observer=seen.append)
+
+    await client.orders.cancel("ORD1", idempotency_key="k-1")
+
+    assert [
+        (1, None, "connection reset", None),
+        (2, 503, "503 Service Unavailable [request r-2]", "r-2"),
+        (3, 200, None, None),
+    ] == [(attempt.number, attempt.status, attempt.failure, attempt.request_id) for attempt in seen]
+    assert {("orders.cancel", "k-1")} == {(attempt.operation, attempt.idempotency_key) for attempt in seen}
+    assert [0.0, clock.slept[0], sum(clock.slept)] == [attempt.elapsed for attempt in seen]
+
+
+@pytest.mark.parametrize("answer", [200, 400])
+async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answer: int) -> None:
+    """An observer with a defect must not turn money that moved into an error: it is logged, and dropped."""
+
+    def observe(attempt: Attempt) -> None:
+        raise LookupError("a defect")
+
+    client = make_client(Response(answer, {}, b'{"id":"ORD1"}'), observer=observe)
+
+    try:
+        assert "ORD1" == (await client.orders.cancel("ORD1")).id
+    except PaymentsError as error:
+        assert 400 == error.status
+    assert ["orders.cancel: the observer raised"] == [record.message for record in caplog.records]
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
+    """DEBUG for a success, INFO for a failure, WARNING for an unknown outcome; the facts are in the extras."""
+    caplog.set_level(logging.DEBUG, "paymentsdk")
+    client = make_client(
+        transport=MemoryTransport([Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')] + [SendFailed("50 % lost")])
+    )
+
+    await client.orders.cancel("ORD1", idempotency_key="k-1")
+    with pytest.raises(OutcomeUnknown):
+        await client.with_options(retry=ONCE).orders.cancel("ORD1", idempotency_key="k-2")
+
+    assert [
+        (logging.INFO, "orders.cancel: attempt 1: 503 Service Unavailable [request r-1]", 1, 503, "r-1", "k-1"),
+        (logging.DEBUG, "orders.cancel: attempt 2: success", 2, 200, None, "k-1"),
+        (logging.INFO, "orders.cancel: attempt 1: 50 % lost", 1, None, None, "k-2"),
+        (logging.WARNING, "orders.cancel: the outcome is unknown: 50 % lost", 1, None, None, "k-2"),
+    ] == [
+        (
+            record.levelno,
+            record.message,
+            record.payments_number,
+            record.payments_status,
+            record.payments_request_id,
+            record.payments_idempotency_key,
+        )
+        for record in caplog.records
+    ]
+    assert {"orders.cancel"} == {record.payments_operation for record in caplog.records}
+    assert all(record.payments_elapsed >= 0 for record in caplog.records)
+
+
+async def test_the_log_is_silent_by_default(play, capfd) -> None:
+    """A program that sets up no logging sees nothing, whatever happens."""
+    assert any(isinstance(handler, logging.NullHandler) for handler in SILENT.handlers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SILENT, "propagate", False)
+        await play("orders.cancel", SendFailed("reset"), retry=ONCE)
+
+    assert ("", "") == capfd.readouterr()
+
+
+# --- transports -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_transport_that_is_closed_says_so(play) -> None:
+    """A transport that belongs to another loop, or is closed, sent nothing; a doubt from before stays one."""
+    closed = ClientClosed("the session is closed")
+
+    class Closing(MemoryTransport):
+        async def send(self, request) -> Response:
+            self.requests.append(request)
+            raise SendFailed("reset") if len(self.requests) == 1 and self.doubtful else closed
+
+    at_once, later = Closing(), Closing()
+    at_once.doubtful, later.doubtful = False, True
+
+    assert closed is (await play("orders.cancel", transport=at_once)).error
+    unknown = (await play("orders.cancel", transport=later)).error
+    assert (OutcomeUnknown, closed) == (type(unknown), unknown.last_error)
+
+
+async def test_whatever_a_transport_raises(play) -> None:
+    """An exception that a transport should not have raised may have come after the request went out."""
+    played = await play("orders.cancel", transport=Broken())
+
+    assert played.is_unknown()
+    assert "the transport raised OSError" == played.error.reason
+
+
+class Broken(MemoryTransport):
+    """A transport that does not keep to its protocol."""
+
+    async def send(self, request) -> Response:
+        raise OSError("disk on fire")
+
+
+async def test_the_end_of_the_program_is_not_a_failure(make_client) -> None:
+    """What is no exception of the program's own, such as a keyboard interrupt, passes through."""
+
+    class Interrupted(MemoryTransport):
+        async def send(self, request) -> Response:
+            raise GeneratorExit
+
+    with pytest.raises(GeneratorExit):
+        await make_client(transport=Interrupted()).orders.cancel("ORD1")
+
+
+async def test_bodies_are_not_changed_by_a_call(play, jobs) -> None:
+    """A request can be used again: nothing of it is changed, and it makes the same bytes."""
+    order = OrderRequest(**json.loads('{"external_reference":"shop-1"}'), **amounts())
+    before = repr(order)
+
+    first = await play(lambda client: client.orders.create(order), Response(503), jobs["orders.create"].answer)
+    second = await play(lambda client: client.orders.create(order), jobs["orders.create"].answer)
+
+    assert before == repr(order)
+    assert 1 == len({request.body for request in first.requests + second.requests})
+
+
+def amounts() -> dict[str, object]:
+    """A total of one decimal, which goes out with two."""
+    from decimal import Decimal
+
+    from paymentsdk.resources.orders import PaymentRequest, TransactionsRequest
+
+    payments = [PaymentRequest(amount=Decimal("24.9"))]
+    return {"total_amount": Decimal("24.9"), "transactions": TransactionsRequest(payments=payments)}

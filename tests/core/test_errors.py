@@ -1,0 +1,127 @@
+"""Errors are as good as successes: they say what is known, what to do next, and travel between processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+
+from paymentsdk import SendFailed, errors
+from paymentsdk.errors import APIError, ErrorDetail, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+REFUSAL = APIError(
+    402,
+    "failed",
+    "no funds",
+    meaning="the payment failed",
+    details=[ErrorDetail(code="failed", details=("card",))],
+    request_id="r-1",
+    retry_after=7.0,
+    raw=b"{}",
+)
+
+
+def classes(cls: type[PaymentsError] = PaymentsError) -> list[type[PaymentsError]]:
+    """Every error, from the base down."""
+    return [cls, *(below for sub in cls.__subclasses__() for below in classes(sub))]
+
+
+def made(cls: type[PaymentsError]) -> PaymentsError:
+    """An error of *cls* with every attribute set."""
+    if issubclass(cls, APIError):
+        error = cls(429, "slow", "too fast", meaning="m", details=REFUSAL.details, retry_after=1.5, raw=b"raw")
+    elif cls is RequestInvalid:
+        error = cls("$.items[0].title", "is too long")
+    else:
+        error = cls("the reason")
+    if isinstance(error, NoAnswer):
+        error.last_error, error.first_sent_at = REFUSAL, NOW
+    error.operation, error.attempts, error.idempotency_key = "orders.create", 3, "k-1"
+    error.request_id, error.resume_point = "r-1", 60
+    return error
+
+
+@pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
+def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
+    """Pickled and copied, an error is what it was: class, text and every attribute."""
+    error = made(cls)
+
+    for twin in (*(pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)), copy.copy(error), copy.deepcopy(error)):
+        assert (type(error), str(error), error.args) == (type(twin), str(twin), twin.args)
+        assert state(error) == state(twin)
+
+
+def state(error: PaymentsError) -> dict[str, object]:
+    """All attributes, with the errors among them as texts."""
+    return {name: str(value) if isinstance(value, Exception) else value for name, value in vars(error).items()}
+
+
+def test_a_copy_is_an_error_of_its_own() -> None:
+    """A copy starts with no traceback: it can be raised in another task."""
+    try:
+        raise made(OutcomeUnknown)
+    except OutcomeUnknown as error:
+        twin = copy.copy(error)
+
+    assert (None, None, None) == (twin.__traceback__, twin.__context__, twin.__cause__)
+
+
+def test_every_error_has_its_place() -> None:
+    """The tree is the one that the module draws, and every class of it is public."""
+    drawn = [line.strip("│├└─ ").split()[0] for line in errors.__doc__.split("::\n")[1].split("\n\nA failed")[0].splitlines() if line.strip()]
+    below = {cls.__name__ for cls in classes()}
+
+    assert below == set(drawn)
+    assert below | {"ErrorDetail"} == set(errors.__all__)
+    assert issubclass(RequestInvalid, ValueError)
+    assert issubclass(OutcomeUnknown, NoAnswer)
+    assert not issubclass(NoAnswer, APIError)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (made(RequestInvalid), "$.items[0].title: is too long"),
+        (made(errors.NotSent), "not sent: the reason"),
+        (made(NoAnswer), "no answer: the reason"),
+        (made(OutcomeUnknown),
+         "outcome unknown after 3 attempt(s): the reason; send it again with idempotency_key='k-1'"),
+        (OutcomeUnknown("the reason"), "outcome unknown after 0 attempt(s): the reason; look before you send it again"),
+        (made(errors.PaginationStalled), "paging stalled at offset 60: the reason"),
+        (made(errors.ClientClosed), "the reason"),
+        (REFUSAL, "402 failed no funds (the payment failed) [request r-1]"),
+        (APIError(500), "500"),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_an_error_says_what_to_do(error: PaymentsError, text: str) -> None:
+    """The text has what is known and what comes next; for a write in doubt that is the key."""
+    assert text == str(error)
+
+
+def test_defaults_of_an_error() -> None:
+    """An error that no call raised knows of no call."""
+    error = PaymentsError()
+
+    assert (None, 0, None, None, None) == (
+        error.operation,
+        error.attempts,
+        error.idempotency_key,
+        error.request_id,
+        error.resume_point,
+    )
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_what_a_transport_raises_travels_as_well(sent: bool) -> None:
+    """`SendFailed` keeps its reason, whether anything was sent, and whether it is worth another attempt."""
+    error = SendFailed("connection reset", sent, permanent=not sent)
+
+    twin = pickle.loads(pickle.dumps(error))
+
+    assert ("connection reset", sent, not sent) == (twin.reason, twin.sent, twin.permanent)
+    assert "connection reset" == str(twin)
+    assert SendFailed("reset").sent

@@ -1,0 +1,119 @@
+"""The transport and the clock that programs test with."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import Request, Response, SendFailed
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+REQUEST = Request("GET", "http://x/y")
+OK = Response(200, {}, b"{}")
+
+
+async def waits(request: Request) -> Response:
+    """Answer after a moment."""
+    await asyncio.sleep(0)
+    return OK
+
+
+@pytest.mark.parametrize("handler", [lambda request: OK, waits, [OK], iter([200])])
+async def test_an_answer_from_a_function_or_a_script(handler: object) -> None:
+    """A handler returns a response or awaits one; a script is any iterable of responses and statuses."""
+    transport = MemoryTransport(handler)
+
+    assert OK == await transport.send(REQUEST)
+    assert [REQUEST] == transport.requests
+
+
+async def test_a_script_is_used_up_one_by_one() -> None:
+    """Each request takes the next answer; when there is none left, that is a failure that says so."""
+    transport = MemoryTransport([503])
+    transport.replies(OK, SendFailed("refused", sent=False), ValueError("odd"), asyncio.CancelledError())
+
+    assert [503, 200] == [(await transport.send(REQUEST)).status for _ in range(2)]
+    with pytest.raises(SendFailed, match="refused") as refused:
+        await transport.send(REQUEST)
+    assert not refused.value.sent
+    with pytest.raises(SendFailed, match="ValueError: odd") as failed:
+        await transport.send(REQUEST)
+    assert failed.value.sent
+    with pytest.raises(asyncio.CancelledError):
+        await transport.send(REQUEST)
+    with pytest.raises(SendFailed, match="the script is used up"):
+        await transport.send(REQUEST)
+
+
+async def test_a_script_comes_before_the_handler() -> None:
+    """A test can put a few special answers in front of what its handler says."""
+    transport = MemoryTransport(lambda request: OK)
+    transport.replies(503)
+
+    assert [503, 200, 200] == [(await transport.send(REQUEST)).status for _ in range(3)]
+
+
+async def test_a_failed_assertion_says_its_words() -> None:
+    """What a handler asserts and does not find comes out in the words of the assertion."""
+
+    def handler(request: Request) -> Response:
+        assert request.method == "POST", "expected a POST"
+        return OK
+
+    with pytest.raises(SendFailed, match="AssertionError: expected a POST"):
+        await MemoryTransport(handler).send(REQUEST)
+
+
+async def test_it_knows_that_it_was_closed() -> None:
+    """Closing is remembered, for a test to look at."""
+    transport = MemoryTransport()
+    assert not transport.closed
+
+    await transport.aclose()
+    await transport.aclose()
+
+    assert transport.closed
+
+
+# --- the clock --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_is_moved_by_hand() -> None:
+    """Both times move together, by sleeping and by hand, and only then."""
+    clock = FakeClock(now=100.0)
+
+    clock.advance(5)
+    await clock.sleep(2.5)
+
+    assert (107.5, 7.5, [2.5]) == (clock.now(), clock.monotonic(), clock.slept)
+
+
+def test_alarms_ring_in_their_order_and_at_their_time() -> None:
+    """Every alarm on the way rings at its own time, those that are set by others as well; a cancelled one does not."""
+    clock, rang = FakeClock(), []
+
+    def ring(name: str):
+        return lambda: rang.append((name, clock.monotonic()))
+
+    def again() -> None:
+        rang.append(("again", clock.monotonic()))
+        clock.call_at(clock.monotonic() + 1, ring("later"))
+        clock.call_at(0, ring("overdue"))
+
+    clock.call_at(3, ring("three"))
+    clock.call_at(1, again)
+    clock.call_at(2.5, ring("never")).cancel()
+    clock.call_at(9, ring("nine"))
+    clock.advance(5)
+
+    assert [("again", 1), ("overdue", 1), ("later", 2), ("three", 3)] == rang
+    assert 5 == clock.monotonic()
+
+
+def test_chance_is_the_same_each_time() -> None:
+    """Random numbers and keys are those of the seed."""
+    one, same, other = FakeClock(), FakeClock(), FakeClock(seed=1)
+
+    assert (one.random(), one.key()) == (same.random(), same.key()) != (other.random(), other.key())
+    assert 32 == len(one.key())

@@ -1,0 +1,47 @@
+"""The pages of docs/reference are what the declarations say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command that writes the pages, with *root* as the repository."""
+    command = [sys.executable, "-m", "docs.generate", *arguments]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=50, check=False)
+
+
+def test_the_pages_are_up_to_date():
+    """Nobody has changed a declaration, or a page, without writing the pages anew."""
+    done = generate(ROOT, "--check")
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_a_page_that_is_not_is_found(tmp_path: Path):
+    """Negative control: a page with another text, or none, fails the check, which names it."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    reference = tmp_path / "docs/reference"
+    with reference.joinpath("settings.md").open("a", encoding="utf-8") as page:
+        page.write("more\n")
+    reference.joinpath("errors.md").unlink()
+
+    done = generate(tmp_path, "--check")
+
+    assert 1 == done.returncode
+    assert done.stderr.endswith("errors.md, settings.md\n")
+
+
+def test_the_command_writes_what_the_check_wants(tmp_path: Path):
+    """Writing the pages makes them pass."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(tmp_path / "docs/reference")
+    tmp_path.joinpath("docs/reference").mkdir()
+
+    assert 0 == generate(tmp_path).returncode
+    assert 0 == generate(tmp_path, "--check").returncode

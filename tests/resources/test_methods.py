@@ -1,0 +1,272 @@
+"""The methods of the client: what each of them sends, and what it refuses to send."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import PaymentsClient, RequestInvalid, Response
+from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.oauth import AccessTokenKind, TokenRequest, parse_access_token
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.release_reports import ReleaseReport
+from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from paymentsdk.testing import MemoryTransport
+
+BASE_URL = "http://platform.test"
+WALLET = WalletPaymentRequest(
+    wallet_payment=WalletChargeRequest(transaction_amount=Decimal(80)),
+    payer=WalletPayerRequest(token="the-token-of-the-payer", type_token="wallet"),
+)
+ORDER = OrderRequest(
+    external_reference="a",
+    total_amount=Decimal(5),
+    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))]),
+)
+PREFERENCE = PreferenceRequest(items=[PreferenceItemRequest(title="A book")])
+WEST = datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))
+
+
+@pytest.fixture
+def transport() -> MemoryTransport:
+    """A transport that gives one answer, to whatever is asked."""
+    return MemoryTransport(
+        lambda request: Response(200, {}, b'{"id": "x", "access_token": "t", "results": [], "elements": []}')
+    )
+
+
+@pytest.fixture
+async def client(transport: MemoryTransport) -> AsyncIterator[PaymentsClient]:
+    """A client that has a token and the credentials of an application."""
+    async with PaymentsClient(
+        "seller", base_url=BASE_URL, client_id="app", client_secret="the-secret", transport=transport
+    ) as client:
+        yield client
+
+
+UTC_TEXT = "2026-01-31T12%3A30%3A00.000Z"
+#: A call, and the request that it makes: method, path and query, body.
+SENT: list[tuple[Callable[[PaymentsClient], Awaitable[object]], str, str, object]] = [
+    (lambda c: c.oauth.exchange_code("c"), "POST", "/oauth/token",
+     {"client_id": "app", "client_secret": "the-secret", "grant_type": "authorization_code", "code": "c"}),
+    (lambda c: c.oauth.exchange_code("c", redirect_uri="https://a", code_verifier="v"), "POST", "/oauth/token",
+     {"client_id": "app", "client_secret": "the-secret", "grant_type": "authorization_code", "code": "c",
+      "redirect_uri": "https://a", "code_verifier": "v"}),
+    (lambda c: c.oauth.refresh("r"), "POST", "/oauth/token",
+     {"client_id": "app", "client_secret": "the-secret", "grant_type": "refresh_token", "refresh_token": "r"}),
+    (lambda c: c.oauth.refresh("r", client_id="b", client_secret="s"), "POST", "/oauth/token",
+     {"client_id": "b", "client_secret": "s", "grant_type": "refresh_token", "refresh_token": "r"}),
+    (lambda c: c.preferences.create(PREFERENCE), "POST", "/checkout/preferences", {"items": [{"title": "A book"}]}),
+    (lambda c: c.wallet_payments.create(WALLET), "POST", "/v1/advanced_payments",
+     {"wallet_payment": {"transaction_amount": 80},
+      "payer": {"token": "the-token-of-the-payer", "type_token": "wallet"}}),
+    (lambda c: c.customers.create(CustomerRequest()), "POST", "/v1/customers", {}),
+    (lambda c: c.release_reports.disable_schedule(), "DELETE", "/v1/account/release_report/schedule", None),
+    (lambda c: c.plans.get("x"), "GET", "/preapproval_plan/x", None),
+    (lambda c: c.plans.search().collect(), "GET", "/preapproval_plan/search?offset=0", None),
+    (lambda c: c.plans.search(q="a&b c", status="active", sort="date_created", criteria="desc").collect(), "GET",
+     "/preapproval_plan/search?q=a%26b%20c&status=active&sort=date_created&criteria=desc&offset=0", None),
+    (lambda c: c.invoices.search(preapproval_id="p", payer_id=7, page_size=50, start=100).collect(), "GET",
+     "/authorized_payments/search?preapproval_id=p&payer_id=7&offset=100&limit=50", None),
+    (lambda c: c.invoices.search(id="61", payment_id=2**60).collect(), "GET",
+     f"/authorized_payments/search?id=61&payment_id={2**60}&offset=0", None),
+    (lambda c: c.merchant_orders.search(status="closed", date_created_from=WEST).collect(), "GET",
+     "/merchant_orders/search?status=closed&date_created_from=2026-01-31T09%3A30%3A00.000-03%3A00&offset=0", None),
+    (lambda c: c.merchant_orders.search(
+        application_id=1, payer_id="2", sponsor_id=3, site_id="MLB", marketplace="M", items="i").collect(), "GET",
+     "/merchant_orders/search?application_id=1&payer_id=2&sponsor_id=3&site_id=MLB&marketplace=M&items=i&offset=0",
+     None),
+    (lambda c: c.merchant_orders.search(preference_id="a", external_reference="b").collect(), "GET",
+     "/merchant_orders/search?preference_id=a&external_reference=b&offset=0", None),
+    (lambda c: c.merchant_orders.search(
+        date_created_to=WEST.astimezone(UTC), last_updated_from=WEST.astimezone(UTC)).collect(), "GET",
+     f"/merchant_orders/search?date_created_to={UTC_TEXT}&last_updated_from={UTC_TEXT}&offset=0", None),
+    (lambda c: c.merchant_orders.search(last_updated_to=WEST.astimezone(UTC)).collect(), "GET",
+     f"/merchant_orders/search?last_updated_to={UTC_TEXT}&offset=0", None),
+    (lambda c: c.orders.create(ORDER), "POST", "/v1/orders",
+     {"external_reference": "a", "total_amount": "5", "transactions": {"payments": [{"amount": "5"}]}, "type": "qr"}),
+    (lambda c: c.orders.get("x"), "GET", "/v1/orders/x", None),
+    (lambda c: c.orders.cancel("x"), "POST", "/v1/orders/x/cancel", None),
+    (lambda c: c.orders.refund("x"), "POST", "/v1/orders/x/refund", None),
+    (lambda c: c.orders.refund("x", payment_id="PAY1", amount=Decimal("2.5")), "POST", "/v1/orders/x/refund",
+     {"transactions": [{"id": "PAY1", "amount": "2.50"}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "method", "target", "body"), SENT)
+async def test_a_method_sends_what_the_spec_says(
+    transport: MemoryTransport,
+    call: Callable[[PaymentsClient], Awaitable[object]],
+    method: str,
+    target: str,
+    body: object,
+) -> None:
+    """Each method makes one request, with the method, path, query and body of its section."""
+    async with PaymentsClient(
+        "seller", base_url=BASE_URL, client_id="app", client_secret="the-secret", transport=transport
+    ) as client:
+        await call(client)
+
+    [request] = transport.requests
+    assert (method, BASE_URL + target) == (request.method, request.url)
+    assert body == (json.loads(request.body) if request.body else None)
+
+
+#: Calls that are refused, and the place that the error names.
+REFUSED: list[tuple[Callable[[PaymentsClient], object], str]] = [
+    (lambda c: c.oauth.exchange_code(""), "$.code"),
+    (lambda c: c.oauth.exchange_code("c", client_id="app"), "client_secret"),
+    (lambda c: c.oauth.refresh("r", client_secret="s"), "client_id"),
+    (lambda c: c.plans.get("../v1/orders"), "$path.id"),
+    (lambda c: c.plans.get(""), "$path.id"),
+    (lambda c: c.orders.refund("x", amount=Decimal(1)), "payment_id"),
+    (lambda c: c.orders.refund("x", payment_id="PAY1"), "amount"),
+    (lambda c: c.invoices.search(status="paid"), "$query.status"),
+    (lambda c: c.invoices.search(payer_id=1.5), "$query.payer_id"),
+    (lambda c: c.plans.search(limit=0), "$query.limit"),
+    (lambda c: c.merchant_orders.search(date_created_from="2026-01-31"), "$query.date_created_from"),
+    (lambda c: c.merchant_orders.search(date_created_from=WEST.replace(tzinfo=None)), "$query.date_created_from"),
+    (lambda c: c.merchant_orders.search(page_size=0), "page_size"),
+]
+
+
+@pytest.mark.parametrize(("call", "place"), REFUSED)
+async def test_what_breaks_a_rule_is_not_sent(
+    client: PaymentsClient, transport: MemoryTransport, call: Callable[[PaymentsClient], object], place: str
+) -> None:
+    """An argument that breaks a rule is refused with its name, before anything leaves."""
+    with pytest.raises(RequestInvalid) as refusal:
+        await call(client)
+
+    assert place == refusal.value.path
+    assert [] == transport.requests
+
+
+async def test_a_token_needs_an_application(transport: MemoryTransport) -> None:
+    """Without the id and secret of an application, here or on the client, no token can be asked for."""
+    async with PaymentsClient(base_url=BASE_URL, transport=transport) as client:
+        with pytest.raises(RequestInvalid, match="client_id"):
+            await client.oauth.refresh("r")
+        await client.oauth.refresh("r", client_id="app", client_secret="s")
+
+    assert 1 == len(transport.requests)
+
+
+async def test_the_token_endpoint_gets_no_bearer(client: PaymentsClient, transport: MemoryTransport) -> None:
+    """Every call but the one for a token carries the seller's token."""
+    await client.oauth.refresh("r")
+    await client.plans.get("x")
+
+    assert [None, "Bearer seller"] == [request.headers.get("Authorization") for request in transport.requests]
+
+
+async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(transport: MemoryTransport) -> None:
+    """The name of the session header is a setting of the client, and the header is sent only with a session."""
+    async with PaymentsClient("t", base_url=BASE_URL, transport=transport) as client:
+        await client.wallet_payments.create(WALLET, session_id="device-1")
+        await client.wallet_payments.create(WALLET)
+    async with PaymentsClient("t", base_url=BASE_URL, transport=transport, session_header="X-Brand-Id") as client:
+        await client.wallet_payments.create(WALLET, session_id="device-1")
+
+    first, second, third = [request.headers for request in transport.requests]
+    assert "device-1" == first["X-Platform-Session-Id"]
+    assert "X-Platform-Session-Id" not in second
+    assert "device-1" == third["X-Brand-Id"]
+
+
+async def test_a_key_goes_with_its_own_call_only(client: PaymentsClient, transport: MemoryTransport) -> None:
+    """A given key is sent as it is; without one, each call makes its own; operations that take none get none."""
+    await client.wallet_payments.create(WALLET, idempotency_key="ride-7")
+    await client.wallet_payments.create(WALLET)
+    await client.customers.create(CustomerRequest())
+
+    given, made, none = [request.headers.get("X-Idempotency-Key") for request in transport.requests]
+    assert "ride-7" == given
+    assert made not in (None, "ride-7")
+    assert none is None
+
+
+async def test_a_deletion_may_answer_nothing() -> None:
+    """A schedule is disabled whether the platform answers with the report or with no body at all."""
+    transport = MemoryTransport([Response(204), Response(200, {}, b'{"id": 1, "status": "deleted"}')])
+    async with PaymentsClient("t", base_url=BASE_URL, transport=transport) as client:
+        assert ReleaseReport() == await client.release_reports.disable_schedule()
+        assert "deleted" == (await client.release_reports.disable_schedule()).status
+
+
+def test_an_access_token_can_be_read() -> None:
+    """Its structure is type, application, month, day and hour of creation, hash, user."""
+    parts = parse_access_token("APP_USR-1234567812345678-031821-0123456789abcdef__LA_LD__-77")
+
+    assert AccessTokenKind.APP_USR is parts.kind
+    assert ("1234567812345678", "031821", "77") == (parts.client_id, parts.created, parts.user_id)
+    assert AccessTokenKind.TEST is parse_access_token("TEST-1-010100-a-2").kind
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "secret",
+        "BEARER-1-010100-secret-2",
+        "TEST-1-130100-secret-2",
+        "TEST-1-013200-secret-2",
+        "TEST-1-010124-secret-2",
+        "TEST-1-0101-secret-2",
+        "TEST-1-010100-secret",
+        "TEST-1-010100-secret-2-3",
+        "TEST-1-010100-secret-2\n",
+        "TEST-1-\u0660\u0661\u0660\u0661\u0660\u0660-secret-2",
+    ],
+)
+def test_another_structure_is_refused_without_being_shown(token: str) -> None:
+    """A token of another structure raises ValueError, and the error does not repeat it."""
+    with pytest.raises(ValueError, match="another structure") as error:
+        parse_access_token(token)
+
+    assert "secret" not in str(error.value)
+
+
+SECRETIVE = [
+    parse_access_token("TEST-1-010100-secret0123-2"),
+    TokenRequest(client_id="app", client_secret="secret0123", grant_type="refresh_token", refresh_token="secret0123"),
+    TokenRequest(
+        client_id="app",
+        client_secret="secret0123",
+        grant_type="authorization_code",
+        code="secret0123",
+        code_verifier="secret0123",
+    ),
+    WalletPayerRequest(token="secret0123", type_token="wallet"),
+]
+
+
+@pytest.mark.parametrize("value", SECRETIVE, ids=lambda value: type(value).__name__)
+def test_credentials_are_not_shown(value: object) -> None:
+    """Neither repr, str, format nor a rich display shows a credential, and a pickle is refused."""
+    shown = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
+
+    assert not [text for text in shown if "secret0123" in text]
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(value)
+
+
+def test_what_is_no_credential_is_shown() -> None:
+    """A masked Struct still says what a log needs."""
+    payment = WalletPaymentRequest(wallet_payment=WalletChargeRequest(external_reference="ride-7"), payer=WALLET.payer)
+
+    assert "ride-7" in repr(payment)
+    assert "the-token-of-the-payer" not in repr(payment)
+
+
+def test_answers_pickle() -> None:
+    """What holds no credential can be pickled, with its moments and enums."""
+    report = ReleaseReport(id=1, generation_date=WEST)
+
+    assert report == pickle.loads(pickle.dumps(report))

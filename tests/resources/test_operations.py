@@ -1,0 +1,205 @@
+"""The declarations: all thirteen operations, all documented codes, and which answers belong to which request."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from msgspec import convert
+
+from paymentsdk._core.operation import MIB, RetryClass
+from paymentsdk.resources import OPERATIONS, oauth
+from paymentsdk.resources.common import OpenEnum
+from paymentsdk.resources.merchant_orders import MerchantOrderState
+
+READ, KEYED, UNKEYED = RetryClass.READ, RetryClass.KEYED, RetryClass.UNKEYED
+#: The table of the spec: section, method, path; and what a failure means.
+DECLARED = {
+    "oauth.token": ("4.1", "POST", "/oauth/token", RetryClass.TOKEN_CODE),
+    "invoices.search": ("4.2", "GET", "/authorized_payments/search", READ),
+    "preferences.create": ("4.3", "POST", "/checkout/preferences", UNKEYED),
+    "wallet_payments.create": ("4.4", "POST", "/v1/advanced_payments", KEYED),
+    "plans.get": ("4.5", "GET", "/preapproval_plan/{id}", READ),
+    "plans.search": ("4.6", "GET", "/preapproval_plan/search", READ),
+    "merchant_orders.search": ("4.7", "GET", "/merchant_orders/search", READ),
+    "customers.create": ("4.8", "POST", "/v1/customers", UNKEYED),
+    "release_reports.disable_schedule": ("4.9", "DELETE", "/v1/account/release_report/schedule", RetryClass.DELETE),
+    "orders.create": ("4.10", "POST", "/v1/orders", KEYED),
+    "orders.get": ("4.11", "GET", "/v1/orders/{order_id}", READ),
+    "orders.cancel": ("4.12", "POST", "/v1/orders/{order_id}/cancel", KEYED),
+    "orders.refund": ("4.13", "POST", "/v1/orders/{order_id}/refund", KEYED),
+}
+#: The codes of the section Errors, by operation. Codes of a status without a code are ours.
+DOCUMENTED = {
+    "oauth.token": "400: bad_request invalid_client invalid_grant invalid_scope invalid_request unsupported_grant_type "
+    "forbidden unauthorized_client",
+    "invoices.search": "400: bad-request; 401: unauthorized; 500: internal_error",
+    "preferences.create": "400: collector_does_not_comply_with_current_regulation invalid_collector_id "
+    "invalid_sponsor_id invalid_collector_email invalid_operation_type invalid_expiration_date_to "
+    "invalid_expiration_date_from invalid_date invalid_items invalid_back_urls invalid_payment_methods "
+    "invalid_marketplace_fee invalid_id invalid_access_token invalid_shipments invalid_binary_mode",
+    "wallet_payments.create": "400: empty_required_header; 500: internal_error",
+    "plans.get": "401: unauthorized; 404: not-found; 500: internal_error",
+    "plans.search": "400: bad-request; 401: unauthorized; 500: internal_error",
+    "merchant_orders.search": "400: ds_search_query; 401: invalid_token invalid_caller_id",
+    "customers.create": "400: "
+    + " ".join(map(str, [*range(100, 130), 140, 150, *range(200, 209), 214]))
+    + "; 401: unauthorized; 404: not_found",
+    "release_reports.disable_schedule": "401: invalid_token",
+    "orders.create": "400: empty_required_header unsupported_site unsupported_properties bad_request property_value "
+    "property_type sponsor_id_not_valid marketplace_not_valid seller_configuration; 401: unauthorized; "
+    "404: pos_not_found marketplace_fee_not_allowed; 409: idempotency_key_already_used; 500: generic",
+    "orders.get": "400: invalid_path_param; 401: unauthorized; 404: order_not_found; 500: generic",
+    "orders.cancel": "400: empty_required_header invalid_path_param; 401: unauthorized; 404: order_not_found; "
+    "409: idempotency_key_already_used; 500: generic",
+    "orders.refund": "400: empty_required_header invalid_path_param property_value; 401: unauthorized; "
+    "404: order_not_found; 409: idempotency_key_already_used; 500: generic",
+}
+
+
+def test_every_operation_of_the_spec_is_declared() -> None:
+    """Thirteen operations, each with the section, the method and the path of the spec, and its row of failures."""
+    declared = {name: (one.section, one.method, one.path, one.retry) for name, one in OPERATIONS.items()}
+
+    assert DECLARED == declared
+
+
+def test_the_declarations_cannot_be_changed() -> None:
+    """What all clients of a program share is read-only."""
+    with pytest.raises(TypeError):
+        OPERATIONS["orders.create"] = OPERATIONS["orders.get"]
+    with pytest.raises(AttributeError):
+        OPERATIONS["orders.create"].path = "/"
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_documented_code_has_a_meaning(name: str) -> None:
+    """Each code of the spec is listed once at its operation, with its status and a meaning."""
+    errors = OPERATIONS[name].errors
+    documented = {
+        (int(status), code)
+        for group in DOCUMENTED[name].split("; ")
+        for status, codes in [group.split(": ")]
+        for code in codes.split()
+    }
+
+    assert documented <= {(error.status, error.code) for error in errors}
+    assert len(errors) == len({error.code for error in errors})
+    assert all(error.meaning for error in errors)
+
+
+def test_the_code_that_is_a_sentence_is_kept_as_it_is() -> None:
+    """One code of the preferences has spaces in it."""
+    assert "sponsor_id site must be the same as collector_id" in OPERATIONS["preferences.create"].meanings
+
+
+def test_a_refresh_may_be_sent_again_and_a_code_may_not() -> None:
+    """Both grants are one operation of the spec; they differ in nothing but what a failure means."""
+    assert RetryClass.TOKEN_CODE is oauth.TOKEN.retry
+    assert RetryClass.TOKEN_REFRESH is oauth._REFRESH.retry
+    assert oauth.TOKEN.errors == oauth._REFRESH.errors
+    assert oauth.TOKEN.path_names == oauth._REFRESH.path_names == ()
+
+
+@pytest.mark.parametrize("name", [name for name in DECLARED if name.endswith(".search")])
+def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
+    """Every search pages by offset and limit, takes a large answer, and says where its rows are."""
+    operation = OPERATIONS[name]
+
+    assert {"offset", "limit"} <= operation.query.__annotations__.keys()
+    assert 32 * MIB == operation.max_answer
+    assert operation.page is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "expected"),
+    [
+        ("invoices.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": 1}]}', (1, 9, 5, None)),
+        ("invoices.search", b"{}", (0, None, None, None)),
+        ("plans.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": "p"}]}', (1, 9, 5, None)),
+        ("plans.search", b'{"paging": null, "results": null}', (0, None, None, None)),
+        ("merchant_orders.search", b'{"elements": [{"id": 1}], "next_offset": 6, "total": 9}', (1, 9, None, 6)),
+        ("merchant_orders.search", b'{"elements": null}', (0, None, None, None)),
+    ],
+)
+def test_a_page_says_where_its_rows_and_its_position_are(
+    name: str, body: bytes, expected: tuple[int | None, ...]
+) -> None:
+    """Rows, total, echoed and proposed offset are found in both forms of paging, and in a page without any of them."""
+    page, shape = OPERATIONS[name].decode(body)[0], OPERATIONS[name].page
+    offset = shape.offset(page) if shape.offset else None
+    next_offset = shape.next_offset(page) if shape.next_offset else None
+
+    assert expected == (len(shape.items(page) or ()), shape.total(page), offset, next_offset)
+
+
+WALLET = {
+    "wallet_payment": {"transaction_amount": Decimal("24.90"), "external_reference": "a"},
+    "payer": {"token": "t", "type_token": "w"},
+}
+DISCOUNTED = {**WALLET, "wallet_payment": {**WALLET["wallet_payment"], "discount": {"amount": Decimal(5)}}}
+ORDER = {
+    "external_reference": "a",
+    "total_amount": "24.90",
+    "transactions": {"payments": [{"amount": "24.90"}]},
+    "type": "qr",
+}
+ITEMS = [{"title": "A book"}]
+#: An operation, its body, its path values, an answer, and whether it can belong to the request.
+ANSWERS = [
+    ("wallet_payments.create", WALLET, {}, '{"id": 1}', True),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {}}', True),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": ""}}', True),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.9}}', True),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": "a"}}', True),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": "b"}}', False),
+    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.91}}', False),
+    ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 19.9}}', True),
+    ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"external_reference": "b"}}', False),
+    ("preferences.create", {"items": ITEMS}, {}, '{"id": "1", "external_reference": "b"}', True),
+    ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {}, '{"id": "1"}', True),
+    ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
+     '{"id": "1", "external_reference": ""}', True),
+    ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
+     '{"id": "1", "external_reference": "a"}', True),
+    ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
+     '{"id": "1", "external_reference": "b"}', False),
+    ("preferences.create", {"items": ITEMS, "external_reference": "7"}, {},
+     '{"id": "1", "external_reference": 7}', True),
+    ("customers.create", {}, {}, '{"id": "c", "email": "ana@example.com"}', True),
+    ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c"}', True),
+    ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c", "email": "ana@example.com"}', True),
+    ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c", "email": "bob@example.com"}', False),
+    ("plans.get", None, {"id": "p1"}, '{"id": "p1"}', True),
+    ("plans.get", None, {"id": "17"}, '{"id": 17}', True),
+    ("plans.get", None, {"id": "p1"}, '{"id": "p2"}', False),
+    ("orders.create", ORDER, {}, '{"id": "ORD1"}', True),
+    ("orders.create", ORDER, {}, '{"id": "ORD1", "external_reference": "b"}', False),
+    ("orders.create", ORDER, {}, '{"id": "ORD1", "total_amount": "24.9"}', True),
+    ("orders.create", ORDER, {}, '{"id": "ORD1", "total_amount": "25"}', False),
+    ("orders.get", None, {"order_id": "ORD1"}, '{"id": "ORD1"}', True),
+    ("orders.get", None, {"order_id": "ORD1"}, '{"id": "ORD2"}', False),
+    ("orders.cancel", None, {"order_id": "ORD1"}, '{"id": "ORD2"}', False),
+    ("orders.refund", None, {"order_id": "ORD1"}, '{"id": "ORD2"}', False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "body", "path", "answer", "belongs"), ANSWERS)
+def test_an_answer_to_another_request_is_noticed(
+    name: str, body: dict[str, object] | None, path: dict[str, str], answer: str, belongs: bool
+) -> None:
+    """What an answer echoes must be what was asked; what it does not echo raises no alarm."""
+    operation = OPERATIONS[name]
+    request = None if body is None else convert(body, operation.body)
+
+    found = operation.mismatch(request, path, operation.decode(answer.encode())[0])
+
+    assert belongs is (found is None)
+
+
+def test_a_status_that_nobody_knows_does_not_break_a_service() -> None:
+    """An unknown value is itself, equal to its text; a known one is the named constant."""
+    assert MerchantOrderState.PAYMENT_REQUIRED is MerchantOrderState("payment_required")
+    assert MerchantOrderState("half_paid") == "half_paid"
+    assert "half_paid" not in list(MerchantOrderState)
+    assert issubclass(MerchantOrderState, OpenEnum)

@@ -1,0 +1,300 @@
+"""Faults as data: who is hit, and what happens; each effect with the request that it does not hit as its control."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import msgspec
+import pytest
+
+from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
+from paymentsdk.sandbox import FaultRule, Sandbox
+
+
+def created(sandbox: Sandbox) -> int:
+    return [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+async def test_fail_before_commit_does_nothing(client, sandbox, order):
+    """The client hears of a 500, and nothing was done."""
+    with sandbox.faults.add(FaultRule(effect="fail_before_commit")), pytest.raises(OutcomeUnknown) as failed:
+        await client.orders.create(order())
+
+    assert isinstance(failed.value.last_error, ServerError)
+    assert "generic" == failed.value.last_error.code
+    assert 0 == created(sandbox)
+
+
+async def test_lose_response_after_commit_does_everything_and_says_nothing(client, sandbox, order):
+    """The order exists; the same key finds out about it, and makes no second one."""
+    with (
+        sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create")),
+        pytest.raises(OutcomeUnknown) as lost,
+    ):
+        await client.orders.create(order())
+    assert 1 == created(sandbox)
+
+    made = await client.orders.create(order(), idempotency_key=lost.value.idempotency_key)
+
+    assert 1 == created(sandbox)
+    assert "created" == made.status
+
+
+async def test_without_the_key_a_lost_response_makes_two_orders(client, sandbox, order):
+    """The negative control: another key is another order."""
+    with sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1)), pytest.raises(OutcomeUnknown):
+        await client.orders.create(order())
+    await client.orders.create(order())
+
+    assert 2 == created(sandbox)
+
+
+async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order):
+    """What keys are for: the client's own retry carries the same key."""
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
+    async with connect(sandbox, retry=RetryPolicy(attempts=3, base_delay=0.001)) as client:
+        made = await client.orders.create(order())
+
+    assert 1 == created(sandbox)
+    assert made.id
+
+
+@pytest.mark.parametrize("effect", ["reset", "hang"])
+async def test_a_request_that_breaks_does_nothing(plain, sandbox, data, effect):
+    """reset and hang come before anything is done."""
+    sandbox.faults.add(FaultRule(effect=effect, operation="orders.create"))
+
+    with pytest.raises((aiohttp.ClientError, TimeoutError)):
+        async with asyncio.timeout(0.2 if effect == "hang" else 5):
+            await plain("POST", "/v1/orders", data(), key="k")
+
+    assert 0 == created(sandbox)
+    assert 1 == sandbox.faults.list()[0].hits
+
+
+async def test_a_hang_ends_with_its_client(plain, sandbox, data):
+    """When the client has gone, its key is free again."""
+    with sandbox.faults.add(FaultRule(effect="hang")), pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await plain("POST", "/v1/orders", data(), key="k")
+    async with asyncio.timeout(5):
+        while (await plain("POST", "/v1/orders", data(), key="k")).status != 201:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_hang_ends_with_the_sandbox(start, plain_to, data):
+    """Stopping does not wait for what would never end."""
+    sandbox = await start()
+    sandbox.faults.add(FaultRule(effect="hang"))
+    call = asyncio.create_task(plain_to(sandbox)("POST", "/v1/orders", data(), key="k"))
+    while not sandbox.faults.list()[0].hits:
+        await asyncio.sleep(0)
+
+    began = time.perf_counter()
+    await sandbox.stop()
+
+    assert time.perf_counter() - began < 1
+    with pytest.raises(aiohttp.ClientError):
+        await call
+
+
+@pytest.mark.parametrize(("effect", "committed"), [("delay_before_commit", 0), ("delay_after_commit", 1)])
+async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, effect, committed):
+    """A client that gives up during the delay does not know what was done: both are possible."""
+    sandbox.faults.add(FaultRule(effect=effect, seconds=0.2))
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await plain("POST", "/v1/orders", data(), key="k")
+    meanwhile = created(sandbox)
+    async with asyncio.timeout(5):
+        while not created(sandbox):  # The request goes on without its client.
+            await asyncio.sleep(0.01)
+
+    assert committed == meanwhile
+
+
+async def test_refuse_answers_in_the_shape_of_the_operation(plain, sandbox, data):
+    """Status and code are the rule's; a code alone brings its documented status."""
+    with sandbox.faults.add(FaultRule(effect="refuse", status=402, code="failed")):
+        payment = await plain("POST", "/v1/orders", data(), key="k")
+    with sandbox.faults.add(FaultRule(effect="refuse", code="101")):
+        customer = await plain("POST", "/v1/customers", {"email": "a@b.com"})
+    with sandbox.faults.add(FaultRule(effect="refuse", status=401)):
+        search = await plain("GET", "/merchant_orders/search")
+
+    assert (402, {"errors": [{"code": "failed", "message": "the payment failed"}]}) == (payment.status, payment.json)
+    assert (400, "101") == (customer.status, customer.code)
+    assert (401, "invalid_token") == (search.status, search.code)
+
+
+async def test_rate_limit_says_when_to_come_back(client, sandbox, order):
+    """429 with Retry-After in seconds."""
+    with sandbox.faults.add(FaultRule(effect="rate_limit", retry_after=7)), pytest.raises(RateLimited) as limited:
+        await client.orders.create(order())
+
+    assert (7, "too_many_requests") == (limited.value.retry_after, limited.value.code)
+    assert 0 == created(sandbox)
+
+
+@pytest.mark.parametrize("effect", ["truncate", "malformed", "html"])
+async def test_an_answer_that_cannot_be_read_leaves_the_outcome_open(client, sandbox, order, effect):
+    """The order exists, and the client says that it does not know."""
+    with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(OutcomeUnknown):
+        await client.orders.create(order())
+
+    assert 1 == created(sandbox)
+
+
+async def test_the_effects_on_the_answer_are_what_they_say(plain, sandbox, data):
+    """Half of the bytes, no JSON, another type, a page: as a proxy or a crash would have it."""
+    plain_answer = await plain("POST", "/v1/orders", data(), key="k")
+    with sandbox.faults.add(FaultRule(effect="truncate")), pytest.raises(aiohttp.ClientPayloadError):
+        await plain("POST", "/v1/orders", data(), key="k")
+    with sandbox.faults.add(FaultRule(effect="malformed")):
+        malformed = await plain("POST", "/v1/orders", data(), key="k")
+    with sandbox.faults.add(FaultRule(effect="wrong_content_type")):
+        typed = await plain("POST", "/v1/orders", data(), key="k")
+    with sandbox.faults.add(FaultRule(effect="html", status=503)):
+        page = await plain("POST", "/v1/orders", data(), key="k")
+
+    assert 201 == malformed.status
+    with pytest.raises(ValueError, match="JSON"):
+        msgspec.json.decode(malformed.raw)
+    assert (plain_answer.raw, "text/plain") == (typed.raw, typed.headers["Content-Type"].partition(";")[0])
+    assert (503, "text/html") == (page.status, page.headers["Content-Type"].partition(";")[0])
+
+
+async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data):
+    """All bytes arrive in the end; or never, when the client or the sandbox gives up before."""
+    sandbox = await start()
+    plain = plain_to(sandbox)
+    with sandbox.faults.add(FaultRule(effect="drip", seconds=0.0001)):
+        whole = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.faults.add(FaultRule(effect="drip", seconds=60))
+    call = asyncio.create_task(plain("POST", "/v1/orders", data(), key="l"))
+    while created(sandbox) < 2:
+        await asyncio.sleep(0.001)
+    await sandbox.stop()
+
+    assert "created" == whole.json["status"]
+    with pytest.raises(aiohttp.ClientError):
+        await call
+
+
+async def walk(plain) -> tuple[list[str], set[int]]:
+    """Walk merchant orders by offsets as a naive client does; return the rows and the totals that were said."""
+    found, totals, offset = [], set(), 0
+    while rows := (page := (await plain("GET", f"/merchant_orders/search?limit=3&offset={offset}")).json)["elements"]:
+        found += [row["external_reference"] for row in rows]
+        totals.add(page["total"])
+        offset += len(rows)
+    return found, totals
+
+
+@pytest.mark.parametrize(
+    ("rows", "found", "totals"), [(-2, "876" + "321" + "0", {9, 7}), (2, "876" + "765" + "432" + "10", {9, 11})]
+)
+async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, order, rows, found, totals):
+    """A walk by offsets skips what slid to the front, and sees twice what slid back; without the fault, neither."""
+    for number in range(9):
+        sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
+        sandbox.clock.advance("PT1S")
+
+    quiet = await walk(plain)
+    with sandbox.faults.add(FaultRule(effect="page_drift", operation="*.search", rows=rows)):
+        drifting = await walk(plain)
+
+    assert (list("876543210"), {9}) == quiet
+    assert (list(found), totals) == drifting
+
+
+async def test_a_rule_picks_by_operation(plain, sandbox, data):
+    """Exactly, or with a star."""
+    sandbox.faults.add(FaultRule(effect="refuse", operation="orders.*", status=500))
+
+    assert 500 == (await plain("POST", "/v1/orders", data(), key="k")).status
+    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
+
+
+async def test_a_rule_picks_by_seller(plain, sandbox, data):
+    """Tests that share a sandbox do not hit each other."""
+    other = sandbox.create_tenant()
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", tenant=other.user_id))
+
+    assert 201 == (await plain("POST", "/v1/orders", data(), key="k")).status
+    assert 500 == (await plain("POST", "/v1/orders", data(), key="k", token=other.access_token)).status
+
+
+async def statuses(plain, count: int) -> list[int]:
+    return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(count)]
+
+
+async def test_a_rule_picks_the_nth_request(plain, sandbox):
+    """Counted from one, among those that match."""
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="plans.search", nth=3))
+
+    assert [200, 200, 500, 200] == await statuses(plain, 4)
+
+
+async def test_a_rule_is_spent_after_its_times(plain, sandbox):
+    """Two hits, and no more."""
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", times=2))
+
+    assert [500, 500, 200, 200] == await statuses(plain, 4)
+
+
+async def test_chance_is_seeded(plain, sandbox):
+    """The same seed hits the same requests; another one hits others; about as many as it says."""
+    runs = []
+    for seed in (1, 1, 2):
+        with sandbox.faults.add(FaultRule(effect="fail_before_commit", probability=0.3, seed=seed)):
+            runs.append(await statuses(plain, 60))
+
+    assert runs[0] == runs[1] != runs[2]
+    assert 8 < runs[0].count(500) < 30
+
+
+async def test_a_rule_ends_with_its_block(plain, sandbox):
+    """The context manager takes it out, also after an error."""
+    with pytest.raises(ZeroDivisionError), sandbox.faults.add(FaultRule(effect="fail_before_commit")):
+        1 / 0  # noqa: B018 - any error will do
+
+    assert () == sandbox.faults.list()
+    assert [200] == await statuses(plain, 1)
+
+
+async def test_several_rules_work_together(plain, sandbox, data):
+    """A delay and a lost response: both, in their places."""
+    sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=0.01))
+    sandbox.faults.add(FaultRule(effect="wrong_content_type"))
+    sandbox.faults.add(FaultRule(effect="html"))
+
+    answer = await plain("POST", "/v1/orders", data(), key="k")
+
+    assert 502 == answer.status
+    assert 1 == created(sandbox)
+
+
+async def test_clear_takes_out_all_or_those_of_one_seller(sandbox):
+    """A test may clear what is its own."""
+    for tenant in (None, 1, 2):
+        sandbox.faults.add(FaultRule(effect="reset", tenant=tenant))
+
+    sandbox.faults.clear(tenant=1)
+    left = [added.rule.tenant for added in sandbox.faults.list()]
+    sandbox.faults.clear()
+
+    assert [None, 2] == left
+    assert () == sandbox.faults.list()
+
+
+async def test_reads_meet_the_same_faults(client, sandbox, order):
+    """A read that got no answer says so, and nothing about an outcome."""
+    made = await client.orders.create(order())
+    for effect in ("reset", "truncate", "malformed", "lose_response_after_commit"):
+        with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(NoAnswer) as failed:
+            await client.orders.get(made.id)
+        assert not isinstance(failed.value, OutcomeUnknown)

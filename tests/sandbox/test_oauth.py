@@ -1,0 +1,252 @@
+"""Tokens: codes, refresh tokens, scopes, and how long each lives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired
+from paymentsdk.resources.oauth import parse_access_token
+
+
+async def test_a_code_gives_a_token(client, sandbox):
+    """Every member of the contract, and an access token that says who it is for."""
+    token = await client.oauth.exchange_code(sandbox.authorization_code)
+    parts = parse_access_token(token.access_token)
+
+    assert ("bearer", 15_552_000, "offline_access read write", False) == (
+        token.token_type,
+        token.expires_in,
+        token.scope,
+        token.live_mode,
+    )
+    assert (sandbox.tenant.user_id, sandbox.tenant.public_key) == (token.user_id, token.public_key)
+    assert ("TEST", sandbox.client_id, str(sandbox.tenant.user_id)) == (parts.kind, parts.client_id, parts.user_id)
+    assert f"{sandbox.clock.now():%m%d%H}" == parts.created
+    assert token.refresh_token
+    async with client.with_options(access_token=token.access_token) as other:
+        assert await other.plans.get(sandbox.plan_id)
+
+
+async def test_the_first_sellers_token_has_the_same_structure(sandbox):
+    """`TEST-<client_id>-<MMddHH>-<hash>-<user_id>`."""
+    assert sandbox.client_id == parse_access_token(sandbox.access_token).client_id
+
+
+async def test_a_code_is_good_once(client, sandbox):
+    """The second exchange is `invalid_grant`."""
+    await client.oauth.exchange_code(sandbox.authorization_code)
+    with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+        await client.oauth.exchange_code(sandbox.authorization_code)
+
+    assert "invalid_grant" == refused.value.code
+
+
+@pytest.mark.parametrize(("milliseconds", "taken"), [(-1, True), (0, False)])
+async def test_a_code_is_good_for_ten_minutes(client, sandbox, milliseconds, taken):
+    """To the millisecond, by the sandbox's clock."""
+    sandbox.clock.advance(timedelta(minutes=10, milliseconds=milliseconds))
+
+    if taken:
+        assert await client.oauth.exchange_code(sandbox.authorization_code)
+    else:
+        with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+            await client.oauth.exchange_code(sandbox.authorization_code)
+        assert "invalid_grant" == refused.value.code
+
+
+async def test_a_seller_can_consent_again(client, sandbox):
+    """A new code, as often as a test needs one."""
+    for _ in range(2):
+        assert await client.oauth.exchange_code(sandbox.authorize())
+
+
+async def test_a_refresh_token_is_spent_by_its_use(client, sandbox):
+    """Every refresh brings a new pair; the old refresh token is `invalid_grant`, the new one works."""
+    first = await client.oauth.refresh(sandbox.refresh_token)
+    second = await client.oauth.refresh(first.refresh_token)
+    with pytest.raises((BadRequest, ReauthorizationRequired)) as refused:
+        await client.oauth.refresh(sandbox.refresh_token)
+
+    assert 3 == len({sandbox.refresh_token, first.refresh_token, second.refresh_token})
+    assert first.access_token != second.access_token
+    assert "invalid_grant" == refused.value.code
+
+
+async def test_a_refresh_token_can_be_kept_under_the_other_policy(start, connect):
+    """`refresh_tokens=keep`: the same one, again and again."""
+    sandbox = await start(policies={"refresh_tokens": "keep"})
+    async with connect(sandbox) as client:
+        tokens = [await client.oauth.refresh(sandbox.refresh_token) for _ in range(2)]
+
+    assert {sandbox.refresh_token} == {token.refresh_token for token in tokens}
+
+
+async def test_a_token_lives_180_days(client, sandbox):
+    """To the millisecond; then every operation says that it is not valid."""
+    sandbox.clock.advance(timedelta(days=180, milliseconds=-1))
+    assert await client.plans.get(sandbox.plan_id)
+    sandbox.clock.advance(timedelta(milliseconds=1))
+    with pytest.raises(AuthenticationFailed) as refused:
+        await client.plans.get(sandbox.plan_id)
+
+    assert "unauthorized" == refused.value.code
+
+
+async def test_a_token_can_be_revoked(client, sandbox):
+    """At once, for tests of what comes after a 401."""
+    assert sandbox.revoke(sandbox.access_token)
+    assert not sandbox.revoke("nobody's")
+    with pytest.raises(AuthenticationFailed):
+        await client.plans.get(sandbox.plan_id)
+
+
+REQUEST = {"grant_type": "authorization_code"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"client_id": "1"}, "invalid_client"),
+        ({"client_secret": "wrong"}, "invalid_client"),
+        ({"code": "TG-unknown"}, "invalid_grant"),
+        ({"grant_type": "password"}, "unsupported_grant_type"),
+        ({"grant_type": 5}, "invalid_request"),
+        ({"grant_type": "refresh_token"}, "invalid_request"),
+        ({"code": None}, "invalid_request"),
+        ({"client_id": None}, "invalid_request"),
+        ({"client_id": ""}, "invalid_request"),
+    ],
+)
+async def test_a_refused_grant_says_why(plain, sandbox, changes, code):
+    """The sub-error is in `error`, the status is 400, and `cause` is empty."""
+    info = sandbox.describe()
+    body = {
+        "grant_type": "authorization_code",
+        "client_id": info.client_id,
+        "client_secret": info.client_secret,
+        "code": info.authorization_code,
+        **changes,
+    }
+
+    answer = await plain("POST", "/oauth/token", body, token=None)
+
+    assert (400, code, []) == (answer.status, answer.json["error"], answer.json["cause"])
+
+
+async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandbox):
+    """A refresh token is no code, and another client's code is none either."""
+    with pytest.raises((BadRequest, ReauthorizationRequired)) as flow:
+        await client.oauth.exchange_code(sandbox.refresh_token)
+    async with connect(sandbox, sandbox.create_tenant()) as other:
+        with pytest.raises((BadRequest, ReauthorizationRequired)) as foreign:
+            await other.oauth.exchange_code(sandbox.authorization_code)
+
+    assert "invalid_grant" == flow.value.code == foreign.value.code
+
+
+async def test_redirect_uri_must_match_where_the_application_has_one(connect, sandbox):
+    """`invalid_grant`, unless it is the one that the application is configured with."""
+    tenant = sandbox.create_tenant(redirect_uri="https://shop.example.com/oauth")
+    async with connect(sandbox, tenant) as client:
+        with pytest.raises((BadRequest, ReauthorizationRequired)):
+            await client.oauth.exchange_code(tenant.authorization_code, redirect_uri="https://elsewhere.example.com")
+        assert await client.oauth.exchange_code(tenant.authorization_code, redirect_uri=tenant.redirect_uri)
+
+
+async def test_the_token_endpoint_ignores_a_bearer_header(plain, sandbox):
+    """Some clients send one, valid or not."""
+    body = {
+        "client_id": sandbox.client_id,
+        "client_secret": sandbox.client_secret,
+        "grant_type": "refresh_token",
+        "refresh_token": sandbox.refresh_token,
+    }
+
+    assert 200 == (await plain("POST", "/oauth/token", body, token="nonsense")).status
+
+
+async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
+    """`forbidden` for a write without `write`, and a read without `read`; tokens from OAuth inherit the scope."""
+    reader = sandbox.create_tenant(scope="read")
+    async with connect(sandbox, reader) as client:
+        assert await client.plans.get(reader.plan_id)
+        token = await client.oauth.exchange_code(reader.authorization_code)
+        for bearer in (reader.access_token, token.access_token):
+            with pytest.raises(PermissionDenied) as refused:
+                await client.with_options(access_token=bearer).orders.create(order())
+    writer = sandbox.create_tenant(scope="write")
+    async with connect(sandbox, writer) as client:
+        assert await client.orders.create(order())
+        with pytest.raises(PermissionDenied):
+            await client.plans.get(writer.plan_id)
+
+    assert "read" == token.scope
+    assert "forbidden" == refused.value.code
+
+
+UNAUTHORIZED = {
+    "/v1/orders": (401, "unauthorized"),
+    "/v1/advanced_payments": (401, "unauthorized"),
+    "/v1/customers": (401, "unauthorized"),
+    "/checkout/preferences": (400, "invalid_access_token"),
+}
+
+
+@pytest.mark.parametrize("path", UNAUTHORIZED)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer nobody"},
+        {"Authorization": "Basic bm9ib2R5"},
+        {"Authorization": "Bearer \xff\xfe"},
+    ],
+)
+async def test_a_bad_token_is_refused_with_the_code_of_the_operation(plain, path, headers):
+    """Missing, empty, unknown, of another scheme: the same refusal."""
+    answer = await plain("POST", path, {}, token=None, key="k", headers=headers)
+
+    assert UNAUTHORIZED[path] == (answer.status, answer.code)
+
+
+async def test_reads_refuse_a_bad_token_too(plain):
+    """Merchant orders and the report schedule call it `invalid_token`."""
+    assert "invalid_token" == (await plain("GET", "/merchant_orders/search", token="x")).code
+    assert "invalid_token" == (await plain("DELETE", "/v1/account/release_report/schedule", token="x")).code
+    assert "unauthorized" == (await plain("GET", "/authorized_payments/search", token="x")).code
+
+
+@pytest.mark.parametrize("status", [400, 401])
+async def test_the_status_of_a_preference_with_a_bad_token_is_a_policy(start, plain_to, status):
+    """The contract's table says 400; most of the platform says 401."""
+    sandbox = await start(policies={"denied_preference_status": status})
+
+    assert status == (await plain_to(sandbox)("POST", "/checkout/preferences", {}, token="x")).status
+
+
+async def test_a_token_in_the_query_is_no_token(plain, sandbox):
+    """The contract does not allow it."""
+    answer = await plain("GET", f"/v1/orders/ORD{'0' * 26}?access_token={sandbox.access_token}", token=None)
+
+    assert 401 == answer.status
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_the_scheme_may_have_any_case(plain, sandbox, scheme):
+    """As HTTP has it."""
+    headers = {"authorization": f"{scheme} {sandbox.access_token}"}
+
+    assert 200 == (await plain("GET", "/preapproval_plan/search", token=None, headers=headers)).status
+
+
+async def test_live_tokens_are_refused_unless_asked_for(start, plain_to, data):
+    """`APP_USR` is for the real platform; with `live_tokens` it stands for its TEST twin."""
+    for live, expected in ((False, (401, "invalid_credentials")), (True, (201, ""))):
+        sandbox = await start(live_tokens=live)
+        token = sandbox.access_token.replace("TEST-", "APP_USR-")
+        answer = await plain_to(sandbox)("POST", "/v1/orders", data(), key="k", token=token)
+        assert expected == (answer.status, answer.code if answer.status != 201 else "")

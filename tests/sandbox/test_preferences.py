@@ -1,0 +1,281 @@
+"""Preferences, and what a buyer makes of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from paymentsdk import BadRequest
+from paymentsdk.resources import preferences
+from paymentsdk.resources.preferences import PreferenceRequest
+from paymentsdk.sandbox import Refused
+
+ITEM = {"id": "sku-1", "title": "Lamp", "quantity": 2, "unit_price": 10.25}
+EVERYTHING = {
+    "items": [
+        {
+            **ITEM,
+            "description": "d",
+            "picture_url": "https://x.example.com/p.png",
+            "category_id": "travels",
+            "currency_id": "ARS",
+            "type": "t",
+            "warranty": True,
+            "event_date": "2026-12-31T20:00:00.000-03:00",
+            "category_descriptor": {
+                "passenger": {"first_name": "A", "last_name": "B", "identification_type": "DNI", "identification_number": "1"},
+                "route": {
+                    "departure": "GRU",
+                    "destination": "EZE",
+                    "departure_date_time": "2026-12-31T20:00:00.000-03:00",
+                    "arrival_date_time": "2026-12-31T23:00:00.000-03:00",
+                    "company": "c",
+                },
+            },
+        }
+    ],
+    "payer": {
+        "name": "A",
+        "surname": "B",
+        "first_name": "A",
+        "last_name": "B",
+        "email": "a@example.com",
+        "phone": {"area_code": 11, "number": 123456},
+        "identification": {"type": "DNI", "number": "1", "identification_type": "DNI", "identification_number": "1"},
+        "address": {"zip_code": "1", "street_name": "s", "street_number": 5},
+        "date_created": "2026-01-01T00:00:00.000Z",
+        "authentication_type": "Gmail",
+        "registration_date": "2020-01-18",
+        "is_prime_user": True,
+        "is_first_purchase_online": False,
+        "last_purchase": "2026-01-01T00:00:00.000Z",
+    },
+    "payment_methods": {
+        "excluded_payment_methods": [{"id": "x"}],
+        "excluded_payment_types": [{"id": "ticket"}],
+        "default_payment_method_id": "visa",
+        "installments": 36,
+        "default_installments": 1,
+    },
+    "shipments": {
+        "mode": "custom",
+        "local_pickup": False,
+        "dimensions": "30x30x30,500",
+        "default_shipping_method": 5,
+        "free_methods": [{"id": 5}],
+        "cost": 3.5,
+        "free_shipping": False,
+        "express_shipment": True,
+        "receiver_address": {"zip_code": "1", "street_name": "s", "city_name": "c", "street_number": 5},
+    },
+    "back_urls": {"success": "https://x.example.com/s"},
+    "notification_url": "https://x.example.com/n",
+    "statement_descriptor": "SHOP",
+    "additional_info": "i",
+    "auto_return": "approved",
+    "external_reference": "basket-1",
+    "expires": True,
+    "expiration_date_from": "2026-01-01T00:00:00.000Z",
+    "expiration_date_to": "2099-01-01T00:00:00.000Z",
+    "date_of_expiration": "2099-01-01T00:00:00.000Z",
+    "marketplace": "M",
+    "marketplace_fee": 1.5,
+    "differential_pricing": {"id": 1},
+    "tracks": [{"type": "google_ad", "values": {"conversion_id": "1"}}],
+    "binary_mode": True,
+    "sponsor_id": 12,
+    "metadata": {"a": [1, None, {"b": 2.5}]},
+}
+
+
+def preference(**members: object) -> PreferenceRequest:
+    return msgspec.convert({"items": [ITEM], **members}, PreferenceRequest)
+
+
+async def test_every_member_comes_back(plain, sandbox):
+    """Nothing that the answer has a member for is lost; moments come back in UTC, free-form data as it was sent."""
+    made = (await plain("POST", "/checkout/preferences", EVERYTHING)).json
+
+    shown = set(preferences.Preference.__struct_fields__)
+    assert EVERYTHING.keys() & shown <= made.keys()
+    assert EVERYTHING["metadata"] == made["metadata"]
+    assert EVERYTHING["shipments"] == made["shipments"]
+    assert {**EVERYTHING["payer"], "registration_date": "2020-01-18T00:00:00.000Z"} == made["payer"]
+    assert "2026-12-31T23:00:00.000Z" == made["items"][0]["event_date"]
+    assert EVERYTHING["items"][0].keys() == made["items"][0].keys()
+
+
+async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbox):
+    """`<collector_id>-<uuid>`, the seller, the application, and two addresses on the sandbox itself."""
+    made = await client.preferences.create(preference())
+    collector, _, uuid = made.id.partition("-")
+
+    assert str(sandbox.tenant.user_id) == collector == str(made.collector_id)
+    assert str(UUID(uuid)) == uuid
+    assert f"{sandbox.base_url}/checkout/{made.id}" == made.init_point == made.sandbox_init_point
+    assert ("regular_payment", sandbox.client_id) == (made.operation_type, made.client_id)
+    assert made.date_created == sandbox.clock.now()
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"items": []}, "invalid_items"),
+        ({"items": None}, "invalid_items"),
+        ({"items": [{**ITEM, "unit_price": "10.25"}]}, "invalid_items"),
+        ({"items": [{**ITEM, "unit_price": -1}]}, "invalid_items"),
+        ({"items": [{**ITEM, "unit_price": 1.005}]}, "invalid_items"),
+        ({"items": [{**ITEM, "quantity": 0}]}, "invalid_items"),
+        ({"items": [{**ITEM, "quantity": 1.5}]}, "invalid_items"),
+        ({"back_urls": {"success": "shop"}}, "invalid_back_urls"),
+        ({"back_urls": []}, "invalid_back_urls"),
+        ({"payment_methods": {"installments": 0}}, "invalid_payment_methods"),
+        ({"payment_methods": {"installments": 37}}, "invalid_payment_methods"),
+        ({"payment_methods": {"installments": "6"}}, "invalid_payment_methods"),
+        ({"shipments": {"cost": "5"}}, "invalid_shipments"),
+        ({"shipments": {"cost": True}}, "invalid_shipments"),
+        ({"shipments": {"local_pickup": "yes"}}, "invalid_shipments"),
+        ({"binary_mode": "true"}, "invalid_binary_mode"),
+        ({"marketplace_fee": 20.51}, "invalid_marketplace_fee"),
+        ({"marketplace_fee": "1"}, "invalid_marketplace_fee"),
+        ({"expiration_date_from": "yesterday"}, "invalid_expiration_date_from"),
+        ({"expiration_date_to": "2026-01-01T00:00:00"}, "invalid_expiration_date_to"),
+        (
+            {"expiration_date_from": "2026-02-01T00:00:00Z", "expiration_date_to": "2026-01-01T00:00:00Z"},
+            "invalid_expiration_date_to",
+        ),
+        ({"date_of_expiration": 5}, "invalid_date"),
+        ({"sponsor_id": -5}, "invalid_sponsor_id"),
+        ({"sponsor_id": "somebody"}, "invalid_sponsor_id"),
+        ({"sponsor_id": {}}, "invalid_sponsor_id"),
+    ],
+)
+async def test_a_broken_rule_is_refused_with_the_code_of_its_member(plain, members, code):
+    """The table of preference codes, by member."""
+    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})
+
+    assert (400, code) == (answer.status, answer.code)
+
+
+async def test_what_the_contract_does_not_know_is_taken(plain):
+    """Extra members, a trailing slash and any case of header names do no harm."""
+    body = {"items": [{**ITEM, "colour": "red"}], "surprise": {"a": 1}, "payer": {"nickname": "x"}}
+
+    answer = await plain("POST", "/checkout/preferences/", body, headers={"x-tracking-id": "1", "aCCept": "*/*"})
+
+    assert 201 == answer.status
+    assert "surprise" not in answer.json
+
+
+async def test_numbers_as_text_are_a_policy(start, plain_to):
+    """`numbers_as_text=accept` takes `"10.25"` for an amount."""
+    sandbox = await start(policies={"numbers_as_text": "accept"})
+
+    answer = await plain_to(sandbox)("POST", "/checkout/preferences", {"items": [{**ITEM, "unit_price": "10.25"}]})
+
+    assert (201, 10.25) == (answer.status, answer.json["items"][0]["unit_price"])
+
+
+async def test_a_seller_must_comply(connect, sandbox):
+    """`collector_does_not_comply_with_current_regulation`."""
+    async with connect(sandbox, sandbox.create_tenant(compliant=False)) as client:
+        with pytest.raises(BadRequest) as refused:
+            await client.preferences.create(preference())
+
+    assert "collector_does_not_comply_with_current_regulation" == refused.value.code
+
+
+@pytest.mark.parametrize(("policy", "status"), [("any", 201), ("known", 400)])
+async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, status):
+    """Nobody else's users are known to a sandbox, so that any number is taken unless it is told otherwise."""
+    sandbox = await start(policies={"sponsors": policy})
+    plain = plain_to(sandbox)
+
+    assert status == (await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": 7})).status
+    known = {"items": [ITEM], "sponsor_id": sandbox.create_tenant().user_id}
+    assert 201 == (await plain("POST", "/checkout/preferences", known)).status
+
+
+async def test_a_sponsor_is_from_the_same_country(plain, sandbox):
+    """`sponsor_id site must be the same as collector_id`."""
+    sponsor = sandbox.create_tenant(country="BR").user_id
+
+    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": sponsor})
+
+    assert (400, "sponsor_id site must be the same as collector_id") == (answer.status, answer.code)
+
+
+async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
+    """opened / payment_required, once however often it is looked at."""
+    made = await client.preferences.create(preference(shipments={"cost": 3}))
+
+    assert [] == await client.merchant_orders.search().collect()
+    for way in (made, made.id, made.init_point):
+        sandbox.buyer.open_checkout(way)
+    [opened] = await client.merchant_orders.search(preference_id=made.id).collect()
+
+    assert ("opened", "payment_required") == (opened.status, opened.order_status)
+    assert (Decimal("20.50"), 3, 0) == (opened.total_amount, opened.shipping_cost, opened.paid_amount)
+    assert () == opened.payments
+
+
+async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
+    """closed / paid, then closed / reverted when all is back; a part leaves it paid."""
+    made = await client.preferences.create(preference(external_reference="b"))
+
+    paid = sandbox.buyer.pay_preference(made)
+    part = sandbox.buyer.refund_merchant_order(paid.id, Decimal("0.50"))
+    sandbox.buyer.refund_merchant_order(paid.id)
+    [now] = await client.merchant_orders.search(external_reference="b").collect()
+
+    assert ("closed", "paid", Decimal("20.50")) == (paid.status, paid.order_status, paid.paid_amount)
+    assert ("approved", "accredited") == (paid.payments[0].status, paid.payments[0].status_detail)
+    assert ("paid", Decimal("0.50")) == (part.order_status, part.refunded_amount)
+    assert ("closed", "reverted", Decimal("20.50")) == (now.status, now.order_status, now.refunded_amount)
+    assert "refunded" == now.payments[0].status
+    assert 0 == sum(entry.amount for entry in sandbox.ledger())
+    with pytest.raises(Refused, match="is left"):
+        sandbox.buyer.refund_merchant_order(paid.id)
+
+
+@pytest.mark.parametrize(("binary", "status"), [(True, "rejected"), (False, "in_process")])
+async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, status):
+    """A rejected payment is listed; in binary mode nothing stays pending; it is paid once, and only once."""
+    made = await client.preferences.create(preference(binary_mode=binary))
+
+    rejected = sandbox.buyer.pay_preference(made, outcome="rejected")
+    waiting = sandbox.buyer.pay_preference(made, outcome="in_review")
+    paid = sandbox.buyer.pay_preference(made)
+
+    assert ("opened", "rejected") == (rejected.status, rejected.payments[0].status)
+    assert ("opened", status) == (waiting.status, waiting.payments[1].status)
+    assert ("closed", 3) == (paid.status, len(paid.payments))
+    with pytest.raises(Refused, match="closed"):
+        sandbox.buyer.pay_preference(made)
+
+
+async def test_the_dates_of_validity_hold(client, sandbox):
+    """With `expires`, a preference is paid from one date to the other; without, the dates are words."""
+    sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))
+    dates = {"expiration_date_from": "2026-06-02T00:00:00Z", "expiration_date_to": "2026-06-03T00:00:00Z"}
+    made = await client.preferences.create(preference(expires=True, **dates))
+    free = await client.preferences.create(preference(**dates))
+
+    for days, payable in ((0, False), (1, True), (2, True), (3, False)):
+        sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC) + timedelta(days=days))
+        if payable:
+            assert sandbox.buyer.open_checkout(made)
+        else:
+            with pytest.raises(Refused, match="cannot be paid"):
+                sandbox.buyer.open_checkout(made)
+    assert "closed" == sandbox.buyer.pay_preference(free).status
+
+
+async def test_nobody_pays_what_is_not_there(sandbox):
+    """An id that nobody made."""
+    with pytest.raises(Refused, match="there is no"):
+        sandbox.buyer.pay_preference("1-2")

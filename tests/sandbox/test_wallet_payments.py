@@ -1,0 +1,119 @@
+"""Wallet payments: what the payer's token decides."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from paymentsdk.resources.wallet_payments import WalletPaymentRequest
+
+CHARGE = {"transaction_amount": 80, "description": "Taxi", "external_reference": "ride-7"}
+
+
+def payment(token: str = "token", charge: dict | None = None, **members: object) -> dict:
+    return {"wallet_payment": charge or CHARGE, "payer": {"token": token, "type_token": "wallet"}, **members}
+
+
+async def test_a_payment_is_approved_and_echoed(client, sandbox):
+    """Every member of the answer; the money is in the ledger."""
+    request = msgspec.convert(payment(binary_mode=True, capture=True), WalletPaymentRequest)
+    made = await client.wallet_payments.create(request, session_id="device", idempotency_key="k")
+
+    [part] = made.payments
+    assert ("accredited", Decimal(80), "Taxi", True, "ride-7", 1) == (
+        part.status_detail,
+        part.transaction_amount,
+        part.description,
+        part.capture,
+        part.external_reference,
+        part.installments,
+    )
+    assert ("ride-7", Decimal(80)) == (made.wallet_payment.external_reference, made.wallet_payment.transaction_amount)
+    assert sandbox.tenant.user_id == made.disbursements[0].collector_id
+    assert ("AR", True) == (made.site_id, made.binary_mode)
+    assert made.date_created == made.date_last_updated == sandbox.clock.now()
+    [entry] = sandbox.ledger()
+    assert ("wallet_payment", 80, "k", str(made.id)) == (
+        entry.kind,
+        entry.amount,
+        entry.idempotency_key,
+        entry.order_id,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "detail", "kind"),
+    [
+        (payment("reject-it"), "cc_rejected_other_reason", "wallet_payment_rejected"),
+        (payment("pending-it"), "pending_contingency", "wallet_payment_pending"),
+        (payment("pending-it", binary_mode=True), "cc_rejected_other_reason", "wallet_payment_rejected"),
+        (payment(capture=False), "pending_capture", "wallet_payment_authorized"),
+    ],
+)
+async def test_other_outcomes_move_no_money(plain, sandbox, body, detail, kind):
+    """Rejected, pending (never in binary mode), reserved: the ledger has the line, and 0."""
+    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+
+    assert (201, detail) == (answer.status, answer.json["payments"][0]["status_detail"])
+    assert [(kind, 0)] == [(entry.kind, entry.amount) for entry in sandbox.ledger()]
+
+
+async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
+    """The payment is what is left; the charge says what it was."""
+    discount = {"amount": 5.5, "code": "SPRING", "description": "d", "detail": {"cap": 10, "type": "fixed", "value": 5.5}}
+    answer = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
+
+    assert discount == answer.json["wallet_payment"]["discount"]
+    assert 74.5 == answer.json["payments"][0]["transaction_amount"]
+    assert Decimal("74.50") == sandbox.ledger()[0].amount
+
+
+@pytest.mark.parametrize(("code", "status"), [("SPRING", 201), ("AUTUMN", 400), (None, 400)])
+async def test_a_discount_must_be_promised_under_a_policy(start, plain_to, code, status):
+    """`discount_promise=required`: only the codes that the seller was made with."""
+    sandbox = await start(policies={"discount_promise": "required"})
+    tenant = sandbox.create_tenant(discount_promises=["SPRING"])
+    body = payment(charge={**CHARGE, "discount": {"amount": 1, "code": code}})
+
+    answer = await plain_to(sandbox)("POST", "/v1/advanced_payments", body, key="k", token=tenant.access_token)
+
+    assert status == answer.status
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"wallet_payment": {}},
+        payment(charge={"transaction_amount": "80"}),
+        payment(charge={"transaction_amount": 0}),
+        payment(charge={"transaction_amount": 1.005}),
+        payment(charge={"transaction_amount": 1, "discount": {"amount": 2}}),
+        payment(""),
+        payment(binary_mode="yes"),
+    ],
+)
+async def test_a_broken_rule_is_refused(plain, sandbox, body):
+    """400, naming the place, and nothing is done."""
+    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+
+    assert (400, "bad_request") == (answer.status, answer.code)
+    assert answer.json["cause"][0]["data"]
+    assert [] == sandbox.ledger()
+
+
+async def test_everything_about_a_sub_merchant_comes_back(plain):
+    """forward_data is echoed, free-form telephone included."""
+    merchant = {
+        **{name: "1" for name in ("sub_merchant_id", "mcc", "country", "address_door_number", "zip", "document_number")},
+        **{name: "x" for name in ("city", "address_street", "legal_name", "region_code_iso", "region_code", "url")},
+        "document_type": "CNPJ",
+        "phone": {"area": 11, "any": None},
+    }
+    body = payment(charge={**CHARGE, "forward_data": {"sub_merchant": merchant}})
+
+    answer = await plain("POST", "/v1/advanced_payments", body, key="k")
+
+    assert merchant == answer.json["wallet_payment"]["forward_data"]["sub_merchant"]

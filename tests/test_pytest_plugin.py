@@ -1,0 +1,272 @@
+"""The fixtures that the package brings for the tests of its users, each in a pytest of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+ORDER = """
+import asyncio
+import pytest
+from decimal import Decimal
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+
+def an_order():
+    five = Decimal("5.00")
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=five)])
+    return OrderRequest(external_reference="t1", total_amount=five, transactions=payments)
+"""
+ASYNCIO = """
+asyncio_default_fixture_loop_scope = function
+asyncio_mode = {mode}
+"""
+INI = """
+[pytest]
+filterwarnings = error
+"""
+
+
+@pytest.fixture
+def run(pytester):
+    """Return a function that runs tests in a new pytest, with the plugin, and with warnings as errors."""
+
+    def run(tests: str, *options: str, mode: str | None = "auto") -> pytest.RunResult:
+        pytester.makeini(INI + (ASYNCIO.format(mode=mode) if mode else ""))
+        pytester.makepyfile(ORDER + tests)
+        # By its module, not its entry point: it works the same before the package is installed.
+        plugin = ("-p", "no:paymentsdk", "-p", "paymentsdk.pytest_plugin")
+        return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", *options)
+
+    return run
+
+
+SYNCHRONOUS = """
+def test_pays(paymentsdk_tenant):
+    from urllib.request import Request, urlopen
+    import json
+    body = {"type": "qr", "external_reference": "t1", "total_amount": "5.00",
+            "transactions": {"payments": [{"amount": "5.00"}]}}
+    headers = {"Authorization": "Bearer " + paymentsdk_tenant.access_token,
+               "Content-Type": "application/json", "X-Idempotency-Key": "k1"}
+    request = Request(paymentsdk_tenant.base_url + "/v1/orders", json.dumps(body).encode(), headers)
+    with urlopen(request) as answer:
+        order = json.load(answer)
+    assert paymentsdk_tenant.buyer.pay(order["id"]).status == "processed"
+    assert [entry.kind for entry in paymentsdk_tenant.ledger()] == ["order_created", "payment"]
+
+def test_runs_the_client_itself(paymentsdk_tenant, paymentsdk_client):
+    order = asyncio.run(paymentsdk_client.orders.create(an_order()))
+    assert paymentsdk_tenant.buyer.pay(order).status == "processed"
+"""
+
+
+def test_a_synchronous_test_needs_no_event_loop(run) -> None:
+    """The tenant's address and token, the buyer and the ledger are all that it takes."""
+    run(SYNCHRONOUS).assert_outcomes(passed=2)
+
+
+ASYNCHRONOUS = """
+async def pays_and_refunds(client, tenant):
+    order = await client.orders.create(an_order())
+    tenant.buyer.pay(order)
+    await client.orders.refund(order.id)
+    assert [entry.kind for entry in tenant.ledger()] == ["order_created", "payment", "refund"]
+"""
+
+
+@pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
+def test_the_client_works_with_pytest_asyncio(run, mode: str, mark: str) -> None:
+    """In both of its modes; nothing is left open, or the warning would fail the test."""
+    tests = f"""{ASYNCHRONOUS}
+{mark}
+async def test_pays(paymentsdk_client, paymentsdk_tenant):
+    await pays_and_refunds(paymentsdk_client, paymentsdk_tenant)
+
+{mark}
+async def test_pays_again(paymentsdk_client, paymentsdk_tenant):
+    await pays_and_refunds(paymentsdk_client, paymentsdk_tenant)
+"""
+    run(tests, mode=mode).assert_outcomes(passed=2)
+
+
+def test_the_client_works_with_anyio(run) -> None:
+    """On its asyncio backend, whose loop is closed before fixtures are torn down."""
+    tests = f"""{ASYNCHRONOUS}
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.anyio
+async def test_pays(paymentsdk_client, paymentsdk_tenant):
+    await pays_and_refunds(paymentsdk_client, paymentsdk_tenant)
+"""
+    run(tests, "-p", "no:asyncio", mode=None).assert_outcomes(passed=1)
+
+
+def test_every_worker_of_xdist_has_a_server(run, pytester) -> None:
+    """One for each worker, the same one for all tests of the worker."""
+    tests = """
+import pathlib, time
+
+@pytest.mark.parametrize("number", range(8))
+def test_notes(paymentsdk_sandbox, worker_id, number):
+    with open("servers.txt", "a") as file:
+        file.write(f"{worker_id} {paymentsdk_sandbox.base_url}\\n")
+    # Until the other worker has been here as well: who is quick must not run all of them.
+    deadline = time.monotonic() + 20
+    while len({line.split()[0] for line in pathlib.Path("servers.txt").read_text().splitlines()}) < 2:
+        assert time.monotonic() < deadline
+"""
+    result = run(tests, "-n", "2")
+
+    result.assert_outcomes(passed=8)
+    noted = {tuple(line.split()) for line in (pytester.path / "servers.txt").read_text().splitlines()}
+    assert 2 == len(noted)
+    assert 2 == len({base_url for _, base_url in noted})
+
+
+def test_every_test_has_a_seller_of_its_own(run) -> None:
+    """What one test does is in no other's ledger, and its faults end with it, on one and the same server."""
+    tests = """
+from paymentsdk import PaymentsError
+from paymentsdk.sandbox import FaultRule
+
+seen = []
+
+async def test_breaks(paymentsdk_client, paymentsdk_tenant):
+    seen.append(paymentsdk_tenant)
+    paymentsdk_tenant.add_fault(FaultRule(effect="refuse", status=400, code="bad_request"))
+    with pytest.raises(PaymentsError):
+        await paymentsdk_client.orders.create(an_order())
+
+async def test_works(paymentsdk_client, paymentsdk_tenant):
+    seen.append(paymentsdk_tenant)
+    await paymentsdk_client.orders.create(an_order())
+    one, other = seen
+    assert one.base_url == other.base_url
+    assert one.account.user_id != other.account.user_id
+    assert one.ledger() == []
+    assert not paymentsdk_tenant.sandbox.faults.list()
+"""
+    run(tests).assert_outcomes(passed=2)
+
+
+def test_a_fault_of_one_seller_does_not_hit_another(run) -> None:
+    """A rule that a test adds holds for its seller, whatever the rule itself says."""
+    tests = """
+from paymentsdk import PaymentsClient
+from paymentsdk.sandbox import FaultRule
+
+async def test_hits_one(paymentsdk_client, paymentsdk_tenant, paymentsdk_sandbox):
+    with paymentsdk_tenant.add_fault(FaultRule(effect="refuse", status=400, code="bad_request")) as fault:
+        async with PaymentsClient(paymentsdk_sandbox.access_token, base_url=paymentsdk_sandbox.base_url) as other:
+            await other.orders.create(an_order())
+    assert fault.hits == 0
+"""
+    run(tests).assert_outcomes(passed=1)
+
+
+def test_a_test_that_moves_time_has_a_server_of_its_own(run) -> None:
+    """Its clock stands still until it is moved, tenant and client go by it, and the others' time goes on as ever."""
+    tests = """
+from datetime import timedelta
+
+async def test_expires(paymentsdk_client, paymentsdk_tenant, paymentsdk_clock):
+    order = await paymentsdk_client.orders.create(an_order())
+    began = paymentsdk_clock.now()
+    assert paymentsdk_clock.frozen and paymentsdk_tenant.sandbox.clock is paymentsdk_clock
+    happened = paymentsdk_clock.advance("PT15M")
+    assert [one.id for one in happened] == [order.id]
+    assert (await paymentsdk_client.orders.get(order.id)).status == "expired"
+    assert paymentsdk_clock.now() - began == timedelta(minutes=15)
+    test_stays.other = paymentsdk_tenant.base_url
+
+async def test_stays(paymentsdk_client, paymentsdk_tenant):
+    assert paymentsdk_tenant.base_url != test_stays.other
+    assert not paymentsdk_tenant.sandbox.clock.frozen
+    assert (await paymentsdk_client.orders.create(an_order())).status == "created"
+"""
+    run(tests).assert_outcomes(passed=2)
+
+
+def test_the_shared_server_and_a_clock_do_not_go_together(run) -> None:
+    """A test that asks for both would move the time of one server and look at the other: it is told what to do."""
+    result = run("def test_both(paymentsdk_sandbox, paymentsdk_clock): pass")
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`*"])
+
+
+def test_no_credential_is_printed(run, pytester) -> None:
+    """A failing test shows its fixtures; none of their credentials is in what they show."""
+    tests = """
+import json, pathlib
+
+async def test_fails(paymentsdk_client, paymentsdk_tenant):
+    account = paymentsdk_tenant.account
+    credentials = [account.access_token, account.refresh_token, account.client_secret, account.authorization_code]
+    pathlib.Path("credentials.json").write_text(json.dumps(credentials))
+    del credentials
+    assert (paymentsdk_client, paymentsdk_tenant, paymentsdk_tenant.account) is None
+"""
+    result = run(tests, "--showlocals", "-vv")
+
+    result.assert_outcomes(failed=1)
+    credentials = json.loads((pytester.path / "credentials.json").read_text())
+    assert [] == [one for one in credentials if one in result.stdout.str()]
+
+
+def test_the_fixtures_are_documented(run) -> None:
+    """`pytest --fixtures` says of each what it is."""
+    result = run("", "--fixtures")
+
+    result.stdout.fnmatch_lines_random(
+        [
+            "paymentsdk_sandbox [[]session scope[]]*",
+            "    The sandbox that all tests of this session share*",
+            "    A new seller for this test*",
+            "    A ``PaymentsClient`` that acts for the seller*",
+            "    The clock of this test*",
+        ]
+    )
+
+
+def modules_after(*imports: str) -> set[str]:
+    """Return what is imported after *imports*, in a process of its own."""
+    code = f"import json, sys\n{'; '.join(f'import {name}' for name in imports)}\nprint(json.dumps([*sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_plugin_imports_nothing_else() -> None:
+    """Every pytest of a user's machine imports it: beyond the package's own root it adds itself."""
+    added = modules_after("pytest", "paymentsdk", "paymentsdk.pytest_plugin") - modules_after("pytest", "paymentsdk")
+
+    assert {"paymentsdk.pytest_plugin"} == added
+
+
+def test_the_sandbox_is_imported_when_a_test_asks_for_it(run) -> None:
+    """A run that does not use the fixtures has neither the sandbox nor its server in memory; one that does, has."""
+    tests = """
+import sys
+
+def test_before():
+    assert {"aiohttp", "sqlite3", "paymentsdk.sandbox"}.isdisjoint(sys.modules)
+
+def test_after(paymentsdk_sandbox):
+    assert "paymentsdk.sandbox" in sys.modules
+"""
+    run(tests).assert_outcomes(passed=2)
+
+
+def test_pytest_finds_the_plugin_by_itself() -> None:
+    """The installed package declares it, so that a user has to do nothing."""
+    declared = [point.value for point in entry_points(group="pytest11") if point.name == "paymentsdk"]
+    if not declared:
+        pytest.skip("the package was installed before it declared its plugin: install it again")
+
+    assert ["paymentsdk.pytest_plugin"] == declared
