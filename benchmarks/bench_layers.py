@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from math import inf
@@ -38,33 +38,32 @@ _OURS = {**_BARE, "Accept-Encoding": "identity", "User-Agent": "paymentsdk/1.0.0
 Send = Callable[[str, str, dict[str, str], bytes], Any]
 
 
-def _plain_codec() -> tuple[Callable[[], bytes], Callable[[bytes], object], Callable[[bytes], object]]:
-    encode, body = msgspec.json.Encoder(decimal_format="string").encode, payloads.order_request()
-    decode = msgspec.json.Decoder(orders.Order).decode
-    return lambda: encode(body), decode, decode
-
-
-def _checking_codec() -> tuple[Callable[[], bytes], Callable[[bytes], object], Callable[[bytes], object]]:
-    """Return the SDK's own: it checks the body, the amounts of the answer, and that it is about this order."""
+def _encoder(*, checks: bool) -> Callable[[], bytes]:
     body, encoder = payloads.order_request(), orders.CREATE.encoder
-    if encoder is None:
-        raise TypeError("orders.CREATE has a body")
-    encode = encoder.encode
+    if checks and encoder is not None:
+        return partial(encoder.encode, body)
+    return partial(msgspec.json.Encoder(decimal_format="string").encode, body)
 
-    def read(operation: Operation[Any, Any], content: bytes) -> object:
+
+def _decoder(operation: Operation[Any, Any], *, checks: bool) -> Callable[[bytes], object]:
+    if not checks:
+        return msgspec.json.Decoder(orders.Order).decode
+    body = payloads.order_request()
+
+    def read(content: bytes) -> object:
         value, _ = operation.decoder.decode(content)
-        path = {"order_id": value.id}
-        if operation.mismatch is not None and (why := operation.mismatch(body, path, value)):
+        if operation.mismatch is not None and (why := operation.mismatch(body, {"order_id": value.id}, value)):
             raise RuntimeError(why)
         return value
 
-    return lambda: encode(body), partial(read, orders.GET), partial(read, orders.CREATE)
+    return read
 
 
-def calls(send: Send, base_url: str, headers: Mapping[str, str], *, checks: bool) -> Calls:
-    """Return both calls through *send*."""
+def calls(send: Send, base_url: str, headers: Mapping[str, str], checks: Collection[str] = ()) -> Calls:
+    """Return both calls through *send*, with the SDK's *checks* of the ``body`` and of the ``answer``."""
     ids, url = payloads.order_ids(), f"{base_url}/v1/orders"
-    encode, read, created = _checking_codec() if checks else _plain_codec()
+    encode = _encoder(checks="body" in checks)
+    read, created = (_decoder(operation, checks="answer" in checks) for operation in (orders.GET, orders.CREATE))
     writing = {**headers, "Content-Type": "application/json"}
 
     async def get() -> object:
@@ -90,11 +89,11 @@ async def over_session(target: Target, *, headers: Mapping[str, str], **request:
                 raise RuntimeError(response.status)
             return await response.read()
 
-        yield calls(send, target.base_url, headers, checks=False)
+        yield calls(send, target.base_url, headers)
 
 
 @asynccontextmanager
-async def over_transport(target: Target, *, checks: bool) -> AsyncIterator[Calls]:
+async def over_transport(target: Target, *checks: str) -> AsyncIterator[Calls]:
     """Call over the SDK's transport, without its engine."""
     transport = AiohttpTransport()
 
@@ -105,7 +104,7 @@ async def over_transport(target: Target, *, checks: bool) -> AsyncIterator[Calls
         return response.body
 
     try:
-        yield calls(send, target.base_url, _OURS, checks=checks)
+        yield calls(send, target.base_url, _OURS, checks)
     finally:
         await transport.aclose()
 
@@ -121,10 +120,9 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
     "no timer of aiohttp's own (the engine has one)": lambda target: over_session(
         target, headers=_OURS, timeout=ClientTimeout(connect=5.0, ceil_threshold=inf), **_OPTIONS
     ),
-    "AiohttpTransport (bounded body, stray answers, failures told apart)": lambda target: over_transport(
-        target, checks=False
-    ),
-    "the checks (body, amounts, identity)": lambda target: over_transport(target, checks=True),
+    "AiohttpTransport (bounded body, stray answers, failures told apart)": over_transport,
+    "the check of the answer (amounts, identity)": lambda target: over_transport(target, "answer"),
+    "the check of the body": lambda target: over_transport(target, "answer", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,
 }
 

@@ -27,7 +27,7 @@ from paymentsdk._core.clock import Clock
 from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.intent import Result
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-from paymentsdk._core.paging import Page, Pager
+from paymentsdk._core.paging import Page, Pager, WalkOptions
 from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.settings import Timeout
@@ -103,6 +103,7 @@ __all__ = [
     "TokenPair",
     "TokenStore",
     "Transport",
+    "WalkOptions",
     "__version__",
 ]
 

@@ -156,7 +156,7 @@ def _leaf(
                 mended = repair(value)
                 anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; mended"))
                 return mended
-        except (ValueError, KeyError, OverflowError, ArithmeticError):
+        except (ValueError, KeyError, ArithmeticError, OSError):  # OSError: of a moment beyond all calendars.
             pass
         anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; dropped"))
         return None

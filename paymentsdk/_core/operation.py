@@ -65,10 +65,8 @@ class PageShape(Struct, frozen=True, kw_only=True):
         total: How many rows the search has, as far as the platform says.
         offset: The offset that the platform echoes, where it does.
         next_offset: The offset that the platform proposes, where it does.
-        item: The type of a row.
     """
 
-    item: type
     items: Callable[[object], Sequence[object] | None]
     total: Callable[[object], int | None]
     offset: Callable[[object], int | None] | None = None

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
 from paymentsdk.errors import PaginationStalled, PaymentsError, RequestInvalid
@@ -57,6 +57,30 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     anomalies: tuple[Anomaly, ...] = ()
 
 
+class WalkOptions(TypedDict, total=False):
+    """How a search is walked.
+
+    Attributes:
+        page_size: Rows to ask for per page, 1 or more; the platform's own number unless given. It may give fewer.
+        start: The offset of the first row, 0 or more, such as the ``resume_point`` of an earlier walk.
+        prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
+        overlap: Rows to read again at every page, 0 or more and below the rows of a page. It finds rows that slide
+            over a page's edge when others vanish while as many appear; without it, a walk notices only a falling total.
+    """
+
+    page_size: int | None
+    start: int
+    prefetch: int
+    overlap: int
+
+
+class Position(TypedDict, total=False):
+    """Where a page begins, and how many rows it may have, as the query says it."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
+
+
 class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` walks it anew.
 
@@ -66,12 +90,14 @@ class Pager(Generic[T]):
     Args:
         caller: Makes the calls.
         operation: The search.
-        filters: Its filters.
-        page_size: Rows to ask for per page, 1 or more; the platform's own number unless given. It may give fewer.
-        start: The offset of the first row, 0 or more.
-        prefetch: Pages in flight or waiting, 1 to 64. 1 fetches a page when the one before is used up.
-        overlap: Rows to read again at every page, 0 or more and below the rows of a page. It finds rows that slide
-            over a page's edge when others vanish while as many appear; without it, a walk notices only a falling total.
+        page_size: See :class:`WalkOptions`, as for the next three.
+        start: Where the walk begins.
+        prefetch: How far it looks ahead.
+        overlap: How much it reads twice.
+        **filters: What is searched for.
+
+    Raises:
+        RequestInvalid: An option is out of bounds, or a filter is unknown or of the wrong type.
     """
 
     __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_start")
@@ -80,12 +106,12 @@ class Pager(Generic[T]):
         self,
         caller: Caller,
         operation: Operation[None, object],
-        filters: Mapping[str, object],
         *,
         page_size: int | None = None,
         start: int = 0,
         prefetch: int = 1,
         overlap: int = 0,
+        **filters: object,
     ) -> None:
         _within("page_size", page_size, 1, 1_000_000)
         _within("start", start, 0, 2**53)
@@ -94,7 +120,7 @@ class Pager(Generic[T]):
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
         self._caller = caller
         self._operation = operation
-        self._filters = dict(filters)
+        self._filters = filters
         self._page_size = page_size
         self._start = start
         self._prefetch = prefetch

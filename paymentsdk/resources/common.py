@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Self, TypeAlias, dataclass_transform
 
 from msgspec import Meta, Struct, field
 
 from paymentsdk._core.call import Caller
-from paymentsdk._core.operation import ErrorCode
+from paymentsdk._core.operation import ErrorCode, PageShape
 from paymentsdk.errors import RequestInvalid
 
 __all__ = [
@@ -76,6 +77,9 @@ class Paging(AnswerStruct):
     limit: int | None = None
     total: int | None = None
 
+
+#: The shape of searches that answer ``{paging, results}``.
+RESULTS = PageShape(items=attrgetter("results"), total=attrgetter("paging.total"), offset=attrgetter("paging.offset"))
 
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:(?P<weeks>[0-9]{1,6})W)?(?:(?P<days>[0-9]{1,6})D)?"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from operator import attrgetter
-from typing import Annotated, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
-from msgspec import Meta
-
-from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
-from paymentsdk._core.paging import Pager
-from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Moment, OpenEnum, Paging, Resource
+from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
+from paymentsdk._core.paging import Pager, Position, WalkOptions
+from paymentsdk.resources.common import RESULTS, UNAUTHORIZED, AnswerStruct, Id, Moment, OpenEnum, Paging, Resource
 
 
 class InvoiceType(OpenEnum):
@@ -112,11 +109,12 @@ class InvoiceFilters(TypedDict, total=False):
     payer_id: Id
 
 
-class InvoiceQuery(InvoiceFilters, total=False):
-    """The filters and the position of a page."""
+class InvoiceSearch(InvoiceFilters, WalkOptions, total=False):
+    """The filters, and how the search is walked."""
 
-    offset: Annotated[int, Meta(ge=0)]
-    limit: Annotated[int, Meta(ge=1)]
+
+class InvoiceQuery(InvoiceFilters, Position, total=False):
+    """The filters and the position of a page."""
 
 
 SEARCH: Operation[None, InvoicePage] = Operation(
@@ -128,12 +126,7 @@ SEARCH: Operation[None, InvoicePage] = Operation(
     retry=RetryClass.READ,
     query=InvoiceQuery,
     result=InvoicePage,
-    page=PageShape(
-        item=Invoice,
-        items=attrgetter("results"),
-        total=attrgetter("paging.total"),
-        offset=attrgetter("paging.offset"),
-    ),
+    page=RESULTS,
     max_answer=32 * MIB,
     errors=(
         ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),
@@ -147,28 +140,13 @@ SEARCH: Operation[None, InvoicePage] = Operation(
 class Invoices(Resource):
     """``client.invoices``: what subscriptions were charged."""
 
-    def search(
-        self,
-        *,
-        page_size: int | None = None,
-        start: int = 0,
-        prefetch: int = 1,
-        overlap: int = 0,
-        **filters: Unpack[InvoiceFilters],
-    ) -> Pager[Invoice]:
+    def search(self, **search: Unpack[InvoiceSearch]) -> Pager[Invoice]:
         """Search invoices by subscription, payment or payer (4.2). Nothing is sent before the first row is asked for.
 
         Args:
-            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
-            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
-            prefetch: Pages in flight or waiting, 1 or more.
-            overlap: Rows to read again at every page, against rows that slide over its edge.
-            **filters: ``id``, ``preapproval_id``, ``payment_id``, ``payer_id``. The contract does not say which of
-                them have to go together.
+            **search: The members of :class:`InvoiceFilters` and of :class:`~paymentsdk.WalkOptions`.
 
         Raises:
-            RequestInvalid: A filter is unknown or of the wrong type.
+            RequestInvalid: A filter is unknown or of the wrong type, or an option is out of bounds.
         """
-        return Pager(
-            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
-        )
+        return Pager(self._caller, SEARCH, **search)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 from operator import attrgetter
-from typing import Annotated, TypedDict, Unpack
-
-from msgspec import Meta
+from typing import TypedDict, Unpack
 
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
-from paymentsdk._core.paging import Pager
+from paymentsdk._core.paging import Pager, Position, WalkOptions
 from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Resource
 
 
@@ -239,11 +237,12 @@ class MerchantOrderFilters(TypedDict, total=False):
     items: Id
 
 
-class MerchantOrderQuery(MerchantOrderFilters, total=False):
-    """The filters and the position of a page."""
+class MerchantOrderSearch(MerchantOrderFilters, WalkOptions, total=False):
+    """The filters, and how the search is walked."""
 
-    offset: Annotated[int, Meta(ge=0)]
-    limit: Annotated[int, Meta(ge=1)]
+
+class MerchantOrderQuery(MerchantOrderFilters, Position, total=False):
+    """The filters and the position of a page."""
 
 
 SEARCH: Operation[None, MerchantOrderPage] = Operation(
@@ -256,7 +255,6 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
     query=MerchantOrderQuery,
     result=MerchantOrderPage,
     page=PageShape(
-        item=MerchantOrder,
         items=attrgetter("elements"),
         total=attrgetter("total"),
         next_offset=attrgetter("next_offset"),
@@ -273,27 +271,13 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
 class MerchantOrders(Resource):
     """``client.merchant_orders``: orders with their payments and shipments."""
 
-    def search(
-        self,
-        *,
-        page_size: int | None = None,
-        start: int = 0,
-        prefetch: int = 1,
-        overlap: int = 0,
-        **filters: Unpack[MerchantOrderFilters],
-    ) -> Pager[MerchantOrder]:
+    def search(self, **search: Unpack[MerchantOrderSearch]) -> Pager[MerchantOrder]:
         """Search the orders of the last 90 days (4.7). Nothing is sent before the first row is asked for.
 
         Args:
-            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
-            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
-            prefetch: Pages in flight or waiting, 1 or more.
-            overlap: Rows to read again at every page, against rows that slide over its edge.
-            **filters: The members of :class:`MerchantOrderFilters`; moments go out with milliseconds and an offset.
+            **search: The members of :class:`MerchantOrderFilters` and of :class:`~paymentsdk.WalkOptions`.
 
         Raises:
-            RequestInvalid: A filter is unknown or of the wrong type, or a moment has no time zone.
+            RequestInvalid: A filter is unknown or of the wrong type, or an option is out of bounds.
         """
-        return Pager(
-            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
-        )
+        return Pager(self._caller, SEARCH, **search)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-from paymentsdk._core.secrets import Secretive
+from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
 
@@ -29,13 +29,6 @@ class AccessTokenKind(OpenEnum):
 
     APP_USR = "APP_USR"
     TEST = "TEST"
-
-
-class GrantType(OpenEnum):
-    """What is exchanged for a token."""
-
-    AUTHORIZATION_CODE = "authorization_code"
-    REFRESH_TOKEN = "refresh_token"  # noqa: S105 - the name of a grant
 
 
 class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
@@ -184,6 +177,7 @@ class OAuth(Resource):
             BadRequest: The platform refused; see ``TOKEN.errors`` for the codes.
             OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
         """
+        code, code_verifier, client_secret = hide(code), hide(code_verifier), hide(client_secret)
         client_id, client_secret = self._application(client_id, client_secret)
         request = TokenRequest(
             client_id=client_id,
@@ -212,6 +206,7 @@ class OAuth(Resource):
             BadRequest: The platform refused. ``invalid_grant``: a person must authorise again.
             OutcomeUnknown: The refresh token may be spent.
         """
+        refresh_token, client_secret = hide(refresh_token), hide(client_secret)
         client_id, client_secret = self._application(client_id, client_secret)
         request = TokenRequest(
             client_id=client_id,
@@ -240,6 +235,7 @@ def parse_access_token(token: str) -> AccessTokenParts:
     Raises:
         ValueError: The token is not ``<type>-<client_id>-<MMddHH>-<hash>-<user_id>``. The error does not show it.
     """
+    token = hide(token)
     match = _ACCESS_TOKEN.match(token)
     if match is None:
         raise ValueError("the access token has another structure than <type>-<client_id>-<MMddHH>-<hash>-<user_id>")

@@ -387,8 +387,10 @@ class Order(AnswerStruct):
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
 _BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid")
 _NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order")
-_KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key was used with a different request in 24 hours")
-_KEY_LENGTH = ErrorCode(400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes")
+_KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key went with another request in the last 24 hours")
+_KEY_LENGTH = ErrorCode(
+    400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes"
+)
 _BODY = (
     ErrorCode(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
     ErrorCode(400, "bad_request", "a field is unsupported or invalid"),

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from operator import attrgetter
-from typing import Annotated, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
-from msgspec import Meta
-
-from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
-from paymentsdk._core.paging import Pager
-from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata, Moment, OpenEnum, Paging, Resource
+from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
+from paymentsdk._core.paging import Pager, Position, WalkOptions
+from paymentsdk.resources.common import (
+    RESULTS,
+    UNAUTHORIZED,
+    AnswerStruct,
+    Id,
+    Metadata,
+    Moment,
+    OpenEnum,
+    Paging,
+    Resource,
+)
 
 
 class PlanStatus(OpenEnum):
@@ -119,11 +126,12 @@ class PlanFilters(TypedDict, total=False):
     criteria: str
 
 
-class PlanQuery(PlanFilters, total=False):
-    """The filters and the position of a page."""
+class PlanSearch(PlanFilters, WalkOptions, total=False):
+    """The filters, and how the search is walked."""
 
-    offset: Annotated[int, Meta(ge=0)]
-    limit: Annotated[int, Meta(ge=1)]
+
+class PlanQuery(PlanFilters, Position, total=False):
+    """The filters and the position of a page."""
 
 
 # The contract names the status alone, here and for the 400 of a search.
@@ -154,12 +162,7 @@ SEARCH: Operation[None, PlanPage] = Operation(
     retry=RetryClass.READ,
     query=PlanQuery,
     result=PlanPage,
-    page=PageShape(
-        item=Plan,
-        items=attrgetter("results"),
-        total=attrgetter("paging.total"),
-        offset=attrgetter("paging.offset"),
-    ),
+    page=RESULTS,
     max_answer=32 * MIB,
     errors=(ErrorCode(400, "bad-request", "a filter is invalid"), UNAUTHORIZED, _INTERNAL),
 )
@@ -176,28 +179,13 @@ class Plans(Resource):
         """
         return (await self._caller.call(GET, id=plan_id)).value
 
-    def search(
-        self,
-        *,
-        page_size: int | None = None,
-        start: int = 0,
-        prefetch: int = 1,
-        overlap: int = 0,
-        **filters: Unpack[PlanFilters],
-    ) -> Pager[Plan]:
+    def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:
         """Search plans (4.6). Nothing is sent before the first row is asked for.
 
         Args:
-            page_size: Rows to ask for per page; the platform may give fewer. Its own number unless given.
-            start: The offset of the first row, such as the ``resume_point`` of an earlier walk.
-            prefetch: Pages in flight or waiting, 1 or more.
-            overlap: Rows to read again at every page, against rows that slide over its edge.
-            **filters: ``status``, ``q`` (free text), ``sort`` (a member's name), ``criteria`` (the order). The
-                contract lists no values for them.
+            **search: The members of :class:`PlanFilters` and of :class:`~paymentsdk.WalkOptions`.
 
         Raises:
-            RequestInvalid: A filter is unknown or of the wrong type.
+            RequestInvalid: A filter is unknown or of the wrong type, or an option is out of bounds.
         """
-        return Pager(
-            self._caller, SEARCH, filters, page_size=page_size, start=start, prefetch=prefetch, overlap=overlap
-        )
+        return Pager(self._caller, SEARCH, **search)

@@ -42,6 +42,7 @@ Reader = Callable[[object, str], object]
 
 #: Numbers with a fraction are kept exactly: as floats they could change on their way through.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
+_WRITE = msgspec.json.Encoder(decimal_format="number").encode
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 
 
@@ -62,7 +63,7 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         _check_plain(raw, "$", MAX_DEPTH)
         strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
         mended = _reader(operation, strict=strict)(raw, "$")
-        return operation.encoder.decode(body if mended is raw else msgspec.json.encode(mended))
+        return operation.encoder.decode(body if mended is raw else _WRITE(mended))
     except RequestInvalid as error:
         raise refuse(operation, error) from None
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -261,8 +262,8 @@ def _customer_code(error: RequestInvalid) -> str:
     """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
     place = error.path.removeprefix("$").removeprefix(".")
     if not place:
-        return "118" if error.reason.startswith(("Expected `object`", "JSON")) else "125"
-    if error.reason.startswith("Expected `object`"):
+        return "118" if error.reason.startswith(("Expected `object", "JSON")) else "125"
+    if error.reason.startswith("Expected `object"):
         return {"metadata": "117"}.get(place, "103")
     if "of length <=" in error.reason:
         return "104"

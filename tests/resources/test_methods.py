@@ -231,6 +231,7 @@ def test_another_structure_is_refused_without_being_shown(token: str) -> None:
         parse_access_token(token)
 
     assert "secret" not in str(error.value)
+    assert "secret" not in repr(error.traceback[-1].locals)
 
 
 SECRETIVE = [

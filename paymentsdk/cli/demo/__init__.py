@@ -56,7 +56,7 @@ def picture(code: str) -> str:
     try:
         import segno  # noqa: PLC0415 - an extra
     except ImportError:
-        return "(pip install 'paymentsdk[qr]' shows it as a QR code)\n"
+        return "(pip install segno shows it as a QR code)\n"
     drawn = io.StringIO()
     segno.make(code, error="m").terminal(drawn, compact=True)
     return drawn.getvalue()

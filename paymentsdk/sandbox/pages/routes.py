@@ -13,7 +13,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
-from paymentsdk.sandbox.buyer import Buyer
+from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
 from paymentsdk.sandbox.intake import unfit
@@ -36,11 +36,8 @@ _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 _LISTED = 20
 #: The value of `attempt` that asks for the form once more.
 _AGAIN = "again"
-_TITLES: Mapping[int, str] = {
-    403: "Not from here",
-    404: "There is nothing to pay here",
-    409: "It cannot be paid",
-}
+#: What a page is called that says no.
+_TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", 409: "It cannot be paid"}
 
 
 def add_routes(app: web.Application) -> None:
@@ -90,6 +87,7 @@ def _files() -> Mapping[str, bytes]:
 
 
 async def _preferences(request: web.Request) -> web.StreamResponse:
+    """List the newest preferences, for their checkout links."""
     newest = request.app[PLATFORM].store.find(PREFERENCES, None, descending=True, limit=_LISTED)
     return web.Response(body=answers.encode(newest, decimal_strings=True), content_type="application/json")
 
@@ -120,13 +118,13 @@ class _Counter:
 
     Attributes:
         path: Its address.
-        sale: Returns the name of what is sold there and what its buyer is shown, after an attempt to pay.
-        pay: Has the buyer pay it.
+        sale: Returns what the buyer of something is shown, after an attempt to pay it.
+        pay: Has the buyer pay it, and says how the attempt came out.
     """
 
     path: str
     sale: Callable[[Platform, str, str], Sale]
-    pay: Callable[[Platform, str, PaymentForm], object]
+    pay: Callable[[Platform, str, PaymentForm], Outcome]
 
 
 def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
@@ -138,16 +136,20 @@ def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
     return from_order(record, attempt)
 
 
-def _pay_order(platform: Platform, name: str, form: PaymentForm) -> object:
-    return Buyer(platform).pay(name, payment_method=form.method, installments=form.installments, outcome=form.outcome)
+def _pay_order(platform: Platform, name: str, form: PaymentForm) -> Outcome:
+    Buyer(platform).pay(name, payment_method=form.method, installments=form.installments, outcome=form.outcome)
+    return form.outcome
 
 
 def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
     return from_preference(*Buyer(platform).open_checkout(name), attempt)
 
 
-def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> object:
-    return Buyer(platform).pay_preference(name, outcome=form.outcome)
+def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome:
+    order = Buyer(platform).pay_preference(name, outcome=form.outcome)
+    # In binary mode nothing stays in review: the payment says what became of it.
+    last = order.payments[-1].status if order.payments else None
+    return "approved" if last == "approved" else "in_review" if last == "in_process" else "rejected"
 
 
 _ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)
@@ -162,9 +164,9 @@ def _show(counter: _Counter) -> Handler:
         if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
             token = request.app[_FORM_KEY].token(here)
             return _html(views.checkout(sale, action=here, token=token))
-        ways = [(f"{here}?attempt={_AGAIN}", "Pay now")] if sale.outcome.again else []
+        ways = [(f"{here}?attempt={_AGAIN}", "Try again")] if sale.outcome.again else []
         if sale.back:
-            ways.insert(0, (sale.back, "Back to the shop"))
+            ways.append((sale.back, "Back to the shop"))
         return _html(views.outcome(sale, sale.outcome, ways, go_back=attempt == "approved"))
 
     return show
@@ -178,9 +180,9 @@ def _pay(counter: _Counter) -> Handler:
         sale = counter.sale(request.app[PLATFORM], _name(request), _AGAIN)
         if form.method not in {method.type for method in sale.methods}:
             raise Refused(400, "bad_request", "The form has a value that the page does not offer.")
-        counter.pay(request.app[PLATFORM], _name(request), form)
+        outcome = counter.pay(request.app[PLATFORM], _name(request), form)
         # So that loading the page again pays nothing.
-        raise web.HTTPSeeOther(f"{request.path}?attempt={form.outcome}")
+        raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
 
     return pay
 

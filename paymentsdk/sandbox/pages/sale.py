@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
-from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
-from paymentsdk.resources.preferences import Payer, Preference
+from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
+from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
 from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -112,33 +112,37 @@ def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
     total = payment_of(order).amount or _NOTHING
-    currency = order.currency or ""
-    discounts = {
-        one.type: one.new_total_amount for one in (order.discounts.payment_methods if order.discounts else None) or ()
-    }
     qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
-        currency=currency,
+        currency=order.currency or "",
         total=total,
-        lines=tuple(
-            Line(
-                item.title or "",
-                _times(item.quantity, money(currency, item.unit_price), item.unit_measure),
-                (item.quantity or 1) * (item.unit_price or _NOTHING),
-            )
-            for item in order.items or ()
-        ),
+        lines=tuple(_order_lines(order)),
         facts=(
             *_facts(("Reference", order.external_reference), ("Point of sale", qr.external_pos_id if qr else None)),
             *_payment_facts(order),
             ("Order", order.id),
         ),
-        methods=tuple(Method(kind, name, discounts.get(kind) or total) for kind, name in NAMES.items()),
+        methods=tuple(_order_methods(order, total)),
         until=record.expires_at if order.status == OrderStatus.CREATED else None,
         outcome=_order_outcome(order, attempt),
     )
+
+
+def _order_lines(order: Order) -> Iterator[Line]:
+    for item in order.items or ():
+        price = money(order.currency or "", item.unit_price)
+        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
+        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), amount)
+
+
+def _order_methods(order: Order, total: Decimal) -> Iterator[Method]:
+    discounts = (order.discounts.payment_methods if order.discounts else None) or ()
+    totals = {discount.type: discount.new_total_amount for discount in discounts}
+    for kind, name in NAMES.items():
+        discounted = totals.get(kind)
+        yield Method(kind, name, total if discounted is None else discounted)
 
 
 def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
@@ -156,19 +160,23 @@ def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
 def _order_outcome(order: Order, attempt: str) -> Outcome | None:
     if order.status == OrderStatus.CREATED:
         if payment_of(order).status_detail == PaymentStatusDetail.IN_REVIEW:
-            return Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
+            return _REVIEWED
         return _declined("order") if attempt == "rejected" else None
+    if order.status_detail == OrderStatusDetail.PARTIALLY_REFUNDED:
+        return _PARTLY
     return _ORDER_OUTCOMES[order.status or OrderStatus.EXPIRED]
 
 
+_PAID = Outcome(tone="good", word="Paid", text="The payment was approved. No money has moved.")
+_REFUNDED = Outcome(tone="still", word="Refunded", text="The seller has given the money back.")
+_PARTLY = Outcome(tone="still", word="Partly refunded", text="The seller has given a part of the money back.")
 _ORDER_OUTCOMES = {
-    OrderStatus.PROCESSED: Outcome(tone="good", word="Paid", text="Thank you. The seller has been told."),
+    OrderStatus.PROCESSED: _PAID,
     OrderStatus.CANCELED: Outcome(tone="still", word="Canceled", text="The seller has canceled this order."),
     OrderStatus.EXPIRED: Outcome(tone="still", word="Expired", text="Nobody paid this order in time."),
-    OrderStatus.REFUNDED: Outcome(tone="still", word="Refunded", text="The seller has given money back."),
+    OrderStatus.REFUNDED: _REFUNDED,
 }
-
-
+_REVIEWED = Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
 _NO_METHOD = Outcome(
     tone="still", word="No way to pay", text="The shop has excluded every payment method that the sandbox has."
 )
@@ -186,41 +194,24 @@ def _declined(what: str) -> Outcome:
 def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
-    items = order.items or ()
-    currency = next((item.currency_id for item in items if item.currency_id), "")
-    total = amount_due(order)
-    lines = [
-        Line(
-            item.title or item.description or f"Item {item.id or ''}",
-            _times(item.quantity, money(currency, item.unit_price)),
-            (item.quantity or 1) * (item.unit_price or _NOTHING),
-        )
-        for item in items
-    ]
-    if order.shipping_cost:
-        lines.append(Line("Shipping", "", order.shipping_cost))
+    currency = next((item.currency_id for item in order.items or () if item.currency_id), "")
+    lines = tuple(_preference_lines(order, currency))
     kinds = _offered(preference)
-    wishes = preference.payment_methods
-    most = (wishes.installments if wishes else None) or MOST_INSTALLMENTS
+    wishes = preference.payment_methods or PaymentMethods()
+    most = wishes.installments or MOST_INSTALLMENTS
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
+    more = len(order.items or ()) - 1
     return Sale(
-        heading=lines[0].what + (f" and {len(items) - 1} more" if len(items) > 1 else ""),
+        heading=f"{lines[0].what} and {more} more" if more > 0 else lines[0].what,
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
-        total=total,
-        lines=tuple(lines),
-        facts=_facts(
-            ("Buyer", _buyer(preference.payer)),
-            ("Email", preference.payer.email if preference.payer else None),
-            ("Reference", preference.external_reference),
-            ("Note", record.additional_info),
-            ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
-            ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
-        ),
-        methods=tuple(Method(kind, NAMES[kind], total) for kind in kinds),
-        method=_favourite(wishes.default_payment_method_id if wishes else None, kinds),
+        total=amount_due(order),
+        lines=lines,
+        facts=_preference_facts(record, order, currency),
+        methods=tuple(Method(kind, NAMES[kind], amount_due(order)) for kind in kinds),
+        method=_favourite(wishes.default_payment_method_id, kinds),
         installments=(*(number for number in _USUAL_INSTALLMENTS if number < most), most),
-        installment=min((wishes.default_installments if wishes else None) or 1, most),
+        installment=min(wishes.default_installments or 1, most),
         until=preference.expiration_date_to if record.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
@@ -228,13 +219,35 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     )
 
 
+def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
+    for item in order.items or ():
+        what = item.title or item.description or f"Item {item.id or ''}"
+        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
+        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), amount)
+    if order.shipping_cost:
+        yield Line("Shipping", "", order.shipping_cost)
+
+
+def _preference_facts(record: PreferenceRecord, order: MerchantOrder, currency: str) -> tuple[tuple[str, str], ...]:
+    payer = record.preference.payer or Payer()
+    names = (payer.first_name or payer.name, payer.last_name or payer.surname)
+    return _facts(
+        ("Buyer", " ".join(filter(None, names))),
+        ("Email", payer.email),
+        ("Reference", record.preference.external_reference),
+        ("Note", record.additional_info),
+        ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
+        ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
+    )
+
+
 def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
     if order.order_status == MerchantOrderState.REVERTED:
-        return _ORDER_OUTCOMES[OrderStatus.REFUNDED]
+        return _REFUNDED
     if order.status == MerchantOrderStatus.CLOSED:
-        return _ORDER_OUTCOMES[OrderStatus.PROCESSED]
+        return _PARTLY if order.refunded_amount else _PAID
     if attempt == "in_review":
-        return Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
+        return _REVIEWED
     return _declined("purchase") if attempt == "rejected" else None
 
 
@@ -248,21 +261,14 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
 
 
 def _offered(preference: Preference) -> tuple[str, ...]:
-    wishes = preference.payment_methods
-    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods) if wishes else ()
+    wishes = preference.payment_methods or PaymentMethods()
+    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
     excluded = {one.id for some in lists for one in some or ()}
     return tuple(kind for kind in NAMES if not excluded & {kind, METHODS[kind]})
 
 
 def _favourite(method: str | None, kinds: Iterable[str]) -> str | None:
     return next((kind for kind in kinds if method in (kind, METHODS[kind])), None)
-
-
-def _buyer(payer: Payer | None) -> str | None:
-    if payer is None:
-        return None
-    names = (payer.first_name or payer.name, payer.last_name or payer.surname)
-    return " ".join(filter(None, names)) or None
 
 
 # --- both --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,122 @@
+"""Laws of amounts: exact or refused, never rounded."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paymentsdk import money
+
+#: Every amount that has a form on the wire.
+AMOUNTS = st.decimals(
+    min_value=-(10**18) + 1, max_value=10**18 - 1, allow_nan=False, allow_infinity=False, places=2
+) | st.integers(-(10**18) + 1, 10**18 - 1).map(Decimal)
+
+
+@given(AMOUNTS | st.decimals(-(10**17), 10**17, places=1))
+def test_what_is_let_through_is_equal(amount: Decimal) -> None:
+    """An amount with two decimals or fewer comes out as the same number, with two decimals or none."""
+    exact = money.exact(amount)
+
+    assert amount == exact
+    assert exact.as_tuple().exponent in (0, -2)
+
+
+@given(AMOUNTS)
+def test_the_notation_is_fixed(amount: Decimal) -> None:
+    """On the wire an amount is digits and perhaps a point with two more: as a string and as a number."""
+    exact = money.exact(amount)
+    plain = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?")
+
+    for written in (
+        msgspec.json.Encoder(decimal_format="string").encode(exact).strip(b'"').decode(),
+        msgspec.json.Encoder(decimal_format="number").encode(exact).decode(),
+    ):
+        assert plain.fullmatch(written)
+        assert amount == Decimal(written)
+
+
+@given(AMOUNTS)
+def test_reading_undoes_writing(amount: Decimal) -> None:
+    """What is written can be read again, and is the same."""
+    exact = money.exact(amount)
+
+    assert exact == money.parse(format(exact, "f"))
+    assert exact.as_tuple() == money.exact(exact).as_tuple()
+
+
+@given(st.decimals(allow_nan=True, allow_infinity=True))
+def test_it_is_exact_or_it_is_refused(amount: Decimal) -> None:
+    """There is no third way: what is not refused has the same value and one of the two forms."""
+    try:
+        exact = money.exact(amount)
+    except ValueError:
+        finite = amount.is_finite()
+        exponent = amount.as_tuple().exponent
+        assert not finite or exponent > 0 or exponent < -2 or abs(amount) >= 10**18
+    else:
+        assert amount == exact
+        assert abs(exact) < 10**18
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_integers_are_amounts(number: int) -> None:
+    """A whole number is an amount, unless it is longer than any."""
+    if abs(number) < 10**18:
+        assert Decimal(number) == money.exact(number)
+    else:
+        with pytest.raises(ValueError, match="18 digits"):
+            money.exact(number)
+
+
+@given(st.floats() | st.booleans() | st.text(max_size=9) | st.none() | st.binary(max_size=3) | st.complex_numbers())
+def test_nothing_else_is_an_amount(value: object) -> None:
+    """A float is not exact, and a text may be anything: only a Decimal or a whole number will do."""
+    with pytest.raises(ValueError, match="an amount is a Decimal"):
+        money.exact(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("24.905", "two decimals or none"),
+        ("24.900", "two decimals or none"),
+        ("1E-3", "two decimals or none"),
+        ("1E-999999999", "two decimals or none"),
+        ("1E+2", "without an exponent"),
+        ("1E+999999999", "without an exponent"),
+        ("NaN", "finite"),
+        ("sNaN", "finite"),
+        ("Infinity", "finite"),
+        ("-Infinity", "finite"),
+        ("1000000000000000000", "18 digits"),
+        ("1000000000000000000.00", "18 digits"),
+    ],
+)
+def test_the_rule_that_is_broken_is_named(text: str, reason: str) -> None:
+    """What has no exact form is refused, with the rule; a hostile exponent costs no time and no memory."""
+    with pytest.raises(ValueError, match=reason):
+        money.exact(Decimal(text))
+
+
+@given(st.text(max_size=12) | st.from_regex(r"\A-?[0-9_]{1,19}([.,eE][0-9+-]{0,3})?\n?\Z"))
+def test_texts_are_digits(text: str) -> None:
+    """A text is read only if it is ASCII digits with two decimals or none; anything that Python takes besides is not."""
+    plain = re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,2})?", text, re.ASCII)
+    if plain and not text.endswith("\n"):
+        assert Decimal(text) == money.parse(text)
+    else:
+        with pytest.raises(ValueError, match="digits"):
+            money.parse(text)
+
+
+@pytest.mark.parametrize("text", ["1_000", "1e3", "NaN", "٣", "１", " 1", "1 ", "1\n", "+1", ".5", "5.", "", "1,5", "0x1"])  # noqa: RUF001
+def test_texts_that_python_would_take(text: str) -> None:
+    """Underscores, exponents, other scripts and spaces are not how amounts are written."""
+    with pytest.raises(ValueError, match="digits"):
+        money.parse(text)

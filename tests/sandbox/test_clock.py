@@ -1,0 +1,96 @@
+"""One clock for every rule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox.clock import ClockState, SandboxClock
+
+
+def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> SandboxClock:
+    return SandboxClock(ClockState(**state), changed=lambda state: None, settle=lambda until: (), wall=wall)
+
+
+def test_time_is_counted_in_whole_milliseconds():
+    """What is stored, shown and compared is the same."""
+    assert 123_000 == clock().now().microsecond
+
+
+def test_a_live_clock_goes_on():
+    """It follows the machine's."""
+    walls = iter([1.0, 2.5])
+    live = clock(lambda: next(walls))
+
+    assert timedelta(seconds=-1.5) == live.now() - live.now()
+
+
+def test_a_frozen_clock_stands_still_until_it_is_advanced():
+    """And stays frozen then."""
+    walls = iter(range(100))
+    one = clock(lambda: next(walls))
+    moment = one.freeze()
+
+    assert moment == one.now() == one.now()
+    one.advance("PT15M")
+    assert moment + timedelta(minutes=15) == one.now() == one.now()
+    assert one.frozen
+
+
+def test_a_clock_can_be_frozen_at_any_moment_and_go_on_from_there():
+    """Also in the past; and time goes on from where it stood."""
+    walls = iter([100.0, 100.0, 107.0])
+    one = clock(lambda: next(walls))
+    moment = datetime(2020, 2, 29, 12, tzinfo=UTC)
+
+    assert moment == one.freeze(moment)
+    one.resume()
+    assert (moment, moment + timedelta(seconds=7)) == (one.now(), one.now())
+    assert not one.frozen
+
+
+@pytest.mark.parametrize("duration", [timedelta(seconds=-1), "P1M", "soon", timedelta(days=3661)])
+def test_time_does_not_go_backwards_or_to_no_known_place(duration):
+    """Negative, unknown or absurd durations are refused."""
+    with pytest.raises(ValueError, match=r"backwards|duration|most at once"):
+        clock().advance(duration)
+
+
+def test_a_moment_needs_a_zone():
+    """Nobody could say which moment it is."""
+    with pytest.raises(ValueError, match="time zone"):
+        clock().freeze(datetime(2026, 1, 1))  # noqa: DTZ001 - the point
+
+
+async def test_what_falls_due_happens_in_time_order(client, sandbox, order):
+    """Orders, invoices and what follows from them, each at its own moment, although all were looked at late."""
+    late = await client.orders.create(order(expiration_time="PT90M"))
+    early = await client.orders.create(order(expiration_time="PT1H"))
+    sandbox.buyer.subscribe(rejections=1)
+
+    happened = sandbox.clock.advance("P1D")
+
+    assert ["invoice.recycling", "order.expired", "order.expired", "invoice.processed"] == [one.kind for one in happened]
+    assert [early.id, late.id] == [one.id for one in happened if one.kind == "order.expired"]
+    moments = [one.at - happened[0].at for one in happened]
+    assert [timedelta(0), timedelta(hours=1), timedelta(minutes=90), timedelta(days=1)] == moments
+
+
+async def test_the_clock_survives_a_restart(tmp_path, order, connect):
+    """With a file, time does not jump back."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path, frozen=True) as first:
+        first.clock.advance("P30D")
+        moment = first.clock.now()
+    async with Sandbox(db=path) as second:
+        assert moment == second.clock.now()
+        assert second.clock.frozen
+
+
+async def test_a_sandbox_can_begin_at_a_moment():
+    """`frozen_at`."""
+    moment = datetime(2026, 1, 31, tzinfo=UTC)
+    async with Sandbox(frozen_at=moment) as sandbox:
+        assert moment == sandbox.clock.now()

@@ -1,0 +1,117 @@
+"""Every documented code can be produced, and is: by a magic value where there is one, by a rule everywhere."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox import FaultRule
+from paymentsdk.sandbox.magic import MEMBERS, NATURAL, value_for, ways
+
+CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
+NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
+
+
+async def send(plain, operation, body: object = None, query: str = "", path: str = ""):
+    """Send a request of *operation* that would do, but for what the test changes."""
+    body = body if body is not None else operation.example
+    path = path or operation.path.format(order_id="ORD" + "0" * 26, id="plan")
+    return await plain(operation.method, path + query, body, key="k" if operation.keyed else None)
+
+
+def changed(example: object, member: str, value: str) -> object:
+    """Return *example* with *value* as its *member*."""
+    body = msgspec.to_builtins(example)
+    inner = body
+    *outer, last = member.split(".")
+    for name in outer:
+        inner = inner[name]
+    inner[last] = value
+    return body
+
+
+@pytest.mark.parametrize(("operation", "error"), CODES, ids=NAMES)
+async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
+    """Status and code, in the shape that the client reads."""
+    sandbox.faults.add(
+        FaultRule(effect="refuse", operation=operation.name, status=error.status, code=error.code)
+    )
+    body = operation.example
+    if not operation.authenticated:
+        body = {**body, "client_id": sandbox.client_id, "client_secret": sandbox.client_secret}
+
+    answer = await send(plain, operation, body)
+
+    assert (error.status, error.code) == (answer.status, answer.code)
+    assert error.meaning in answer.raw.decode()
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [pair for pair in CODES if pair[0].name in MEMBERS],
+    ids=[name for name, pair in zip(NAMES, CODES, strict=True) if pair[0].name in MEMBERS],
+)
+async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):
+    """In the member that the table names; operations on an order read the order's own reference."""
+    member, value = MEMBERS[operation.name], value_for(operation, error)
+    if "{order_id}" in operation.path:
+        made = await client.orders.create(order(external_reference=value))
+        answer = await send(plain, operation, path=operation.path.format(order_id=made.id))
+    elif "{id}" in operation.path:
+        answer = await send(plain, operation, path=operation.path.format(id=value))
+    elif operation.query:
+        answer = await send(plain, operation, query=f"?{member}={value}")
+    else:
+        body = changed(operation.example, member, value)
+        if not operation.authenticated:
+            body |= {"client_id": sandbox.client_id, "client_secret": sandbox.client_secret}
+        answer = await send(plain, operation, body)
+
+    assert (error.status, error.code) == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize("text", ["refuse", "refuse-", "refuse-nothing", "xrefuse-generic", "refuse-cancel-generic"])
+async def test_other_values_are_not_magic(client, order, text):
+    """Only the codes of the operation itself; what is meant for a later operation does not stop this one."""
+    assert await client.orders.create(order(external_reference=text))
+
+
+def test_every_code_has_a_way_to_be_produced():
+    """The table that people read has a line for each code; without a way, this fails."""
+    for operation, error in CODES:
+        assert ways(operation, error), (operation.name, error.code)
+
+
+def test_the_table_of_conditions_knows_no_code_that_is_not_documented():
+    """A condition for a code that was renamed would be a promise that nobody keeps."""
+    documented = {(operation.name, error.code) for operation, error in CODES}
+
+    for operation, code in NATURAL:
+        assert (operation, code) in documented or (operation == "*" and code in {one for _, one in documented})
+
+
+async def test_the_control_api_shows_the_table(plain):
+    """Operation, status, code, and the ways to it."""
+    rows = (await plain("GET", "/_sandbox/codes")).json
+
+    assert len(CODES) == len(rows)
+    assert all(row["ways"] for row in rows)
+
+
+async def test_the_shape_of_errors_is_a_policy(start, plain_to):
+    """One shape for all, or each API its own; the client reads every one of them."""
+    seen = {}
+    for shape in ("per_api", "cause", "errors", "flat"):
+        plain = plain_to(await start(policies={"error_shape": shape}))
+        seen[shape] = [
+            (await plain("POST", "/v1/orders", {}, token="x")).json.keys(),
+            (await plain("POST", "/v1/customers", {})).json.keys(),
+            (await plain("POST", "/oauth/token", {})).json.keys(),
+        ]
+
+    cause = {"message", "error", "status", "cause"}
+    assert [{"errors"}, cause, cause] == seen["per_api"]
+    assert [cause] * 3 == seen["cause"]
+    assert [{"errors"}] * 3 == seen["errors"]
+    assert [{"code", "message"}] * 3 == seen["flat"]

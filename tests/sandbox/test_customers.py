@@ -1,0 +1,128 @@
+"""Customers, and the numbers that they are refused with."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paymentsdk import BadRequest
+from paymentsdk.resources.customers import Customer, CustomerRequest
+
+EVERYTHING = {
+    "email": "Ana@example.com",
+    "first_name": "Ana",
+    "last_name": "Souza",
+    "phone": {"area_code": "11", "number": 987654321},
+    "identification": {"type": "CPF", "number": "19119119100"},
+    "default_address": "Home",
+    "address": {"id": "1", "zip_code": "01310", "street_name": "Paulista", "street_number": 1000},
+    "date_registered": "2021-10-20T11:37:30.000-04:00",
+    "description": "d",
+    "default_card": "None",
+    "metadata": {"a": {"b": [1, 2.5]}},
+}
+
+
+async def test_every_member_comes_back(plain, sandbox):
+    """With an id that is text, no cards, no addresses, and the moment of its making."""
+    answer = await plain("POST", "/v1/customers", EVERYTHING)
+    made = answer.json
+
+    shown = EVERYTHING.keys() & set(Customer.__struct_fields__)
+    assert 201 == answer.status
+    assert {**{name: EVERYTHING[name] for name in shown}, "date_registered": "2021-10-20T15:37:30.000Z"} == {
+        **{name: made[name] for name in shown},
+        "date_registered": made.get("date_registered", "2021-10-20T15:37:30.000Z"),
+    }
+    assert isinstance(made["id"], str)
+    assert ([], [], False) == (made["cards"], made["addresses"], made["live_mode"])
+    assert msgspec.convert(made["date_created"], type(sandbox.clock.now())) == sandbox.clock.now()
+
+
+async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
+    """101, whatever the case; another seller may have the same one."""
+    await client.customers.create(CustomerRequest(email="ana@example.com"))
+    with pytest.raises(BadRequest) as refused:
+        await client.customers.create(CustomerRequest(email="ANA@example.com"))
+    async with connect(sandbox, sandbox.create_tenant()) as other:
+        assert await other.customers.create(CustomerRequest(email="ana@example.com"))
+
+    assert "101" == refused.value.code
+    assert "the customer already exists" == refused.value.meaning
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"phone": 5}, 103),
+        ({"identification": []}, 103),
+        ({"address": "x"}, 103),
+        ({"first_name": "a" * 256}, 104),
+        ({"address": {"street_name": "a" * 256}}, 104),
+        ({"email": "nobody"}, 106),
+        ({"email": 5}, 106),
+        ({"email": "a b@example.com"}, 106),
+        ({"first_name": 5}, 107),
+        ({"last_name": ["x"]}, 108),
+        ({"phone": {"area_code": True}}, 109),
+        ({"phone": {"number": 1.5}}, 110),
+        ({"identification": {"type": 5}}, 111),
+        ({"identification": {"number": {}}}, 112),
+        ({"address": {"zip_code": []}}, 113),
+        ({"address": {"street_name": 5}}, 114),
+        ({"date_registered": "yesterday"}, 115),
+        ({"date_registered": "2021-10-20T11:37:30"}, 115),
+        ({"description": 5}, 116),
+        ({"metadata": "x"}, 117),
+        ({"metadata": 5}, 117),
+        ({"email": None}, 125),
+        ({"default_address": 1.5}, 125),
+    ],
+)
+async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
+    """In `cause[0].code`, as a number."""
+    answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
+
+    assert (400, code) == (answer.status, answer.json["cause"][0]["code"])
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"5", b"{", b"null", b"\xff"])
+async def test_the_body_must_be_an_object(plain, body):
+    """118."""
+    answer = await plain("POST", "/v1/customers", body)
+
+    assert (400, "118") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize("missing", ["first_name", "last_name", "phone", "identification", "email"])
+async def test_five_members_can_be_required(start, plain_to, missing):
+    """`customer_required=five`: the contract marks five as required, and does not name them."""
+    sandbox = await start(policies={"customer_required": "five"})
+    body = {name: value for name, value in EVERYTHING.items() if name != missing}
+
+    answer = await plain_to(sandbox)("POST", "/v1/customers", body)
+
+    assert (400, "125") == (answer.status, answer.code)
+    assert missing in answer.json["cause"][0]["data"]
+    assert 201 == (await plain_to(sandbox)("POST", "/v1/customers", EVERYTHING)).status
+
+
+@pytest.mark.parametrize(
+    ("email", "status"), [("test_payer_1@testuser.com", 201), ("test_payer_12345678901@t.com", 400), ("a@b.com", 400)]
+)
+async def test_emails_can_be_those_of_test_users_only(start, plain_to, email, status):
+    """`test_emails=test_payer`: 128 for any other."""
+    sandbox = await start(policies={"test_emails": "test_payer"})
+
+    answer = await plain_to(sandbox)("POST", "/v1/customers", {"email": email})
+
+    assert status == answer.status
+    assert status == 201 or "128" == answer.code
+
+
+async def test_members_that_the_contract_does_not_know_are_taken(plain):
+    """They are not refused, and not kept."""
+    answer = await plain("POST", "/v1/customers", {"email": "a@b.com", "nickname": "x"})
+
+    assert 201 == answer.status
+    assert "nickname" not in answer.json

@@ -1,0 +1,232 @@
+"""Merchant orders: filters, pages, and the 90 days."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from paymentsdk import AuthenticationFailed
+
+
+@pytest.fixture
+def paid(client, sandbox, order):
+    """Makes orders, and pays them: each is a merchant order."""
+
+    async def pay(*references: str, **members: object) -> None:
+        for reference in references:
+            sandbox.buyer.pay(await client.orders.create(order(external_reference=reference, **members)))
+
+    return pay
+
+
+async def references(client, **filters: object) -> list[str]:
+    return [one.external_reference async for one in client.merchant_orders.search(**filters)]
+
+
+async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
+    """closed / paid, with the order's lines, its payer and its payment; none before it was paid."""
+    assert [] == await references(client)
+    items = [{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "u", "external_code": "c-1"}]
+    await paid("one", items=items, description="d")
+    [found] = await client.merchant_orders.search().collect()
+
+    assert ("closed", "paid", "one", "d") == (
+        found.status,
+        found.order_status,
+        found.external_reference,
+        found.additional_info,
+    )
+    assert (50, 50, 0, 0) == (found.total_amount, found.paid_amount, found.refunded_amount, found.shipping_cost)
+    assert (sandbox.tenant.user_id, sandbox.buyer.payer_id) == (found.collector.id, found.payer.id)
+    assert ("c-1", "Coffee", 2, 25, "ARS") == (
+        found.items[0].id,
+        found.items[0].title,
+        found.items[0].quantity,
+        found.items[0].unit_price,
+        found.items[0].currency_id,
+    )
+    assert ("approved", "accredited", 50, 0) == (
+        found.payments[0].status,
+        found.payments[0].status_detail,
+        found.payments[0].total_paid_amount,
+        found.payments[0].amount_refunded,
+    )
+    assert (sandbox.client_id, "AR", "MARKET") == (found.application_id, found.site_id, found.marketplace)
+    assert found.date_created == found.last_updated == sandbox.clock.now()
+
+
+async def test_a_refund_is_seen(client, sandbox, paid, order):
+    """A part leaves it paid, all of it makes it reverted."""
+    made = await client.orders.create(order())
+    sandbox.buyer.pay(made)
+    sandbox.clock.advance("PT1M")
+    await client.orders.refund(made.id, payment_id=made.transactions.payments[0].id, amount=made.total_amount / 2)
+    [part] = await client.merchant_orders.search().collect()
+    await client.orders.refund(made.id)
+    [whole] = await client.merchant_orders.search().collect()
+
+    assert ("paid", 25) == (part.order_status, part.refunded_amount)
+    assert ("closed", "reverted", 50, 50) == (
+        whole.status,
+        whole.order_status,
+        whole.refunded_amount,
+        whole.payments[0].amount_refunded,
+    )
+    assert whole.last_updated - whole.date_created == timedelta(minutes=1)
+
+
+async def test_every_filter_filters(client, sandbox, paid):
+    """Each of the twelve, with a value that is there and one that is not."""
+    item = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "u"}
+    await paid(
+        "one",
+        items=[{**item, "external_code": "a"}, {**item, "external_code": "b"}],
+        integration_data={"sponsor": {"id": "77"}},
+    )
+    [found] = await client.merchant_orders.search().collect()
+    now, moment = sandbox.clock.now(), timedelta(milliseconds=1)
+    hits = {
+        "status": "closed",
+        "payer_id": found.payer.id,
+        "sponsor_id": 77,
+        "external_reference": "one",
+        "site_id": "AR",
+        "marketplace": "MARKET",
+        "application_id": sandbox.client_id,
+        "items": "b",
+        "date_created_from": now,
+        "date_created_to": now,
+        "last_updated_from": now,
+        "last_updated_to": now,
+    }
+    misses = {
+        "status": "opened",
+        "payer_id": 5,
+        "sponsor_id": 7,
+        "external_reference": "on",
+        "site_id": "BR",
+        "marketplace": "X",
+        "preference_id": "1-2",
+        "items": "ab",
+        "date_created_from": now + moment,
+        "date_created_to": now - moment,
+        "last_updated_from": now + moment,
+        "last_updated_to": now - moment,
+    }
+
+    assert ["one"] == await references(client, **hits)
+    for name, value in hits.items():
+        assert ["one"] == await references(client, **{name: value}), name
+    for name, value in misses.items():
+        assert [] == await references(client, **{name: value}), name
+
+
+async def test_another_application_is_not_the_callers(client):
+    """`invalid_caller_id`."""
+    with pytest.raises(AuthenticationFailed) as refused:
+        await references(client, application_id="5")
+
+    assert "invalid_caller_id" == refused.value.code
+
+
+@pytest.mark.parametrize(
+    ("edge", "milliseconds", "seen"),
+    [("inclusive", 0, True), ("inclusive", 1, False), ("exclusive", 0, False), ("exclusive", -1, True)],
+)
+async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, seen):
+    """To the millisecond, and the edge is a policy."""
+    sandbox = await start(frozen=True, policies={"window_edge": edge})
+    async with connect(sandbox) as client:
+        sandbox.buyer.pay(await client.orders.create(order()))
+        sandbox.clock.advance(timedelta(days=90, milliseconds=milliseconds))
+
+        assert seen == bool(await references(client))
+        assert 0 == len(await references(client, date_created_from=sandbox.clock.now()))
+
+
+@pytest.mark.parametrize("sort", ["newest", "oldest"])
+async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect, order, sort):
+    """By their making; those of one moment too."""
+    sandbox = await start(frozen=True, policies={"merchant_order_sort": sort})
+    async with connect(sandbox) as client:
+        for number in range(4):
+            sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
+            sandbox.clock.advance(timedelta(seconds=number // 2))
+        found = await references(client)
+
+    assert ["0", "1", "2", "3"] == (found if sort == "oldest" else found[::-1])
+
+
+@pytest.mark.parametrize(("last", "expected"), [("total", 5), ("zero", 0), ("null", None)])
+async def test_pages_say_where_the_next_begins(start, plain_to, connect, order, last, expected):
+    """next_offset grows page by page; on the last page it is what the policy says; past the end a page is empty."""
+    sandbox = await start(frozen=True, policies={"last_next_offset": last, "max_page_size": 2})
+    plain = plain_to(sandbox)
+    async with connect(sandbox) as client:
+        for number in range(5):
+            sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
+        walked = await references(client)
+    pages = [(await plain("GET", f"/merchant_orders/search?limit=50&offset={offset}")).json for offset in (0, 2, 4, 6)]
+
+    assert [2, 2, 1, 0] == [len(page["elements"]) for page in pages]
+    assert [2, 4, expected, expected] == [page.get("next_offset") for page in pages]
+    assert {5} == {page["total"] for page in pages}
+    assert ["4", "3", "2", "1", "0"] == walked
+
+
+async def test_the_size_of_pages_has_a_default_and_a_cap(start, plain_to, connect, order):
+    """Without a limit the default, with a large one the cap, with a small one what was asked for."""
+    sandbox = await start(policies={"page_size": 2, "max_page_size": 3})
+    plain = plain_to(sandbox)
+    async with connect(sandbox) as client:
+        for _ in range(5):
+            sandbox.buyer.pay(await client.orders.create(order()))
+
+    for query, rows in (("", 2), ("limit=", 2), ("limit=1", 1), ("limit=1000", 3), ("limit=3&offset=4", 1)):
+        assert rows == len((await plain("GET", f"/merchant_orders/search?{query}")).json["elements"])
+
+
+async def test_an_empty_page_may_be_null(start, plain_to):
+    """`empty_elements=null`: the member is left out, as some answers of real traffic have it."""
+    sandbox = await start(policies={"empty_elements": "null"})
+
+    page = (await plain_to(sandbox)("GET", "/merchant_orders/search")).json
+
+    assert None is page.get("elements")
+    assert 0 == page["total"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=x",
+        "offset=-1",
+        "offset=99999999999999999999",
+        "date_created_from=2026-01-01T00:00:00",
+        "date_created_to=yesterday",
+        "status=%00",
+    ],
+)
+async def test_a_bad_search_is_refused(plain, query):
+    """400 `ds_search_query`."""
+    answer = await plain("GET", f"/merchant_orders/search?{query}")
+
+    assert (400, "ds_search_query") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize("query", ["", "?", "?status=", "?colour=red", "?status=closed&status=opened"])
+async def test_an_odd_query_is_taken(plain, paid, query):
+    """Empty, empty values, unknown names, a name twice (the first counts)."""
+    await paid("one")
+    answer = await plain("GET", f"/merchant_orders/search{query}")
+
+    assert (200, 1) == (answer.status, answer.json["total"])
+
+
+async def test_a_seller_sees_their_own(client, connect, sandbox, paid):
+    """And nobody else's."""
+    await paid("one")
+    async with connect(sandbox, sandbox.create_tenant()) as other:
+        assert [] == await references(other)

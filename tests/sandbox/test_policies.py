@@ -1,0 +1,69 @@
+"""Policies: every open point has a name, a default, and a sentence."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paymentsdk.sandbox import Policies, Sandbox, describe_policies
+
+
+def test_every_switch_is_described():
+    """For `paymentsdk sandbox policies` and the docs."""
+    described = describe_policies()
+
+    assert [field.name for field in msgspec.structs.fields(Policies)] == [one.name for one in described]
+    for one in described:
+        assert one.description.endswith("."), one.name
+        assert not one.allowed or one.value in one.allowed, one.name
+
+
+def test_the_defaults_are_what_a_sandbox_has():
+    """Nothing set, nothing changed."""
+    assert {one.name: one.value for one in describe_policies()} == msgspec.structs.asdict(Policies())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"colour": "red"},
+        {"cancel_from": "processed"},
+        {"page_size": 0},
+        {"page_size": "many"},
+        {"invoice_retries": "tomorrow"},
+        {"max_key_length": 5_000},
+    ],
+)
+def test_unknown_names_and_values_are_refused(changes):
+    """At the start, with the place."""
+    with pytest.raises(ValueError, match=r"unknown field|Invalid enum|Expected|matching"):
+        Sandbox(policies=changes)
+
+
+def test_numbers_may_come_as_text():
+    """As a command line has them."""
+    merged = Policies().merged({"page_size": "5", "denied_preference_status": "401"})
+
+    assert (5, 401) == (merged.page_size, merged.denied_preference_status)
+
+
+async def test_a_seller_may_have_their_own(connect, sandbox, order):
+    """Tests that share a sandbox do not share switches."""
+    tenant = sandbox.create_tenant(policies={"cancel_from": "any"})
+    async with connect(sandbox, tenant) as client:
+        made = await client.orders.create(order())
+        sandbox.buyer.pay(made)
+        assert "canceled" == (await client.orders.cancel(made.id)).status
+    with pytest.raises(ValueError, match="cancel_from"):
+        sandbox.create_tenant(policies={"cancel_from": "nowhere"})
+
+
+async def test_switches_can_be_set_while_it_runs(plain, sandbox):
+    """Through the control API; a bad one changes nothing."""
+    assert 200 == (await plain("PATCH", "/_sandbox/policies", {"page_size": 7})).status
+    assert 400 == (await plain("PATCH", "/_sandbox/policies", {"page_size": 0})).status
+    listed = {one["name"]: one for one in (await plain("GET", "/_sandbox/policies")).json}
+
+    assert 7 == sandbox.policies.page_size
+    assert (7, 30) == (listed["page_size"]["value"], listed["page_size"]["default"])
+    assert ["created", "any"] == listed["cancel_from"]["allowed"]

@@ -1,0 +1,38 @@
+"""The schedule of release reports."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+async def test_the_schedule_can_be_disabled(client, sandbox):
+    """The report of yesterday, with the status `deleted`, and every member of the contract."""
+    report = await client.release_reports.disable_schedule()
+
+    assert ("deleted", "schedule", "release", "CSV", "ARS") == (
+        report.status,
+        report.created_from,
+        report.sub_type,
+        report.format,
+        report.currency_id,
+    )
+    assert sandbox.tenant.user_id == report.user_id == report.account_id
+    assert report.end_date - report.begin_date == timedelta(days=1, milliseconds=-1)
+    assert all(getattr(report, name) is not None for name in report.__struct_fields__)
+
+
+async def test_doing_it_twice_changes_nothing_more(client, sandbox):
+    """The same report, and one line in the ledger."""
+    first = await client.release_reports.disable_schedule()
+    sandbox.clock.advance("P1D")
+
+    assert first == await client.release_reports.disable_schedule()
+    assert 1 == len(sandbox.ledger())
+
+
+async def test_every_seller_has_one(client, connect, sandbox):
+    """Of their own."""
+    await client.release_reports.disable_schedule()
+    tenant = sandbox.create_tenant()
+    async with connect(sandbox, tenant) as other:
+        assert tenant.user_id == (await other.release_reports.disable_schedule()).user_id

@@ -1,0 +1,317 @@
+"""Plans, subscriptions, and the invoices that the clock makes of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import BadRequest, NotFound
+from paymentsdk.resources.plans import AutoRecurring, FreeTrial
+from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox.behaviours.invoices import debit_dates
+
+
+async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
+    """Make a plan through the control API, since the contract has no operation for it."""
+    body = {"reason": reason, "auto_recurring": {"transaction_amount": "10.00", **recurring}}
+    answer = await plain("POST", "/_sandbox/plans", body)
+    assert 200 == answer.status, answer.raw
+    return answer.json
+
+
+async def test_the_first_seller_has_a_plan(client, sandbox):
+    """`plan_id`: monthly, active, and the same in a search, which also counts subscriptions."""
+    plan = await client.plans.get(sandbox.plan_id)
+    sandbox.buyer.subscribe(plan.init_point)
+    [found] = await client.plans.search().collect()
+
+    assert ("active", 1, "months", Decimal("99.90"), "ARS") == (
+        plan.status,
+        plan.auto_recurring.frequency,
+        plan.auto_recurring.frequency_type,
+        plan.auto_recurring.transaction_amount,
+        plan.auto_recurring.currency_id,
+    )
+    assert (int(sandbox.client_id), sandbox.tenant.user_id) == (plan.application_id, plan.collector_id)
+    assert (None, 1) == (plan.subscribed, found.subscribed)
+
+
+async def test_a_plan_has_every_member_that_it_was_made_with(plain, client, sandbox):
+    """Free trial, allowed methods, billing day."""
+    body = {
+        "reason": "Gym",
+        "auto_recurring": {
+            "transaction_amount": "30",
+            "frequency": 2,
+            "repetitions": 12,
+            "billing_day": 10,
+            "billing_day_proportional": True,
+            "free_trial": {"frequency": 7, "frequency_type": "days"},
+            "currency_id": "USD",
+        },
+        "payment_methods_allowed": {"payment_types": [{"id": "credit_card"}]},
+        "back_url": "https://shop.example.com",
+        "external_reference": "gym",
+    }
+    made = (await plain("POST", "/_sandbox/plans", body)).json
+    plan = await client.plans.get(made["id"])
+
+    assert ("Gym", "gym", "https://shop.example.com") == (plan.reason, plan.external_reference, plan.back_url)
+    assert (2, 12, 10, True, "USD") == (
+        plan.auto_recurring.frequency,
+        plan.auto_recurring.repetitions,
+        plan.auto_recurring.billing_day,
+        plan.auto_recurring.billing_day_proportional,
+        plan.auto_recurring.currency_id,
+    )
+    assert (7, "days") == (plan.auto_recurring.free_trial.frequency, plan.auto_recurring.free_trial.frequency_type)
+    assert ({"id": "credit_card"},) == plan.payment_methods_allowed.payment_types
+
+
+async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
+    """`q` looks in reason, reference and id; `sort` and `criteria` order; nothing found is an empty page."""
+    for reason in ("Alpha club", "Beta club"):
+        await make_plan(plain, reason)
+
+    async def reasons(**filters: str) -> list[str]:
+        return [plan.reason async for plan in client.plans.search(**filters)]
+
+    assert ["Alpha club", "Beta club"] == await reasons(q="CLUB", sort="reason")
+    assert ["Beta club", "Alpha club"] == await reasons(q="club", sort="reason", criteria="desc")
+    assert 3 == len(await reasons(status="active"))
+    assert [] == await reasons(status="inactive")
+    answer = await plain("GET", "/preapproval_plan/search?q=nothing")
+    assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == answer.json
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40])
+async def test_a_bad_plan_search_is_refused(plain, query):
+    """400 `bad-request`."""
+    answer = await plain("GET", f"/preapproval_plan/search?{query}")
+
+    assert (400, "bad-request") == (answer.status, answer.code)
+
+
+async def test_a_plan_of_another_seller_is_not_found(client, sandbox):
+    """404 `not-found`."""
+    for name in (sandbox.create_tenant().plan_id, "nothing"):
+        with pytest.raises(NotFound) as refused:
+            await client.plans.get(name)
+        assert "not-found" == refused.value.code
+
+
+async def states(client, subscription) -> list[tuple[str, str, int]]:
+    """Return status, summary and attempts of the invoices of a subscription, oldest first."""
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+    return [(one.status, one.summarized, one.retry_attempt) for one in reversed(invoices)]
+
+
+async def test_an_invoice_is_scheduled_then_collected(client, sandbox):
+    """scheduled -> processed; the next one is scheduled a period later."""
+    subscription = sandbox.buyer.subscribe(external_reference="member-1")
+    sandbox.clock.advance("P27D")
+    collected, waiting = reversed(await client.invoices.search(preapproval_id=subscription.id).collect())
+
+    assert ("processed", "done", 1) == (collected.status, collected.summarized, collected.retry_attempt)
+    assert ("approved", "accredited") == (collected.payment.status, collected.payment.status_detail)
+    assert ("scheduled", "pending", 0) == (waiting.status, waiting.summarized, waiting.retry_attempt)
+    assert None is waiting.payment
+    assert collected.debit_date == subscription.started
+    assert ("scheduled", "member-1", "ARS", Decimal("99.90"), "Monthly subscription") == (
+        collected.type,
+        collected.external_reference,
+        collected.currency_id,
+        collected.transaction_amount,
+        collected.reason,
+    )
+    assert Decimal("99.90") == sum(entry.amount for entry in sandbox.ledger())
+
+
+async def test_a_free_trial_delays_the_first_invoice(plain, client, sandbox):
+    """Scheduled until the trial is over."""
+    plan = await make_plan(plain, free_trial={"frequency": 7, "frequency_type": "days", "first_invoice_offset": 1})
+    subscription = sandbox.buyer.subscribe(plan["id"])
+
+    sandbox.clock.advance(timedelta(days=8, milliseconds=-1))
+    assert [("scheduled", "pending", 0)] == await states(client, subscription)
+    sandbox.clock.advance(timedelta(milliseconds=1))
+    assert ("processed", "done", 1) == (await states(client, subscription))[0]
+
+
+async def test_collection_is_tried_again(client, sandbox):
+    """scheduled -> recycling -> recycling -> processed, after the waits of the policy."""
+    subscription = sandbox.buyer.subscribe(rejections=2)
+    seen = []
+    for wait in ("PT0S", "P1D", "P3D"):
+        sandbox.clock.advance(wait)
+        seen.append((await states(client, subscription))[0])
+    [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    assert [("recycling", "pending", 1), ("recycling", "pending", 2), ("processed", "done", 3)] == seen
+    assert "approved" == first.payment.status
+    assert first.last_modified == subscription.started + timedelta(days=4)
+
+
+@pytest.mark.parametrize("status", ["processed", "canceled"])
+async def test_collection_is_given_up(start, connect, status):
+    """After the last wait: `processed` with a rejected payment (as the contract says), or `canceled`."""
+    sandbox = await start(frozen=True, policies={"invoice_after_last_retry": status, "invoice_retries": "P1D,P1D"})
+    async with connect(sandbox) as client:
+        subscription = sandbox.buyer.subscribe(rejections=-1)
+        happened = sandbox.clock.advance("P2D")
+        [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    assert ["invoice.recycling", "invoice.recycling", f"invoice.{status}"] == [one.kind for one in happened]
+    assert (status, "done", 3, "rejected") == (first.status, first.summarized, first.retry_attempt, first.payment.status)
+    assert 0 == sum(entry.amount for entry in sandbox.ledger())
+
+
+async def test_repetitions_end_a_subscription(plain, client, sandbox):
+    """Three charges, three invoices, and no fourth."""
+    plan = await make_plan(plain, frequency=10, frequency_type="days", repetitions=3)
+    subscription = sandbox.buyer.subscribe(plan["id"])
+
+    sandbox.clock.advance("P100D")
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    assert [20, 10, 0] == [(one.debit_date - subscription.started).days for one in invoices]
+    assert {"processed"} == {one.status for one in invoices}
+
+
+async def test_a_subscription_can_be_ended(client, sandbox):
+    """What is open is canceled, what was collected stays, nothing more is made."""
+    subscription = sandbox.buyer.subscribe()
+    sandbox.clock.advance("P1D")
+
+    sandbox.buyer.unsubscribe(subscription)
+    assert () == sandbox.clock.advance("P90D")
+    assert [("processed", "done", 1), ("canceled", "done", 0)] == await states(client, subscription)
+
+
+PAYMENT_STATES = [
+    "pending",
+    "approved",
+    "authorized",
+    "in_process",
+    "in_mediation",
+    "rejected",
+    "canceled",
+    "refunded",
+    "charged_back",
+]
+
+
+@pytest.mark.parametrize("status", PAYMENT_STATES)
+async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
+    """The money follows: it is the seller's while approved or in mediation."""
+    sandbox.buyer.subscribe()
+    sandbox.clock.advance("PT0S")
+    [invoice] = [one for one in await client.invoices.search().collect() if one.status == "processed"]
+
+    sandbox.buyer.change_invoice_payment(invoice.id, status)
+    [changed] = await client.invoices.search(id=invoice.id).collect()
+
+    assert status == changed.payment.status
+    expected = Decimal("99.90") if status in {"approved", "in_mediation"} else 0
+    assert expected == sum(entry.amount for entry in sandbox.ledger())
+    with pytest.raises(Refused, match="no such status"):
+        sandbox.buyer.change_invoice_payment(invoice.id, "lost")
+
+
+async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
+    """Invoice, subscription, payment and payer; all together must hold."""
+    one, two = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
+    sandbox.clock.advance("PT0S")
+    [_, first] = await client.invoices.search(preapproval_id=one.id).collect()
+
+    async def found(**filters: object) -> int:
+        return len(await client.invoices.search(**filters).collect())
+
+    assert (4, 2, 1, 1, 4) == (
+        await found(),
+        await found(preapproval_id=two.id),
+        await found(id=first.id),
+        await found(payment_id=first.payment.id),
+        await found(payer_id=one.payer_id),
+    )
+    assert (1, 0, 0) == (
+        await found(id=first.id, preapproval_id=one.id),
+        await found(id=first.id, preapproval_id=two.id),
+        await found(payer_id=5),
+    )
+
+
+@pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
+async def test_a_bad_invoice_search_is_refused(plain, query):
+    """400 `bad-request`."""
+    answer = await plain("GET", f"/authorized_payments/search?{query}")
+
+    assert (400, "bad-request") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize(("policy", "status"), [("optional", 200), ("one_required", 400)])
+async def test_a_search_without_an_identifier_is_a_policy(start, plain_to, policy, status):
+    """The contract marks all four as required, and says that any of them will do."""
+    sandbox = await start(policies={"invoice_filters": policy})
+    plain = plain_to(sandbox)
+
+    assert status == (await plain("GET", "/authorized_payments/search?")).status
+    assert 200 == (await plain("GET", "/authorized_payments/search?payer_id=5")).status
+
+
+async def test_invoices_of_others_are_not_seen(connect, sandbox):
+    """A seller sees their own."""
+    sandbox.buyer.subscribe()
+    async with connect(sandbox, sandbox.create_tenant()) as other:
+        assert [] == await other.invoices.search().collect()
+
+
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("recurring", "dates"),
+    [
+        (AutoRecurring(frequency=1, frequency_type="months"), ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30"]),
+        (AutoRecurring(frequency=7, frequency_type="days"), ["2026-01-31", "2026-02-07", "2026-02-14", "2026-02-21"]),
+        (AutoRecurring(frequency=1, frequency_type="months", billing_day=10), ["2026-02-10", "2026-03-10", "2026-04-10"]),
+        (AutoRecurring(frequency=12, frequency_type="months"), ["2026-01-31", "2027-01-31", "2028-01-31"]),
+        (
+            AutoRecurring(frequency=1, frequency_type="months", free_trial=FreeTrial(frequency=1, frequency_type="months")),
+            ["2026-02-28", "2026-03-28"],
+        ),
+    ],
+)
+def test_debit_dates_keep_to_the_calendar(recurring, dates):
+    """A month that lacks the day takes its last; the next month has the day again."""
+    assert dates == [f"{debit_dates(recurring, START, number):%Y-%m-%d}" for number in range(len(dates))]
+
+
+async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
+    """With `billing_day_proportional`, only the days up to the billing day are charged first."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    plan = await make_plan(plain, transaction_amount="30.00", billing_day=11, billing_day_proportional=True)
+    subscription = sandbox.buyer.subscribe(plan["id"])
+
+    sandbox.clock.advance("P60D")
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    assert [Decimal("10.00"), Decimal("30.00"), Decimal("30.00")] == [
+        one.transaction_amount for one in reversed(invoices)
+    ]
+
+
+async def test_a_bad_plan_is_refused(plain):
+    """The control API checks what it takes."""
+    for recurring in ({}, {"transaction_amount": "1", "frequency": 0}, {"transaction_amount": "1", "frequency_type": "x"}):
+        assert 400 == (await plain("POST", "/_sandbox/plans", {"reason": "x", "auto_recurring": recurring})).status
+
+
+async def test_the_client_refuses_a_bad_limit_too(client):
+    """The same rule on both sides."""
+    with pytest.raises(ValueError, match="page_size"):
+        await client.invoices.search(page_size=0).collect()
+    with pytest.raises(BadRequest):
+        await client.invoices.search(id="x").collect()

@@ -1,0 +1,286 @@
+"""The client: settings in, resources out; one loop, one end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from paymentsdk import (
+    ClientClosed,
+    PaymentsClient,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    StaticToken,
+    Timeout,
+)
+from paymentsdk.resources.oauth import OAuth
+from paymentsdk.resources.orders import Orders
+from paymentsdk.testing import MemoryTransport
+
+ORDER = Response(200, {}, b'{"id":"ORD1"}')
+RESOURCES = {
+    "customers", "invoices", "merchant_orders", "oauth", "orders", "plans", "preferences", "release_reports",
+    "wallet_payments",
+}  # fmt: skip
+
+
+def client(**settings: object) -> PaymentsClient:
+    """A client that finds an order."""
+    given = {"access_token": "token", "base_url": "http://x", "transport": MemoryTransport(lambda request: ORDER)}
+    return PaymentsClient(**{**given, **settings})
+
+
+def transport_of(client: PaymentsClient) -> MemoryTransport:
+    """The transport of a client."""
+    return client._shared.transport
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://x", "http://x/v1/orders/ORD1"),
+        ("http://x/", "http://x/v1/orders/ORD1"),
+        ("https://api.example.com", "https://api.example.com/v1/orders/ORD1"),
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787/v1/orders/ORD1"),
+        ("http://[::1]:8787/", "http://[::1]:8787/v1/orders/ORD1"),
+        ("https://gateway.example.com/payments/v2", "https://gateway.example.com/payments/v2/v1/orders/ORD1"),
+        ("https://gateway.example.com/payments/", "https://gateway.example.com/payments/v1/orders/ORD1"),
+    ],
+)
+async def test_the_address_of_the_platform(base_url: str, url: str) -> None:
+    """An address may have a port and a path, with a slash at its end or without."""
+    async with client(base_url=base_url) as one:
+        await one.orders.get("ORD1")
+
+    assert [url] == [request.url for request in transport_of(one).requests]
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    ["", "x", "x.com", "ftp://x", "http://", "http://x?a=1", "http://x#a", "http://u:p@x", "http://x y", "http://x\n",
+     "http://x//y", None, 5],
+)  # fmt: skip
+def test_an_address_that_makes_no_sense(base_url: object) -> None:
+    """What is no plain http or https address is refused, before a token is sent there."""
+    with pytest.raises(RequestInvalid, match="base_url"):
+        client(base_url=base_url)
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"access_token": ""}, "access_token"),
+        ({"access_token": "two words"}, "access_token"),
+        ({"access_token": 5}, "access_token"),
+        ({"auth": StaticToken("other")}, "auth"),
+        ({"session": object()}, "session"),
+        ({"client_id": "app-1"}, "client_secret"),
+        ({"client_secret": "secret"}, "client_id"),
+        ({"timeout": 5}, "timeout"),
+        ({"retry": 3}, "retry"),
+        ({"max_order_expiration": 3600}, "max_order_expiration"),
+        ({"session_header": "not a name"}, "headers"),
+        ({"session_header": "Authorization"}, "headers.Authorization"),
+        ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
+    ],
+)
+def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -> None:
+    """A setting is refused where it is given, with its name."""
+    with pytest.raises(RequestInvalid) as refused:
+        client(**settings)
+
+    assert path == refused.value.path
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"access_token": ""}, "access_token"),
+        ({"access_token": "a", "auth": StaticToken("b")}, "auth"),
+        ({"timeout": 5}, "timeout"),
+        ({"retry": True}, "retry"),
+        ({"idempotency_key": ""}, "idempotency_key"),
+        ({"headers": {"X Tag": "a"}}, "headers"),
+    ],
+)
+def test_an_option_that_makes_no_sense(options: dict[str, object], path: str) -> None:
+    """The options of a copy are checked like the settings of the original."""
+    with pytest.raises(RequestInvalid) as refused:
+        client().with_options(**options)
+
+    assert path == refused.value.path
+
+
+async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
+    """The contract gives two maxima: a client is told which one holds, and refuses what is above it."""
+    from decimal import Decimal
+
+    from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))])
+    order = OrderRequest(
+        external_reference="a", total_amount=Decimal(5), transactions=payments, expiration_time="PT4H"
+    )
+
+    async with client() as longest, client(max_order_expiration=timedelta(hours=3)) as shorter:
+        await longest.orders.create(order)
+        with pytest.raises(RequestInvalid, match="maximum of 3 hours") as refused:
+            await shorter.orders.create(order)
+
+    assert "$.expiration_time" == refused.value.path
+    assert [] == transport_of(shorter).requests
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+VARIABLES = {
+    "PAYMENTSDK_BASE_URL": "http://from-env",
+    "PAYMENTSDK_ACCESS_TOKEN": "token-from-env",
+    "PAYMENTSDK_CLIENT_ID": "app-from-env",
+    "PAYMENTSDK_CLIENT_SECRET": "secret-from-env",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Set the variables of the environment, and only these."""
+
+    def environment(**variables: str) -> None:
+        for name in VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return environment
+
+
+async def test_a_client_from_the_environment(environment) -> None:
+    """Address, token and application come from variables."""
+    environment(**VARIABLES)
+
+    async with PaymentsClient.from_env(transport=MemoryTransport([ORDER])) as one:
+        await one.orders.get("ORD1")
+
+    [request] = transport_of(one).requests
+    assert ("http://from-env/v1/orders/ORD1", "Bearer token-from-env") == (
+        request.url,
+        request.headers["Authorization"],
+    )
+    assert ("app-from-env", "secret-from-env") == (one.credentials.client_id, one.credentials.client_secret)
+
+
+async def test_only_the_address_is_needed(environment) -> None:
+    """Without a token the client can obtain one; an empty variable is as good as none."""
+    environment(PAYMENTSDK_BASE_URL="http://x", PAYMENTSDK_ACCESS_TOKEN="", PAYMENTSDK_CLIENT_ID="")
+
+    one = PaymentsClient.from_env(transport=MemoryTransport())
+
+    assert one.credentials is None
+    with pytest.raises(RequestInvalid, match="access_token"):
+        await one.orders.get("ORD1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "path"),
+    [
+        ({}, "PAYMENTSDK_BASE_URL"),
+        ({"PAYMENTSDK_BASE_URL": ""}, "PAYMENTSDK_BASE_URL"),
+        ({"PAYMENTSDK_BASE_URL": "nowhere"}, "base_url"),
+        ({"PAYMENTSDK_BASE_URL": "http://x", "PAYMENTSDK_CLIENT_ID": "a"}, "client_secret"),
+    ],
+)
+def test_an_environment_that_makes_no_sense(environment, variables: dict[str, str], path: str) -> None:
+    """What is missing in the environment is named."""
+    environment(**variables)
+
+    with pytest.raises(RequestInvalid) as refused:
+        PaymentsClient.from_env(transport=MemoryTransport())
+
+    assert path == refused.value.path
+
+
+def test_the_transport_unless_given() -> None:
+    """A client that is given no transport brings the one over aiohttp."""
+    from paymentsdk import AiohttpTransport
+
+    assert AiohttpTransport is type(PaymentsClient("token", base_url="http://x")._shared.transport)
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+def test_every_resource_is_there_once() -> None:
+    """Each namespace is made when it is first asked for, and is the same from then on; a copy has its own."""
+    one = client()
+    copy = one.with_options(timeout=Timeout(total=5))
+
+    assert RESOURCES == {name for name in dir(PaymentsClient) if name in RESOURCES}
+    for name in RESOURCES:
+        assert getattr(one, name) is getattr(one, name) is not getattr(copy, name)
+    assert (Orders, OAuth) == (type(one.orders), type(one.oauth))
+
+
+def test_options_that_are_not_given_stay() -> None:
+    """A copy of a copy has the options of both, and the original none of them."""
+    one = client(strict=True)
+    policy, bounds = RetryPolicy(attempts=2), Timeout(total=5)
+
+    copy = one.with_options(retry=policy).with_options(timeout=bounds, idempotency_key="k-1", headers={"X-Tag": "a"})
+
+    settings = copy._settings
+    assert (policy, bounds, "k-1", True) == (settings.retry, settings.timeout, settings.idempotency_key, settings.strict)
+    assert "a" == settings.headers["X-Tag"]
+    assert (RetryPolicy(), Timeout(), None) == (one._settings.retry, one._settings.timeout, one._settings.idempotency_key)
+    assert not copy.with_options(strict=False)._settings.strict
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_closed_client_says_so() -> None:
+    """After `async with`, or `aclose`, every call is refused in the client's own words, and so are those of its copies."""
+    async with client() as one:
+        copy = one.with_options(access_token="other")
+    await one.aclose()
+
+    for closed in (one, copy):
+        with pytest.raises(ClientClosed, match="the client is closed"):
+            await closed.orders.get("ORD1")
+    assert transport_of(one).closed
+    assert "<PaymentsClient http://x (closed)>" == repr(one)
+
+
+async def test_closing_a_copy_closes_nothing() -> None:
+    """The connections belong to the client that opened them."""
+    async with client() as one:
+        async with one.with_options(access_token="other") as copy:
+            await copy.orders.get("ORD1")
+
+        assert "ORD1" == (await one.orders.get("ORD1")).id
+
+
+def test_a_client_belongs_to_its_loop() -> None:
+    """A client that was used on one event loop refuses another in its own words, and does not hang or break there."""
+    one = client()
+
+    async def get() -> str:
+        return (await one.orders.get("ORD1")).id
+
+    assert "ORD1" == asyncio.run(get())
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(get())
+    assert 1 == len(transport_of(one).requests)
+
+
+def test_a_client_can_be_made_without_a_loop() -> None:
+    """Making a client touches no loop: it belongs to the one that it is first used on."""
+    one = client()
+
+    assert one._shared.loop is None
+    assert "ORD1" == asyncio.run(one.orders.get("ORD1")).id
