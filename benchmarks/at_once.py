@@ -54,9 +54,7 @@ def race(ways: Sequence[Way], name: str, runner: asyncio.Runner, options: Option
     if options.only:
         kept = {one for way in ways if way.name in options.only for one in (way.name, way.against)}
         ways = [way for way in ways if way.name in kept]
-    variants = [
-        Variant({"call": name, "way": way.name, "against": way.against}, _slice(way, runner)) for way in ways
-    ]
+    variants = [Variant({"call": name, "way": way.name, "against": way.against}, _slice(way, runner)) for way in ways]
     rows = harness.interleave(variants, options)
     by_name = {str(row.key["way"]): row for row in rows}
     for row in rows:

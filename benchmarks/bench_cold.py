@@ -33,23 +33,29 @@ def run(options: Options) -> Result:
     """Measure every program."""
     wanted = [name for name in PROGRAMS if not options.only or name in (*options.only, BASELINE)]
     missing = [name for name in wanted if find_spec(PROGRAMS[name][1]) is None]
-    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
+    with nginx_or_asyncio() as server, harness.compiled() as environment, harness.on_core(harness.cores()[0]):
         trials = [
-            Trial({"contestant": name}, partial(first_call, PROGRAMS[name][0], server))
+            Trial({"contestant": name}, partial(first_call, PROGRAMS[name][0], server, environment))
             for name in wanted
             if name not in missing
         ]
         rows = harness.take_turns(trials, options)
     notes = [f"{name} was left out: its library is not installed" for name in missing]
-    notes.append("all trust one certificate authority, given as a file; the ratio is that of the first metric, the time")
-    return harness.result("bench_cold", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind)
+    notes.append(
+        "all trust one certificate authority, given as a file; the ratio is that of the first metric, the time"
+    )
+    return harness.result(
+        "bench_cold", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind
+    )
 
 
-def first_call(module: str, server: Server) -> Mapping[str, float]:
+def first_call(module: str, server: Server, environment: dict[str, str]) -> Mapping[str, float]:
     """Run one program of :mod:`benchmarks.cold`, and return what it says."""
     command = [sys.executable, "-m", "benchmarks.cold", module, server.tls, server.authority, str(time.monotonic())]
     root = Path(__file__).parent.parent
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, timeout=60)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 - our own command
+        command, check=True, capture_output=True, text=True, cwd=root, env=environment, timeout=60
+    )
     said = dict(line.split() for line in done.stdout.splitlines())
     return {metric: float(said[metric]) for metric in ("wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms")}
 

@@ -42,10 +42,12 @@ def run(options: Options) -> Result:
     """Measure every import."""
     wanted = {name: code for name, code in PROGRAMS.items() if not options.only or name in (*options.only, *_ALWAYS)}
     missing = [name for name in wanted if name != NOTHING and find_spec(name.partition(",")[0]) is None]
-    trials = [
-        Trial({"import": name}, partial(process, code)) for name, code in wanted.items() if name not in missing
-    ]
-    with harness.on_core(harness.cores()[0]):
+    with harness.compiled() as environment, harness.on_core(harness.cores()[0]):
+        trials = [
+            Trial({"import": name}, partial(process, code, environment))
+            for name, code in wanted.items()
+            if name not in missing
+        ]
         rows = harness.take_turns(trials, options)
     [empty] = matching(rows, {"import": NOTHING})
     for row in rows:
@@ -57,10 +59,11 @@ def run(options: Options) -> Result:
 _ALWAYS = (NOTHING, BASELINE)
 
 
-def process(code: str) -> Mapping[str, float]:
+def process(code: str, environment: dict[str, str]) -> Mapping[str, float]:
     """Run *code* in an interpreter of its own."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)  # noqa: S603
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent.parent, env=environment)  # noqa: S603 - our own
     elapsed, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"cpu_ms": cpu * 1e3, "wall_ms": elapsed * 1e3}

@@ -82,9 +82,7 @@ async def over_session(target: Target, *, headers: Mapping[str, str], **request:
     async with ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) as session:
 
         async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
-            response = await session.request(
-                method, URL(url, encoded=True), headers=own, data=body or None, **request
-            )
+            response = await session.request(method, URL(url, encoded=True), headers=own, data=body or None, **request)
             if not 200 <= response.status < 300:
                 raise RuntimeError(response.status)
             return await response.read()

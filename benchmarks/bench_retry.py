@@ -271,7 +271,9 @@ def _ours(subject: Subject) -> Iterator[Way]:
     yield without("- bounds of time (None)", through(subject.client(timeout=Timeout(total=None, attempt=None))))
     yield without("- the token", through(subject.client(), changed(operation, authenticated=False)))
     yield without("- the identity check", through(subject.client(), changed(operation, mismatch=None)))
-    yield without("- the check of amounts in the answer", through(subject.client(), changed(operation, codec="decoder")))
+    yield without(
+        "- the check of amounts in the answer", through(subject.client(), changed(operation, codec="decoder"))
+    )
     yield without("- the clock", through(subject.client(clock=StoppedClock())))
     if subject.writes:
         yield without("- the check of the body", through(subject.client(), changed(operation, codec="encoder")))

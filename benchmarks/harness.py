@@ -22,6 +22,7 @@ import platform
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -270,6 +271,17 @@ def on_core(core: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[dict[str, str]]:
+    """Yield an environment in which modules are compiled at their first import, and only then.
+
+    So it is where a package was installed; in a tree, or with ``PYTHONDONTWRITEBYTECODE``, it may not be.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        yield {**kept, "PYTHONPYCACHEPREFIX": folder}
 
 
 def machine() -> dict[str, str]:

@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "explanation" / "performance.md"
 #: The benches, and what they are run with for the page.
 BENCHES: Mapping[str, Sequence[str]] = {
     "bench_call": ("--full",),
+    "bench_layers": ("--rounds", "21"),
     "bench_decode": (),
     "bench_pages": (),
     "bench_import": (),
@@ -69,25 +70,29 @@ def _part(bench: str, key: Key) -> Callable[[Mapping[str, Result]], Result]:
     return part
 
 
+def _table(bench: str, key: Key) -> Callable[[Mapping[str, Result]], str]:
+    part = _part(bench, key)
+    return lambda results: tables.table(part(results))
+
+
 def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
     part = _part("bench_call", {"loop": loop, "tls": tls})
     return lambda results: tables.pivot(part(results), "contestant", ("method", "in flight"))
 
 
-#: The tables of the page, by the name in their marker; each belongs to the result that its name begins with.
+#: The tables of the page, by the name in their marker.
 TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
     "bars": bars_table,
     "bench_call": _call("asyncio", "no"),
     "bench_call_tls": _call("asyncio", "yes"),
     "bench_call_uvloop": _call("uvloop", "no"),
     "bench_call_uvloop_tls": _call("uvloop", "yes"),
-    "bench_retry_get": lambda results: tables.table(_part("bench_retry", {"call": "GET"})(results)),
-    "bench_retry_post": lambda results: tables.table(_part("bench_retry", {"call": "POST"})(results)),
     **{
-        name: lambda results, name=name: tables.table(results[name])
-        for name in NAMES
-        if name not in ("bench_call", "bench_retry")
+        f"{bench}_{method.lower()}": _table(bench, {name: method})
+        for bench, name in (("bench_layers", "method"), ("bench_retry", "call"))
+        for method in ("GET", "POST")
     },
+    **{name: _table(name, {}) for name in NAMES if name not in ("bench_call", "bench_layers", "bench_retry")},
     "machine": lambda results: tables.about(results["bench_call"]),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from docs.describe import code, fields, members, opening, parameters, section, table
+from docs.describe import code, fields, members, opening, parameters, row_of, section, table
 from paymentsdk import OPERATIONS, ErrorCode, Operation, Pager, PaymentsClient, RetryPolicy, Timeout, errors
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
@@ -81,7 +81,7 @@ def operations() -> str:
 
 def described(operation: Operation[object, object]) -> str:
     """Say in a few lines how an operation is called and answered."""
-    answer = operation.page.item if operation.page else operation.result
+    answer = answered(operation)
     link = f"[{code(answer.__name__)}](answers.md#{answer.__name__.lower()})"
     lines = [
         f"{operation.summary} ({operation.section}).",
@@ -94,6 +94,11 @@ def described(operation: Operation[object, object]) -> str:
     if not operation.authenticated:
         lines.append("- Carries no token")
     return "\n".join(lines)
+
+
+def answered(operation: Operation[object, object]) -> type:
+    """Return what an operation answers; of a search, what a row is."""
+    return operation.result if operation.page is None else row_of(operation.result)
 
 
 def tables(operation: Operation[object, object]) -> Iterator[str]:
@@ -111,7 +116,7 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
 def answers() -> str:
     """Write what comes back."""
     parts = ["# Answers", ABOUT_ANSWERS]
-    results = dict.fromkeys(o.page.item if o.page else o.result for o in OPERATIONS.values())
+    results = dict.fromkeys(map(answered, OPERATIONS.values()))
     for result in results:
         parts += [f"## {result.__name__}", f"`{result.__module__}.{result.__name__}`: {opening(result.__doc__)}"]
         parts.append(table(["Member", "Kind", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))

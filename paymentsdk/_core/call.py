@@ -283,10 +283,13 @@ class Caller(ABC):
         operation = intent.operation
         try:
             value, anomalies = operation.decoder.decode(response.body)
+            why = _mismatch(intent, value)
         except Undecodable as error:
             failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
+            reason = f"HTTP {response.status}, but reading it raised {type(error).__name__}"
+            failure = AttemptFailed(Failure.NO_ANSWER, reason)
         else:
-            why = _mismatch(intent, value)
             if anomalies:
                 report.anomalies_found(operation.name, anomalies)
                 if self._settings.strict:

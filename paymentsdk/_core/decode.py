@@ -29,6 +29,8 @@ _PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
 _MISSING = object()
+#: What an answer without members looks like.
+_EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
 
 class Anomaly(Struct, frozen=True):
@@ -74,7 +76,7 @@ class AnswerDecoder(Generic[R]):
         return self._repair(body)
 
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        if self._empty and not body.strip():
+        if self._empty and body.strip() in _EMPTY:
             return self._type(), (Anomaly("$", "", "the body is empty; every member is unset"),)
         try:
             raw = msgspec.json.Decoder(float_hook=_number).decode(body)
@@ -91,7 +93,7 @@ class AnswerDecoder(Generic[R]):
         return cast(R, value), tuple(anomalies)
 
 
-#: Takes a value as read from JSON, its place and the list to report to; returns the typed value or ``None``.
+#: Takes a value as read from JSON (never null), its place and the list to report to; returns the typed value or ``None``.
 Mender = Callable[[object, str, list[Anomaly]], object]
 
 
@@ -107,7 +109,7 @@ def _mender(info: inspect.Type) -> Mender:
     match info:
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
-            return _union(kinds) if len(kinds) > 1 else _optional(_mender(kinds[0]))
+            return _union(kinds) if len(kinds) > 1 else _mender(kinds[0])
         case inspect.StructType(cls=cls, fields=fields):
             return _struct(cls, fields)
         case inspect.VarTupleType(item_type=item):
@@ -176,20 +178,11 @@ def _masked(inner: Mender) -> Mender:
     return mend
 
 
-def _optional(inner: Mender) -> Mender:
-    def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        return None if value is None else inner(value, path, anomalies)
-
-    return mend
-
-
 def _union(kinds: list[inspect.Type]) -> Mender:
     """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
     menders = [_mender(kind) for kind in kinds]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        if value is None:
-            return None
         tries: list[tuple[object, list[Anomaly]]] = []
         for mender in menders:
             found: list[Anomaly] = []

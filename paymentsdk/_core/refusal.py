@@ -111,13 +111,23 @@ def _entries(parsed: object) -> list[object]:
 def _lines(entry: Mapping[str, object]) -> Iterable[str]:
     """Yield the further lines of an entry: texts as they are, objects as ``name: text`` pairs."""
     if "field" in entry:
-        yield str(entry["field"])
+        yield _plain(entry["field"])
     lines = entry.get("details") or entry.get("data") or ()
     for line in lines if isinstance(lines, list | tuple) else (lines,):
         if isinstance(line, Mapping):
-            yield ", ".join(f"{name}: {value}" for name, value in line.items())
+            yield ", ".join(f"{name}: {_plain(value)}" for name, value in line.items())
         else:
-            yield str(line)
+            yield _plain(line)
+
+
+def _plain(value: object) -> str:
+    """Return *value* in words, as JSON where it is not a text; nothing that is nested is worth a deep stack."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "..."
 
 
 def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:

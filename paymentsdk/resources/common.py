@@ -39,8 +39,8 @@ class OpenEnum(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
-        if not isinstance(value, str):
-            return None
+        if not isinstance(value, str) or not value:
+            return None  # An empty text stands for unset.
         member = str.__new__(cls, value)
         member._name_ = value
         member._value_ = value

@@ -206,6 +206,7 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
     errors=(
         # The contract names these two by their status alone; the first code is the one that the Orders API has for it.
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
+        ErrorCode(400, "bad_request", "a member is missing or breaks a rule"),
         UNAUTHORIZED,
         ErrorCode(500, "internal_error", "internal error; send it again with the same key"),
     ),

@@ -224,7 +224,7 @@ async def _incoming(request: web.Request, operation: AnyOperation) -> Incoming:
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise refuse(operation, RequestInvalid("$", f"is larger than {MAX_BODY} bytes")) from None
+        raise Refused(413, "request_too_large", f"the body is larger than {MAX_BODY} bytes") from None
     except web.HTTPException:
         raise refuse(operation, RequestInvalid("$", "JSON is malformed: the body cannot be decoded")) from None
     query = request.rel_url.query
@@ -253,5 +253,6 @@ def _masked(body: bytes, *, grant: bool) -> str:
 async def _openapi(request: web.Request) -> web.StreamResponse:
     from paymentsdk.sandbox import openapi  # noqa: PLC0415 - it walks all types, and few ask for it
 
-    body = msgspec.json.encode(openapi.document(request.app[PLATFORM].base_url, __version__))
+    platform = request.app[PLATFORM]
+    body = msgspec.json.encode(openapi.document(platform.base_url, __version__, platform.policies))
     return web.Response(body=body, content_type="application/json")

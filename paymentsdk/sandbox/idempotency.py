@@ -38,7 +38,7 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
         return None
     if not key:
         raise Refused(400, "empty_required_header", details=("X-Idempotency-Key",))
-    if not (key.isascii() and key.isprintable()):
+    if not all("!" <= character <= "~" for character in key):
         raise Refused(400, "bad_request", details=("X-Idempotency-Key: has a character that is not visible ASCII",))
     if len(key) > policies.max_key_length:
         code = "invalid_idempotency_key_length"

@@ -29,7 +29,7 @@ B = TypeVar("B")
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
-_LARGEST_OFFSET = 2**53
+LARGEST_OFFSET = 2**53
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -43,6 +43,7 @@ Reader = Callable[[object, str], object]
 #: Numbers with a fraction are kept exactly: as floats they could change on their way through.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
+_AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 
 
@@ -91,7 +92,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
         raise refuse(operation, error) from None
     for name in ("offset", "limit"):
         value = known.get(name)
-        if isinstance(value, int) and value > _LARGEST_OFFSET:
+        if isinstance(value, int) and value > LARGEST_OFFSET:
             raise refuse(operation, RequestInvalid(f"$.{name}", "is out of range"))
     return known
 
@@ -170,6 +171,9 @@ def _amount_reader(wanted: tuple[type, ...]) -> Reader:
         # The decoder itself finds everything that is neither a number nor text.
         if isinstance(raw, str | int | Decimal) and not isinstance(raw, bool) and not isinstance(raw, wanted):
             raise RequestInvalid(path, f"Expected `{names}`, got `{'str' if isinstance(raw, str) else 'number'}`")
+        # Python itself reads "5_0", " 50" and digits of other scripts as numbers.
+        if isinstance(raw, str) and not _AMOUNT.match(raw):
+            raise RequestInvalid(path, "an amount is written in digits, with two decimals or none")
         return raw
 
     return read

@@ -12,41 +12,105 @@ import msgspec
 
 from paymentsdk._core.operation import ErrorCode, Operation
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.common import RequestStruct
+from paymentsdk.sandbox.behaviours.orders import ORDER_ID
+from paymentsdk.sandbox.behaviours.plans import SORTABLE
+from paymentsdk.sandbox.intake import LARGEST_OFFSET
+from paymentsdk.sandbox.policies import Policies
+
+__all__ = ["document"]
+
+_DEFAULTS = Policies()
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 Schema: TypeAlias = dict[str, JSON]
 AnyOperation: TypeAlias = Operation[object, object]
 
+
+
+def _ecma(pattern: str) -> str:
+    """Return a *pattern* that holds for a whole text as JSON Schema writes it."""
+    return pattern.replace(r"\A", "^").replace(r"\Z", "$")
+
+
 _REF = "#/components/schemas/{name}"
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-_DECIMAL_STRING: Schema = {
-    "type": "string",
-    "format": "decimal",
-    "pattern": r"^[0-9]{1,16}(\.[0-9]{2})?$",
-    "example": "24.90",
+_DECIMAL_STRING: Schema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]}
+# No multipleOf for the cents: validators that count in floats would refuse 19.99.
+_DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]}
+#: What an amount above zero has instead.
+_ABOVE_ZERO: Mapping[str, Schema] = {
+    "string": {"pattern": r"^(?!0+(\.00)?$)[0-9]{1,18}(\.[0-9]{2})?$"},
+    "number": {"exclusiveMinimum": 0},
 }
-_DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "example": 24.9}
-_KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[!-~]+$"}
+_TEXT: Schema = {"type": "string"}
 _ERROR: Schema = {
     "type": "object",
     "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
     "properties": {
-        "errors": {"type": "array", "items": {"type": "object"}},
-        "message": {"type": "string"},
-        "error": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {"code": _TEXT, "message": _TEXT, "details": {"type": "array", "items": _TEXT}},
+                "required": ["code", "message"],
+            },
+        },
+        "message": _TEXT,
+        "code": _TEXT,
+        "error": _TEXT,
         "status": {"type": "integer"},
-        "cause": {"type": "array", "items": {"type": "object"}},
+        "cause": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "code": {"type": ["string", "integer"]},
+                    "description": _TEXT,
+                    "data": {"type": ["string", "null"]},
+                },
+                "required": ["code", "description"],
+            },
+        },
     },
+    "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
+}
+_REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
+#: Refusals that every operation can answer, beside those of its own.
+_ALWAYS: Mapping[int, str] = {
+    401: "The access token is missing, unknown or expired",
+    403: "The scope of the token does not allow it",
+    413: "The body is larger than 1 MiB",
+    429: "Too many requests: a fault rule says so",
+    500: "An internal error: a fault rule says so",
+}
+_OF_KEYED: Mapping[int, str] = {
+    409: "The idempotency key went with another request, or is in flight",
+    423: "The idempotency key is in flight (policy `concurrent_twin`)",
+}
+_IDENTIFIER: Schema = {"type": "integer", "minimum": 0}
+#: Rules of parameters and members that the sandbox has and no type says; most of them stand in the contract's text.
+_RULES: Mapping[tuple[str, str], Schema] = {
+    ("orders.get", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
+    ("orders.cancel", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
+    ("orders.refund", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
+    ("invoices.search", "id"): _IDENTIFIER,
+    ("invoices.search", "payment_id"): _IDENTIFIER,
+    ("invoices.search", "payer_id"): _IDENTIFIER,
+    ("plans.search", "sort"): {"enum": [*sorted(SORTABLE)]},
+    ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
+    ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
 }
 
 
-def document(base_url: str, version: str) -> Schema:
-    """Return the document for a platform at *base_url*."""
+def document(base_url: str, version: str, policies: Policies = _DEFAULTS) -> Schema:
+    """Return the document for a platform at *base_url* that follows *policies*."""
     paths: dict[str, JSON] = {}
     for operation in OPERATIONS.values():
         methods = paths.setdefault(operation.path, {})
         if isinstance(methods, dict):
-            methods[operation.method.lower()] = _operation(operation)
+            methods[operation.method.lower()] = _operation(operation, policies)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -79,12 +143,55 @@ def _schemas() -> Schema:
         structs = {cls.__name__: cls for cls in _structs(types)}
         for name, schema in components.items():
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
-            _describe(schemas[name], inspect.getdoc(structs[name]) if name in structs else None)
-    # Required by the contract; the SDK fills it in.
-    order = schemas["OrderRequest"]
-    if isinstance(order, dict) and isinstance(order["required"], list):
-        order["required"].append("type")
+            if name in structs:
+                _tighten(schemas[name], structs[name])
+                _describe(schemas[name], inspect.getdoc(structs[name]))
     return schemas
+
+
+def _tighten(schema: JSON, struct: type) -> None:
+    """Add to the *schema* of a Struct the rules that msgspec does not write into it."""
+    from msgspec import inspect as types_of  # noqa: PLC0415 - only the document needs it
+
+    members = schema.get("properties") if isinstance(schema, dict) else None
+    required = schema.get("required") if isinstance(schema, dict) else None
+    info = types_of.type_info(struct)
+    if not (isinstance(members, dict) and isinstance(required, list) and isinstance(info, types_of.StructType)):
+        return
+    for member in info.fields:
+        name = member.encode_name
+        if _is_above_zero(member.type):
+            members[name] = _above_zero(members[name])
+        if (struct.__name__, name) in _RULES:
+            members[name] = {"anyOf": [_RULES[struct.__name__, name], {"type": "null"}]}
+        if member.default_factory is not msgspec.NODEFAULT and member.required is False and _is_request(struct):
+            required.append(name)  # Required by the contract; the SDK fills it in.
+
+
+def _is_request(struct: type) -> bool:
+    return issubclass(struct, RequestStruct)
+
+
+def _is_above_zero(info: object) -> bool:
+    from msgspec import inspect as types_of  # noqa: PLC0415
+
+    match info:
+        case types_of.Metadata(extra={"above": 0}):
+            return True
+        case types_of.UnionType(types=types):
+            return any(map(_is_above_zero, types))
+        case _:
+            return False
+
+
+def _above_zero(schema: JSON) -> JSON:
+    """Return the *schema* of an amount, or of one that may be null, without zero."""
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(any_of := schema.get("anyOf"), list):
+        return {**schema, "anyOf": [_above_zero(one) for one in any_of]}
+    mended = {**schema, **_ABOVE_ZERO.get(str(schema.get("type")), {})}
+    return {name: value for name, value in mended.items() if (name, "exclusiveMinimum" in mended) != ("minimum", True)}
 
 
 def _free_form(kind: type) -> Schema:
@@ -123,12 +230,14 @@ def _finished(schema: JSON, amount: Schema) -> JSON:
         return schema
     if schema.get("format") == "decimal":
         return dict(amount)
+    if schema.get("type") == "integer":
+        schema = {**schema, "format": "int64"}
     finished = {
         name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)
     }
     pattern = finished.get("pattern")
     if isinstance(pattern, str):
-        finished["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        finished["pattern"] = _ecma(pattern)
     return finished
 
 
@@ -144,18 +253,18 @@ def _describe(schema: JSON, doc: str | None) -> None:
             member["description"] = " ".join(match[2].split())
 
 
-def _operation(operation: AnyOperation) -> Schema:
+def _operation(operation: AnyOperation, policies: Policies) -> Schema:
     described: Schema = {
         "operationId": operation.name,
         "tags": [operation.name.split(".")[0]],
         "summary": operation.summary,
         "description": f"Section {operation.section} of the contract.",
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_headers(operation)],
-        "responses": {
-            str(operation.status): _success(operation),
-            **{str(status): _refusal(codes) for status, codes in _by_status(operation.errors).items()},
-            "default": {"description": "Any other refusal", "content": _json({"$ref": _REF.format(name="Error")})},
-        },
+        "parameters": [
+            *_path_parameters(operation),
+            *_query_parameters(operation),
+            *_headers(operation, policies),
+        ],
+        "responses": {str(operation.status): _success(operation), **_refusals(operation)},
     }
     if not operation.authenticated:
         described["security"] = []
@@ -166,8 +275,11 @@ def _operation(operation: AnyOperation) -> Schema:
 
 
 def _path_parameters(operation: AnyOperation) -> list[JSON]:
-    schema: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in operation.path_names]
+    safe: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _RULES.get((operation.name, name), safe)}
+        for name in operation.path_names
+    ]
 
 
 def _query_parameters(operation: AnyOperation) -> list[JSON]:
@@ -178,18 +290,35 @@ def _query_parameters(operation: AnyOperation) -> list[JSON]:
     properties = members.get("properties") if isinstance(members, dict) else None
     if not isinstance(properties, dict):
         return []
-    return [{"name": name, "in": "query", "schema": schema} for name, schema in sorted(properties.items())]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "description": "Empty counts as not given.",
+            "schema": {"anyOf": [_RULES.get((operation.name, name), _bounded(schema)), {"const": ""}]},
+        }
+        for name, schema in sorted(properties.items())
+    ]
 
 
-def _headers(operation: AnyOperation) -> list[JSON]:
+def _bounded(schema: JSON) -> JSON:
+    """Add to the *schema* of a position the end that it has."""
+    if isinstance(schema, dict) and schema.get("type") == "integer":
+        return {**schema, "maximum": LARGEST_OFFSET}
+    return schema
+
+
+def _headers(operation: AnyOperation, policies: Policies) -> list[JSON]:
     if not operation.keyed:
         return []
-    return [{"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": _KEY}]
+    key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
+    return [{"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
 
 
 def _success(operation: AnyOperation) -> Schema:
     success: Schema = {
         "description": HTTPStatus(operation.status).phrase,
+        "headers": _REQUEST_ID,
         "content": _json({"$ref": _REF.format(name=operation.result.__name__)}),
     }
     links = {
@@ -216,16 +345,18 @@ def _link(operation: AnyOperation, other: AnyOperation) -> JSON:
     return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
 
 
-def _by_status(errors: Iterable[ErrorCode]) -> Mapping[int, list[ErrorCode]]:
-    grouped: dict[int, list[ErrorCode]] = {}
-    for error in errors:
-        grouped.setdefault(error.status, []).append(error)
-    return dict(sorted(grouped.items()))
-
-
-def _refusal(codes: Iterable[ErrorCode]) -> Schema:
-    lines = [f"- `{error.code}`: {error.meaning}" for error in codes]
-    return {"description": "\n".join(lines), "content": _json({"$ref": _REF.format(name="Error")})}
+def _refusals(operation: AnyOperation) -> Schema:
+    """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
+    lines: dict[int, list[str]] = {}
+    for error in operation.errors:
+        lines.setdefault(error.status, []).append(f"- `{error.code}`: {error.meaning}")
+    for status, text in {**_ALWAYS, **(_OF_KEYED if operation.keyed else {})}.items():
+        lines.setdefault(status, [text])
+    content = _json({"$ref": _REF.format(name="Error")})
+    return {
+        str(status): {"description": "\n".join(texts), "headers": _REQUEST_ID, "content": content}
+        for status, texts in sorted(lines.items())
+    }
 
 
 def _json(schema: Schema, example: Mapping[str, object] | None = None) -> Schema:

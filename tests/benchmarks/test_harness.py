@@ -18,6 +18,7 @@ from benchmarks import (
     bench_cold,
     bench_decode,
     bench_import,
+    bench_layers,
     bench_pages,
     bench_retry,
     bench_sandbox,
@@ -41,6 +42,7 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
         {"contestant", "method", "in flight", "loop", "tls"},
         {"cpu_us", "wall_us", "server_us"},
     ),
+    "bench_layers": (bench_layers.run, {"method", "layer"}, {"cpu_us", "wall_us", "added_us"}),
     "bench_decode": (bench_decode.run, {"contestant", "answer"}, {"cpu_us", "wall_us"}),
     "bench_pages": (bench_pages.run, {"latency, ms", "prefetch"}, {"wall_ms", "to_ideal", "cpu_ms"}),
     "bench_pages_memory": (bench_pages.memory, {"rows"}, {"rss_mib", "cpu_ms"}),
@@ -71,7 +73,9 @@ def test_a_bench_runs_and_gives_its_shape(name: str, tmp_path: Path) -> None:
     for row in found.rows:
         assert members == set(row.key)
         assert metrics <= set(row.samples)
-        assert all(samples and all(isinstance(sample, float | int) for sample in samples) for samples in row.samples.values())
+        assert all(
+            samples and all(isinstance(sample, float | int) for sample in samples) for samples in row.samples.values()
+        )
     harness.save(found, tmp_path)
     read = harness.load(name, tmp_path)
     assert read is not None

@@ -207,6 +207,18 @@ async def test_an_answer_that_says_little_is_taken(play) -> None:
     assert (await play("orders.create", Response(201, {}, b'{"id":"ORD1"}'))).error is None
 
 
+async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> None:
+    """Whatever goes wrong in here after a write was sent: the caller gets the key, and not an exception of ours."""
+    operation = OPERATIONS["orders.cancel"]
+    monkeypatch.setitem(vars(operation), "decoder", None)
+
+    played = await play("orders.cancel", Response(200, {}, b'{"id":"ORD1"}'), retry=ONCE)
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+    assert "HTTP 200, but reading it raised AttributeError" == played.error.reason
+
+
 # --- the result -------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +328,22 @@ async def test_the_log_is_silent_by_default(play, capfd) -> None:
         await play("orders.cancel", SendFailed("reset"), retry=ONCE)
 
     assert ("", "") == capfd.readouterr()
+
+
+# --- a client that is open, and here -----------------------------------------------------------------------------
+
+
+async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> None:
+    """Neither a closed client nor one of another event loop sends anything, and both say so in their own words."""
+    client._shared.loop = asyncio.new_event_loop()
+    with pytest.raises(ClientClosed, match="another event loop"):
+        await client.orders.get("ORD1")
+    client._shared.loop.close()
+
+    await client.aclose()
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        await client.orders.get("ORD1")
+    assert [] == transport.requests
 
 
 # --- transports -------------------------------------------------------------------------------------------------------

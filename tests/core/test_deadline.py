@@ -98,11 +98,22 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
     assert 30 == seconds
 
 
-async def test_the_transport_is_told(play, jobs) -> None:
-    """A transport learns the time that the attempt and the connection may take, to keep to it itself."""
-    played = await play("orders.get", jobs["orders.get"].answer, timeout=Timeout(total=20, attempt=30, connect=3))
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (Timeout(total=20, attempt=30, connect=3), (20, 3)),
+        (Timeout(total=20, connect=None), (20, 18)),
+        (Timeout(total=4, connect=5), (4, 3.6)),
+        (Timeout(total=None, attempt=None, connect=5), (inf, 5)),
+        (Timeout(total=None, attempt=None, connect=None), (inf, inf)),
+    ],
+)
+async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[float, float]) -> None:
+    """A transport learns the time that the attempt and the connection may take; the connection's ends before the attempt's,
+    since what is cut off after it may have been sent."""
+    played = await play("orders.get", jobs["orders.get"].answer, timeout=bounds)
 
-    assert [(20, 3)] == [(request.timeout, request.connect_timeout) for request in played.requests]
+    assert [told] == [(request.timeout, request.connect_timeout) for request in played.requests]
 
 
 async def test_without_bounds_nothing_is_watched(play, jobs) -> None:

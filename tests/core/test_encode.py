@@ -36,7 +36,7 @@ class Body(RequestStruct):
 
     lines: list[Line] | None = None
     line: Line | None = None
-    fees: list[Decimal] | None = None
+    fees: Annotated[list[Decimal], Meta(extra={"note": "of no weight"})] | None = None
     count: Annotated[int, Meta(ge=1, le=9)] | None = None
     code: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", min_length=2)] | None = None
 
@@ -292,6 +292,17 @@ def test_truth_values_in_a_query() -> None:
 
     assert "live=true" == QueryEncoder(Filters).encode({"live": True})
     assert "live=false" == QueryEncoder(Filters).encode({"live": False})
+
+
+def test_a_moment_without_a_zone() -> None:
+    """A moment that nobody can place is refused, even where the type of the filter lets it through."""
+
+    class Filters(TypedDict):
+        at: datetime
+
+    with pytest.raises(RequestInvalid, match="needs a time zone") as refused:
+        QueryEncoder(Filters).encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
+    assert "$query.at" == refused.value.path
 
 
 @pytest.mark.parametrize(

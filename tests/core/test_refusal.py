@@ -89,7 +89,7 @@ SHAPES = {
         {"errors": [{"code": "a", "message": "b", "details": [{"field": "x", "n": 1}, None, 5]}]},
         "a",
         "b",
-        [("a", "b", ("field: x, n: 1", "None", "5"))],
+        [("a", "b", ("field: x, n: 1", "null", "5"))],
     ),
     "several errors and the order": (
         ORDERS,

@@ -196,8 +196,6 @@ CALLS = {
     "invalid code": lambda client: client.oauth.exchange_code(CODE, client_secret=SECRET),
     "refresh": lambda client: client.oauth.refresh(REFRESH, client_id="other", client_secret=SECRET),
 }
-IN_VARIABLES = pytest.mark.xfail(reason="resources/oauth.py does not hide its arguments yet", strict=False)
-TRACED = [pytest.param(call, marks=IN_VARIABLES if call in ("code", "invalid code", "refresh") else ()) for call in CALLS]
 
 
 @pytest.fixture
@@ -240,7 +238,7 @@ async def test_errors_and_logs_hold_no_credential(spied, logged, call: str, end:
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("call", TRACED)
+@pytest.mark.parametrize("call", CALLS)
 async def test_tracebacks_hold_no_credential(spied, call: str, end: str) -> None:
     """Not even a traceback that shows the variables of every frame shows a credential."""
     try:
@@ -251,7 +249,7 @@ async def test_tracebacks_hold_no_credential(spied, call: str, end: str) -> None
         assert_clean(shown)
 
 
-@pytest.mark.parametrize("call", TRACED)
+@pytest.mark.parametrize("call", CALLS)
 async def test_cancellations_hold_no_credential(spied, call: str) -> None:
     """A call that is cancelled, or timed out from outside, leaves no credential in the traceback either."""
 

@@ -43,7 +43,7 @@ from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
 DEFAULT_EXPIRATION = "PT15M"
 #: The kinds of payment methods that discounts know, each with a method of its kind.
 METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
-_ORDER_ID = re.compile(r"ORD[0-9A-Za-z]{26}\Z")
+ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
 _NOTHING = Decimal(0)
 B = TypeVar("B")
 
@@ -121,7 +121,7 @@ def get(book: Book, call: Call[None]) -> Order:
 
 def _asked(book: Book, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
     order_id = path["order_id"]
-    if not _ORDER_ID.match(order_id):
+    if not ORDER_ID.match(order_id):
         raise Refused(400, "invalid_path_param", details=("order_id",))
     record = book.get(ORDERS, order_id)
     if record is None:

@@ -20,7 +20,7 @@ from paymentsdk.sandbox.store import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]
-_SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed", "subscribed"}
+SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed", "subscribed"}
 
 
 class FreeTrialRequest(ControlStruct):
@@ -114,7 +114,7 @@ def _text(plan: Plan) -> str:
 def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     if criteria not in {"asc", "desc"}:
         raise Refused(400, "bad-request", details=("criteria: is asc or desc",))
-    if member is not None and member not in _SORTABLE:
+    if member is not None and member not in SORTABLE:
         raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
     if member is not None:
         found.sort(key=lambda plan: str(wire_form(getattr(plan, str(member)))))

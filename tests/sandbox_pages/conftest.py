@@ -1,19 +1,25 @@
-"""A headless Chromium, driven through its DevTools protocol: as much of it as these tests need."""
+"""A sandbox with things to look at, a plain HTTP client, and a headless Chromium driven by its DevTools protocol."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import html
 import itertools
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
+import msgspec
+import pytest
+
+from paymentsdk import PaymentsClient
+from paymentsdk.resources.orders import Order, OrderRequest
+from paymentsdk.resources.preferences import Preference, PreferenceRequest
+from paymentsdk.sandbox import Sandbox
 
 #: Where a Chromium may be; `None` on a machine that has none.
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -139,14 +145,6 @@ class Tab:
         await self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         await self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    async def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page to *path*."""
-        size = await self.send("Page.getLayoutMetrics")
-        content = size["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": content["width"], "height": content["height"], "scale": 1}
-        shot = await self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(shot["data"]))
-
     async def close(self) -> None:
         """Stop listening."""
         self._reader.cancel()
@@ -181,3 +179,121 @@ async def _address(stderr: asyncio.StreamReader) -> str:
         if match := re.match(rb"DevTools listening on (ws://\S+)", line):
             return match[1].decode()
     raise RuntimeError("the browser ended before it listened")
+
+
+@pytest.fixture
+async def tab() -> AsyncIterator[Tab]:
+    """A page of a browser of its own; the test is skipped on a machine without one."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, which this machine does not have")
+    async with chromium() as tab:
+        await tab.look()
+        yield tab
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """A sandbox whose clock stands still."""
+    async with Sandbox(frozen=True) as sandbox:
+        yield sandbox
+
+
+class Shop:
+    """A seller's program."""
+
+    def __init__(self, client: PaymentsClient) -> None:
+        self.client = client
+
+    async def order(self, amount: str = "50.00", *, mode: str = "dynamic", **members: object) -> Order:
+        """Create an order from plain data."""
+        order = {
+            "external_reference": "ticket-1",
+            "total_amount": amount,
+            "transactions": {"payments": [{"amount": amount}]},
+            "config": {"qr": {"external_pos_id": "POS001", "mode": mode}},
+            **members,
+        }
+        return await self.client.orders.create(msgspec.convert(order, OrderRequest))
+
+    async def preference(self, **members: object) -> Preference:
+        """Create a preference from plain data."""
+        preference = {"items": [{"title": "Lamp", "quantity": 2, "unit_price": "60.25"}], **members}
+        return await self.client.preferences.create(msgspec.convert(preference, PreferenceRequest))
+
+
+@pytest.fixture
+async def shop(sandbox) -> AsyncIterator[Shop]:
+    """The program of the first seller."""
+    async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        yield Shop(client)
+
+
+class Visitor:
+    """A browser without scripts, without pictures and without a window.
+
+    Attributes:
+        status: Of the last answer.
+        headers: Of the last answer.
+        page: The body of the last answer.
+        url: Where the last answer came from.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.page = ""
+        self.url = ""
+        self._session = session
+        self._base_url = base_url
+
+    async def get(self, path: str, **headers: str) -> str:
+        """Open a page."""
+        return await self._go("GET", path, headers=headers)
+
+    async def post(self, path: str, data: object, **headers: str) -> str:
+        """Send a form, and follow where that leads, as a browser does."""
+        return await self._go("POST", path, data=data, headers=headers)
+
+    async def send_form(self, **changes: str) -> str:
+        """Fill in the form of the page with *changes*, and send it."""
+        action = html.unescape(re.search(r'<form method="post" action="([^"]*)"', self.page)[1])
+        token = html.unescape(re.search(r'name="form_token" value="([^"]*)"', self.page)[1])
+        method = re.search(r'name="method" value="([^"]*)" checked', self.page)[1]
+        form = {"form_token": token, "method": method, "installments": "1", "outcome": "approved", **changes}
+        return await self.post(action, form)
+
+    async def _go(self, method: str, path: str, **options: object) -> str:
+        async with self._session.request(method, self._base_url + path, **options) as answer:
+            self.status, self.headers, self.url = answer.status, answer.headers, str(answer.url)
+            self.page = (await answer.read()).decode()
+        return self.page
+
+
+@pytest.fixture
+async def visitor(sandbox) -> AsyncIterator[Visitor]:
+    """Someone who pays without a script."""
+    async with aiohttp.ClientSession() as session:
+        yield Visitor(session, sandbox.base_url)
+
+
+#: A text that would run if it were taken for HTML, in an element or in an attribute.
+EVIL = "\"'><script>document.documentElement.dataset.broken = 'yes'</script><img src=x onerror=alert(1)>"
+
+
+def _evil_copy(example: object) -> object:
+    """Return *example* with every text in it turned into an attack."""
+    match example:
+        case dict():
+            return {name: _evil_copy(value) for name, value in example.items()}
+        case list():
+            return [_evil_copy(item) for item in example]
+        case str():
+            return EVIL
+        case _:
+            return example
+
+
+@pytest.fixture
+def evil_copy() -> Callable[[object], object]:
+    """Turns every text of an example into an attack."""
+    return _evil_copy

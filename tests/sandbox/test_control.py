@@ -1,0 +1,366 @@
+"""The control API, and who may use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from paymentsdk.sandbox import FaultRule
+
+
+async def test_an_order_can_be_paid(client, plain, order):
+    """With no body at all, or with a method."""
+    one, two = await client.orders.create(order()), await client.orders.create(order())
+
+    plain_pay = await plain("POST", f"/_sandbox/orders/{one.id}/pay")
+    by_card = await plain("POST", f"/_sandbox/orders/{two.id}/pay", {"payment_method": "debit_card", "installments": 2})
+
+    assert (200, "processed") == (plain_pay.status, plain_pay.json["status"])
+    assert "debit_card" == by_card.json["transactions"]["payments"][0]["payment_method"]["type"]
+    assert "processed" == (await client.orders.get(one.id)).status
+
+
+async def test_a_payment_can_be_rejected(client, plain, order):
+    """`reject`, or the outcome by its name; the order stays as it is."""
+    made = await client.orders.create(order())
+
+    for body in ({"reject": True}, {"outcome": "rejected"}):
+        assert "created" == (await plain("POST", f"/_sandbox/orders/{made.id}/pay", body)).json["status"]
+    assert "created" == (await client.orders.get(made.id)).status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "orders/nothing/pay", None, 404),
+        ("POST", "preferences/1-2/pay", None, 404),
+        ("POST", "preferences/1-2/open", None, 404),
+        ("POST", "merchant_orders/1/refund", None, 404),
+        ("POST", "invoices/1/payment", {"status": "refunded"}, 404),
+        ("POST", "subscriptions/1/cancel", None, 404),
+        ("POST", "subscriptions", {"plan_id": "nothing"}, 404),
+        ("POST", "tenants/5/authorize", None, 404),
+        ("POST", "plans", {"tenant": 5, "reason": "r", "auto_recurring": {"transaction_amount": 1}}, 404),
+        ("POST", "restore", {"name": "nothing"}, 404),
+        ("DELETE", "faults/5", None, 404),
+        ("POST", "scan", {"code": "nothing"}, 404),
+        ("POST", "scan", {}, 400),
+        ("POST", "faults", {"effect": "magic"}, 400),
+        ("POST", "faults", b"{", 400),
+        ("POST", "clock/advance", {"duration": "soon"}, 400),
+        ("POST", "clock/freeze", {"at": "2026-01-01T00:00:00"}, 400),
+        ("POST", "tenants", {"colour": "red"}, 400),
+        ("POST", "tenants", {"policies": {"page_size": 0}}, 400),
+        ("PATCH", "policies", b"[]", 400),
+        ("GET", "orders?tenant=x", None, 400),
+        ("GET", "nothing", None, 404),
+        ("PUT", "clock", None, 405),
+    ],
+)
+async def test_what_cannot_be_done_is_refused(plain, method, path, body, status):
+    """In JSON, with a code and a sentence."""
+    answer = await plain(method, f"/_sandbox/{path}", body)
+
+    assert status == answer.status
+    assert answer.json["message"]
+
+
+async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
+    """409, and no second line in the ledger."""
+    made = await client.orders.create(order())
+    await plain("POST", f"/_sandbox/orders/{made.id}/pay")
+
+    assert 409 == (await plain("POST", f"/_sandbox/orders/{made.id}/pay")).status
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic", "hybrid"])
+async def test_a_code_is_scanned(client, plain, sandbox, order, mode):
+    """The order's own code, where it has one; the till's code stands for its newest waiting order, but for dynamic ones."""
+    config = {"qr": {"external_pos_id": "POS001", "mode": mode}}
+    first = await client.orders.create(order(config=config))
+    second = await client.orders.create(order(config=config))
+
+    async def scan(code: str) -> str | int:
+        answer = await plain("POST", "/_sandbox/scan", {"code": code})
+        return answer.json["id"] if answer.status == 200 else answer.status
+
+    if mode != "static":
+        assert first.id == await scan(first.type_response.qr_data)
+    assert first.id == await scan(first.id)
+    assert (404 if mode == "dynamic" else second.id) == await scan("POS001")
+    sandbox.buyer.pay(second)
+    assert (404 if mode == "dynamic" else first.id) == await scan("POS001")
+    sandbox.buyer.pay(first)
+    assert 404 == await scan("POS001")
+
+
+async def test_sellers_are_made(plain, connect, sandbox):
+    """With everything that a program needs to act for them; they are listed; they consent again."""
+    made = (await plain("POST", "/_sandbox/tenants", {"country": "BR", "external_pos_ids": ["T1", "T2"]})).json
+    code = (await plain("POST", f"/_sandbox/tenants/{made['user_id']}/authorize")).json["code"]
+    body = {
+        "grant_type": "authorization_code",
+        "client_id": made["client_id"],
+        "client_secret": made["client_secret"],
+        "code": code,
+    }
+
+    assert (sandbox.base_url, "BRL", "T1") == (made["base_url"], made["currency"], made["external_pos_id"])
+    assert 200 == (await plain("GET", f"/preapproval_plan/{made['plan_id']}", token=made["access_token"])).status
+    assert 200 == (await plain("POST", "/oauth/token", body, token=None)).status
+    assert 2 == len((await plain("GET", "/_sandbox/tenants")).json)
+
+
+async def test_a_token_is_revoked(plain, sandbox):
+    """At once."""
+    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": sandbox.access_token})).json
+    assert 401 == (await plain("GET", "/preapproval_plan/search")).status
+
+
+async def test_subscriptions_and_invoices_are_moved(plain, sandbox):
+    """Subscribe, collect, charge back, end."""
+    made = (await plain("POST", "/_sandbox/subscriptions", {"external_reference": "m-1", "payer_id": 7})).json
+    await plain("POST", "/_sandbox/clock/advance", {"duration": "PT0S"})
+    invoice = (await plain("GET", "/_sandbox/invoices")).json[-1]["invoice"]
+    changed = await plain("POST", f"/_sandbox/invoices/{invoice['id']}/payment", {"status": "charged_back"})
+    ended = await plain("POST", f"/_sandbox/subscriptions/{made['id']}/cancel")
+
+    assert ("approved", "charged_back", "canceled") == (
+        invoice["payment"]["status"],
+        changed.json["payment"]["status"],
+        ended.json["status"],
+    )
+    assert 1 == len((await plain("GET", "/_sandbox/subscriptions")).json)
+    assert 1 == len((await plain("GET", "/_sandbox/plans")).json)
+
+
+async def test_preferences_are_opened_paid_and_refunded(plain, client):
+    """From the first look to the refund."""
+    body = {"items": [{"title": "t", "quantity": 1, "unit_price": 12.5}]}
+    name = (await plain("POST", "/checkout/preferences", body)).json["id"]
+
+    opened = (await plain("POST", f"/_sandbox/preferences/{name}/open")).json
+    rejected = (await plain("POST", f"/_sandbox/preferences/{name}/pay", {"reject": True})).json
+    paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
+    part = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": "2.50"})).json
+    rest = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund")).json
+
+    assert ["opened", "opened", "closed"] == [opened["status"], rejected["status"], paid["status"]]
+    assert ["paid", "reverted"] == [part["order_status"], rest["order_status"]]
+    assert 1 == len((await plain("GET", "/_sandbox/merchant_orders")).json)
+
+
+async def test_the_clock_is_moved(plain, client, order):
+    """Frozen, advanced with a report of what happened, resumed."""
+    frozen = (await plain("POST", "/_sandbox/clock/freeze", {"at": "2026-01-31T00:00:00Z"})).json
+    made = await client.orders.create(order())
+    moved = (await plain("POST", "/_sandbox/clock/advance", {"duration": "PT15M"})).json
+    now = (await plain("GET", "/_sandbox/clock")).json
+    resumed = (await plain("POST", "/_sandbox/clock/resume")).json
+
+    assert {"now": "2026-01-31T00:00:00.000Z", "frozen": True} == frozen
+    assert ("2026-01-31T00:15:00.000Z", [("order.expired", made.id)]) == (
+        moved["now"],
+        [(one["kind"], one["id"]) for one in moved["happened"]],
+    )
+    assert now["frozen"]
+    assert not resumed["frozen"]
+
+
+async def test_faults_are_made_listed_and_removed(plain):
+    """With the number of requests that each has seen and hit."""
+    rule = {"effect": "fail_before_commit", "operation": "plans.*", "times": 1}
+    one = (await plain("POST", "/_sandbox/faults", rule)).json
+    two = (await plain("POST", "/_sandbox/faults", {"effect": "hang", "tenant": 5})).json
+    statuses = [(await plain("GET", "/preapproval_plan/search")).status for _ in range(2)]
+    listed = (await plain("GET", "/_sandbox/faults")).json
+    await plain("DELETE", f"/_sandbox/faults/{one['id']}")
+    left = (await plain("GET", "/_sandbox/faults")).json
+    await plain("DELETE", "/_sandbox/faults")
+
+    assert [500, 200] == statuses
+    assert [(2, 1), (0, 0)] == [(entry["seen"], entry["hits"]) for entry in listed]
+    assert [two["id"]] == [entry["id"] for entry in left]
+    assert [] == (await plain("GET", "/_sandbox/faults")).json
+
+
+async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
+    """Orders, keys, tokens, the ledger and the clock."""
+    made = await client.orders.create(order(), idempotency_key="k")
+    await plain("POST", "/_sandbox/snapshot", {"name": "before"})
+    sandbox.buyer.pay(made)
+    sandbox.clock.advance("P1D")
+    other = await client.orders.create(order())
+
+    restored = await plain("POST", "/_sandbox/restore", {"name": "before"})
+
+    assert (200, "created") == (restored.status, (await client.orders.get(made.id)).status)
+    assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
+    assert 404 == (await plain("GET", f"/v1/orders/{other.id}")).status
+    assert made == await client.orders.create(order(), idempotency_key="k")
+    assert made.created_date == sandbox.clock.now()
+
+
+async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandbox, order):
+    """Of all sellers, or of one; amounts as text."""
+    tenant = sandbox.create_tenant()
+    made = await client.orders.create(order(), idempotency_key="k")
+    sandbox.buyer.pay(made)
+    async with connect(sandbox, tenant) as other:
+        await other.orders.create(order())
+
+    whole = (await plain("GET", "/_sandbox/ledger")).raw.decode().splitlines()
+    part = (await plain("GET", f"/_sandbox/ledger?tenant={sandbox.tenant.user_id}")).raw.decode().splitlines()
+    created, paid = map(json.loads, part)
+
+    assert (3, 2) == (len(whole), len(part))
+    assert {"kind": "order_created", "amount": "0", "idempotency_key": "k", "order_id": made.id} == {
+        name: created[name] for name in ("kind", "amount", "idempotency_key", "order_id")
+    }
+    assert {"kind": "payment", "amount": "50.00", "currency": "ARS", "external_reference": "ticket-1"} == {
+        name: paid[name] for name in ("kind", "amount", "currency", "external_reference")
+    }
+
+
+async def test_the_last_requests_are_shown_without_credentials(plain, client, sandbox, order):
+    """Newest first, with bodies and answers; no token, secret, code or payer token in any of it."""
+    info = sandbox.describe()
+    await client.orders.create(order())
+    token = await client.oauth.exchange_code(sandbox.authorization_code)
+    await client.oauth.refresh(token.refresh_token)
+    wallet = {"wallet_payment": {"transaction_amount": 1}, "payer": {"token": "very-secret", "type_token": "w"}}
+    await plain("POST", "/v1/advanced_payments", wallet, key="k")
+    await plain("GET", f"/v1/orders/ORD1?access_token={info.access_token}")
+
+    answer = await plain("GET", "/_sandbox/requests")
+    shown = answer.raw.decode()
+    lines = answer.json
+
+    assert ["orders.get", "wallet_payments.create", "oauth.token", "oauth.token", "orders.create"] == [
+        line["operation"] for line in lines
+    ]
+    assert [400, 201, 200, 200, 201] == [line["status"] for line in lines]
+    assert "ticket-1" in lines[-1]["body"]
+    assert lines[-1]["request_id"]
+    secrets = (
+        info.access_token,
+        info.client_secret,
+        info.authorization_code,
+        token.access_token,
+        token.refresh_token,
+        "very-secret",
+    )
+    for secret in secrets:
+        assert secret not in shown
+
+
+async def test_the_state_says_where_everything_is(plain, sandbox):
+    """Enough for a program that only knows the address."""
+    state = (await plain("GET", "/_sandbox/state", token=None)).json
+
+    assert sandbox.access_token == state["sandbox"]["access_token"]
+    assert "created" == state["policies"]["cancel_from"]
+    assert {"sandbox", "clock", "policies", "orders", "faults"} == state.keys()
+
+
+async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:
+    """Watch the stream until *count* events have come."""
+    found = []
+    async with session.get(f"{sandbox.base_url}/_sandbox/events") as response:
+        assert "text/event-stream" == response.content_type
+        kind = ""
+        async for line in response.content:
+            text = line.decode().strip()
+            if text.startswith("event: "):
+                kind = text.removeprefix("event: ")
+            elif text.startswith("data: "):
+                found.append((kind, json.loads(text.removeprefix("data: "))))
+                if len(found) == count:
+                    break
+    return found
+
+
+async def test_orders_are_watched_live(session, sandbox, client, order):
+    """Documents as they change, and requests as they are answered; no tokens."""
+    watching = asyncio.create_task(events(session, sandbox, 5))
+    while not sandbox.platform.feed._watchers:
+        await asyncio.sleep(0)
+    made = await client.orders.create(order())
+    await client.oauth.exchange_code(sandbox.authorization_code)
+    sandbox.buyer.pay(made)
+    seen = await watching
+
+    assert ["orders", "requests", "requests", "orders", "merchant_orders"] == [kind for kind, _ in seen]
+    assert ["created", "processed"] == [data["document"]["order"]["status"] for kind, data in seen if kind == "orders"]
+    assert sandbox.tenant.user_id == seen[0][1]["tenant"]
+    assert sandbox.authorization_code not in json.dumps(seen)
+
+
+async def test_watching_ends_with_the_sandbox(start, session):
+    """A stream does not keep the server from stopping."""
+    sandbox = await start()
+    watching = asyncio.create_task(events(session, sandbox, 1))
+    while not sandbox.platform.feed._watchers:
+        await asyncio.sleep(0)
+
+    await sandbox.stop()
+
+    assert [] == await watching
+
+
+FOREIGN = [
+    {"Origin": "https://evil.example.com"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Host": "evil.example.com"},
+    {"Host": ""},
+    {"Host": "127.0.0.1.evil.example.com"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/json"])
+async def test_a_page_from_elsewhere_cannot_pay(client, plain, order, headers, content_type):
+    """Neither with a form nor with a script, nor under a name of its own (DNS rebinding)."""
+    made = await client.orders.create(order())
+
+    answer = await plain("POST", f"/_sandbox/orders/{made.id}/pay", b"{}", headers={"Content-Type": content_type, **headers})
+
+    assert (403, "forbidden") == (answer.status, answer.code)
+    assert "created" == (await client.orders.get(made.id)).status
+
+
+@pytest.mark.parametrize("path", ["state", "ledger", "events", "tenants", "requests"])
+async def test_a_page_from_elsewhere_cannot_look(plain, path):
+    """Reading is guarded as well: there are tokens in it."""
+    for headers in FOREIGN:
+        assert 403 == (await plain("GET", f"/_sandbox/{path}", headers=headers)).status
+
+
+async def test_own_pages_and_programs_may(client, plain, sandbox, order):
+    """The negative control: the same origin, and whoever says nothing about it."""
+    host = sandbox.base_url.removeprefix("http://")
+    port = host.rpartition(":")[2]
+    for headers in (
+        {},
+        {"Origin": sandbox.base_url, "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+        {"Host": f"localhost:{port}"},
+        {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"},
+    ):
+        made = await client.orders.create(order())
+        assert 200 == (await plain("POST", f"/_sandbox/orders/{made.id}/pay", headers=headers)).status
+
+
+async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):
+    """Otherwise nobody could take it out again."""
+    sandbox.faults.add(FaultRule(effect="reset"))
+
+    with pytest.raises(aiohttp.ClientError):
+        await plain("GET", "/preapproval_plan/search")
+    assert 200 == (await plain("DELETE", "/_sandbox/faults")).status

@@ -1,0 +1,271 @@
+"""The server: where it listens, what it says about itself, and how it begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import msgspec
+import pytest
+
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox import Sandbox, SandboxThread
+from paymentsdk.sandbox.app import MAX_BODY
+
+
+async def test_it_says_everything_that_a_program_needs(sandbox):
+    """Eight members, in this order; the same as its attributes; no secret in its repr."""
+    info = sandbox.describe()
+    names = [
+        "base_url",
+        "access_token",
+        "client_id",
+        "client_secret",
+        "authorization_code",
+        "refresh_token",
+        "external_pos_id",
+        "plan_id",
+    ]
+
+    assert names == list(json.loads(msgspec.json.encode(info)))
+    assert [getattr(sandbox, name) for name in names] == [getattr(info, name) for name in names]
+    for secret in (sandbox.access_token, sandbox.client_secret, sandbox.refresh_token, sandbox.authorization_code):
+        assert secret not in repr(info) + repr(sandbox.tenant)
+
+
+async def test_it_listens_on_this_machine_only(start):
+    """Another host has to be asked for in so many words."""
+    assert "http://127.0.0.1:" in (await start()).base_url
+    for host in ("0.0.0.0", "192.0.2.1", "sandbox.example.com", "::"):
+        with pytest.raises(ValueError, match="public=True"):
+            Sandbox(host=host)
+    assert (await start(host="0.0.0.0", public=True)).base_url.startswith("http://0.0.0.0:")
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_it_listens_on_ipv6(start, plain_to):
+    """The address in brackets."""
+    try:
+        sandbox = await start(host="::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    assert sandbox.base_url.startswith("http://[::1]:")
+    assert 200 == (await plain_to(sandbox)("GET", "/preapproval_plan/search")).status
+    assert 200 == (await plain_to(sandbox)("GET", "/_sandbox/clock")).status
+
+
+async def test_a_port_that_is_taken_is_an_error(sandbox):
+    """And nothing is left open."""
+    with pytest.raises(OSError, match="address already in use"):
+        await Sandbox(port=int(sandbox.base_url.rpartition(":")[2])).start()
+
+
+async def test_it_is_not_used_before_it_was_started():
+    """A sentence instead of a missing attribute; stopping what never ran does no harm."""
+    sandbox = Sandbox()
+    with pytest.raises(RuntimeError, match="not been started"):
+        sandbox.access_token  # noqa: B018 - looking is the point
+    await sandbox.stop()
+
+
+async def test_the_same_seed_gives_the_same_identifiers(start, connect, order):
+    """Credentials too; another seed gives others, and no seed gives new ones every time."""
+    seen = []
+    for seed in (1, 1, 2, None, None):
+        sandbox = await start(seed=seed, frozen=True)
+        sandbox.clock.freeze(msgspec.convert("2026-01-01T00:00:00Z", type(sandbox.clock.now())))
+        async with connect(sandbox) as client:
+            seen.append((sandbox.client_secret, (await client.orders.create(order())).id))
+
+    assert seen[0] == seen[1]
+    assert 4 == len(set(seen))
+
+
+def test_it_runs_in_a_thread():
+    """For programs without an event loop; the buyer, the clock and the faults work from theirs."""
+    with Sandbox(frozen=True).in_thread() as sandbox:
+        order = json.loads(send(sandbox, "POST", "/v1/orders", OPERATIONS["orders.create"].example))
+        assert "processed" == sandbox.buyer.pay(order["id"]).status
+        assert 2 == len(sandbox.ledger())
+        assert () == sandbox.clock.advance("PT1H")
+    with pytest.raises(OSError, match=r"refused|reset"):
+        send(sandbox, "GET", "/preapproval_plan/search")
+
+
+def test_a_thread_that_cannot_start_says_so(unused=None):
+    """The error of the server, in the caller's thread; and no thread is left."""
+    with Sandbox().in_thread() as sandbox:
+        port = int(sandbox.base_url.rpartition(":")[2])
+        with pytest.raises(OSError, match="in use"), SandboxThread(Sandbox(port=port)):
+            pass
+
+
+def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes:
+    request = urllib.request.Request(
+        sandbox.base_url + path,
+        None if body is None else json.dumps(body).encode(),
+        {
+            "Authorization": f"Bearer {sandbox.access_token}",
+            "X-Idempotency-Key": "k",
+            "Content-Type": "application/json",
+        },
+        method=method,
+    )
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return response.read()
+
+
+async def test_it_stops_twice(start):
+    """The second time does nothing."""
+    sandbox = await start()
+    await sandbox.stop()
+    await sandbox.stop()
+
+
+async def test_unknown_paths_and_methods_are_refused_in_json(plain):
+    """404 and 405 with what is allowed."""
+    unknown, method = await plain("GET", "/v2/orders"), await plain("PUT", "/v1/orders", {})
+
+    assert (404, "not_found") == (unknown.status, unknown.code)
+    assert (405, "method_not_allowed", "POST") == (method.status, method.code, method.headers["Allow"])
+
+
+async def test_every_answer_has_a_request_id(plain, sandbox, data):
+    """Successes, refusals, unknown paths, the control API: all of them, and no two the same."""
+    answers = [
+        await plain("POST", "/v1/orders", data(), key="k"),
+        await plain("POST", "/v1/orders", {}, key="k"),
+        await plain("GET", "/v1/orders/x", token=None),
+        await plain("GET", "/nothing"),
+        await plain("PUT", "/v1/orders"),
+        await plain("GET", "/_sandbox/clock"),
+        await plain("GET", "/openapi.json"),
+    ]
+    ids = [answer.headers["X-Request-Id"] for answer in answers]
+
+    assert len(ids) == len(set(ids))
+
+
+async def test_every_path_takes_a_trailing_slash(plain, sandbox, data):
+    """As some clients send it."""
+    made = (await plain("POST", "/v1/orders/", data(), key="a")).json
+    statuses = [
+        (await plain("GET", f"/v1/orders/{made['id']}/")).status,
+        (await plain("POST", f"/v1/orders/{made['id']}/cancel/", key="b")).status,
+        (await plain("GET", "/merchant_orders/search/")).status,
+        (await plain("DELETE", "/v1/account/release_report/schedule/")).status,
+    ]
+
+    assert [200] * 4 == statuses
+
+
+async def test_operations_without_a_body_ignore_one(plain, client, order):
+    """A JSON content type with an empty body, or any body at all."""
+    for body in (b"", b"{}", b"{", b"\xff"):
+        made = await client.orders.create(order())
+        assert 200 == (await plain("POST", f"/v1/orders/{made.id}/cancel", body, key=made.id)).status
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 201),
+        ("application/json; charset=utf-8", 201),
+        ("APPLICATION/JSON", 201),
+        ("application/vnd.api+json", 201),
+        ("", 201),
+        ("text/plain", 400),
+        ("application/x-www-form-urlencoded", 400),
+        ("multipart/form-data; boundary=x", 400),
+    ],
+)
+async def test_a_body_must_not_say_that_it_is_something_else(plain, data, content_type, status):
+    """JSON under its names, or no name at all."""
+    answer = await plain("POST", "/v1/orders", data(), key="k", headers={"Content-Type": content_type})
+
+    assert status == answer.status
+    assert status == 201 or "property_type" == answer.code
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])
+async def test_bodies_are_bounded(plain, sandbox, name):
+    """One MiB and no more: the code of the operation, not a page of the server's."""
+    operation = OPERATIONS[name]
+    path = operation.path.format(order_id="ORD" + "0" * 26)
+    body = b'{"x": "' + b"a" * MAX_BODY + b'"}'
+
+    answer = await plain(operation.method, path, body, key="k")
+
+    assert 400 == answer.status
+    assert answer.code
+    assert "larger than" in answer.raw.decode() or name == "oauth.token"
+
+
+async def test_compressed_bodies_are_bounded_and_checked(plain):
+    """A bomb is refused as a large body is; what cannot be unpacked is malformed."""
+    import gzip
+
+    headers = {"Content-Encoding": "gzip"}
+    bomb = await plain("POST", "/v1/orders", gzip.compress(b" " * 50_000_000), key="k", headers=headers)
+    broken = await plain("POST", "/v1/orders", b"not gzip", key="k", headers=headers)
+
+    assert (400, 400) == (bomb.status, broken.status)
+
+
+async def test_what_fails_inside_stays_inside(plain, sandbox, data, monkeypatch, caplog):
+    """A 500 says that something failed; the log says what, and the answer does not."""
+
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError("/secret/path")
+
+    monkeypatch.setattr(sandbox.platform, "settle", fail)
+    answer = await plain("POST", "/v1/orders", data(), key="k")
+
+    assert (500, "generic") == (answer.status, answer.code)
+    assert "secret" not in answer.raw.decode()
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_the_openapi_document_is_served(plain, sandbox):
+    """With the address of this sandbox."""
+    answer = await plain("GET", "/openapi.json", token=None)
+
+    assert 200 == answer.status
+    assert sandbox.base_url in answer.raw.decode()
+
+
+async def test_it_is_ready_soon(start):
+    """50 ms in process, with a margin for a busy machine."""
+    best = 1.0
+    for _ in range(5):
+        began = time.perf_counter()
+        await (await start()).stop()
+        best = min(best, time.perf_counter() - began)
+
+    assert best < 0.05
+
+
+def test_importing_the_client_does_not_import_the_sandbox():
+    """Nor does the sandbox import the client: neither knows the other."""
+    code = "import sys, {}; print(*sorted(name for name in sys.modules if name.startswith('paymentsdk')))"
+    client, server = (
+        subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=True).stdout
+        for name in ("paymentsdk", "paymentsdk.sandbox")
+    )
+
+    assert "paymentsdk.sandbox" not in client
+    assert "paymentsdk.sandbox.server" in server
+
+
+async def test_many_at_once(plain, sandbox, data):
+    """Two hundred orders from one client: each is made once."""
+    answers = await asyncio.gather(*(plain("POST", "/v1/orders", data(), key=f"k{n}") for n in range(200)))
+
+    assert 200 == len({answer.json["id"] for answer in answers})
+    assert 200 == len(sandbox.ledger())

@@ -1,0 +1,469 @@
+"""Where a buyer pays: plain pages with a form, for an order and for a preference."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from paymentsdk.resources import orders, preferences
+from paymentsdk.sandbox.pages import forms, markup, routes
+from paymentsdk.sandbox.pages.forms import FormKey
+
+#: Spaces and signs as a keyboard has them.
+PLAIN = str.maketrans("\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}", " x")
+
+
+def path_of(preference) -> str:
+    """The path of the checkout of *preference*."""
+    return re.sub(r"\Ahttp://[^/]+", "", preference.init_point)
+
+
+def words_of(page: str) -> str:
+    """What *page* says, in one line."""
+    return " ".join(re.sub(r"<[^>]*>", " ", page).translate(PLAIN).split())
+
+
+async def merchant_order(shop):
+    """What the one preference of *shop* has come to."""
+    return await shop.client.merchant_orders.search().first()
+
+
+# --- orders ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_is_paid_by_a_form(shop, visitor, sandbox) -> None:
+    """The page says what is sold and what it costs; sending its form pays the order, once."""
+    order = await shop.order(
+        "12.50",
+        description="Breakfast",
+        items=[
+            {"title": "Coffee", "unit_price": "4.50", "quantity": 2, "unit_measure": "unit"},
+            {"title": "Cheese", "unit_price": "3.50", "quantity": 1, "unit_measure": "kg"},
+        ],
+    )
+    words = words_of(await visitor.get(f"/qr/{order.id}"))
+    for said in ("Breakfast", "ARS 12.50", "2 x ARS 4.50 ARS 9.00", "1 kg x ARS 3.50", "ticket-1", "POS001"):
+        assert said in words
+
+    words = words_of(await visitor.send_form(method="credit_card", installments="3"))
+
+    assert "Paid" in words
+    assert "Credit card, 3 installments" in words
+    paid = await shop.client.orders.get(order.id)
+    assert "processed" == paid.status
+    assert ("credit_card", 3) == (
+        paid.transactions.payments[0].payment_method.type,
+        paid.transactions.payments[0].payment_method.installments,
+    )
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+async def test_qr_data_is_the_address_of_the_page(shop, visitor, sandbox) -> None:
+    """What the code says is where the order is paid."""
+    order = await shop.order()
+
+    await visitor.get(order.type_response.qr_data.removeprefix(sandbox.base_url))
+
+    assert 200 == visitor.status
+    assert order.id in visitor.page
+
+
+async def test_the_code_of_a_till_leads_to_its_order(shop, visitor) -> None:
+    """A fixed code has an address as well: that of the order that waits at the till."""
+    order = await shop.order(mode="static")
+
+    await visitor.get("/qr/POS001")
+
+    assert visitor.url.endswith(f"/qr/{order.id}")
+
+
+async def test_a_discount_belongs_to_its_method(shop, visitor) -> None:
+    """The form says what each method costs, and the buyer pays that."""
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "45.00"}]}
+    order = await shop.order("50.00", discounts=discounts)
+    assert "Debit card ARS 45.00 , ARS 5.00 less" in words_of(await visitor.get(f"/qr/{order.id}"))
+
+    words = words_of(await visitor.send_form(method="debit_card"))
+
+    assert "Paid ARS 45.00" in words
+    assert "45.00" == str((await shop.client.orders.get(order.id)).transactions.payments[0].paid_amount)
+
+
+async def test_a_declined_order_can_be_paid_after_all(shop, visitor) -> None:
+    """The page says that the payment was declined, and leads back to the form."""
+    order = await shop.order()
+    await visitor.get(f"/qr/{order.id}")
+
+    page = await visitor.send_form(outcome="rejected")
+
+    assert "Declined" in words_of(page)
+    assert "created" == (await shop.client.orders.get(order.id)).status
+    await visitor.get(re.search(r'href="(/qr/[^"]*)"', page)[1])
+    assert "Paid" in words_of(await visitor.send_form())
+
+
+async def test_an_order_in_review_can_be_decided(shop, visitor) -> None:
+    """The page says so, to whoever comes later too, and leads to the form."""
+    order = await shop.order()
+    await visitor.get(f"/qr/{order.id}")
+    await visitor.send_form(outcome="in_review")
+
+    page = await visitor.get(f"/qr/{order.id}")
+
+    assert "In review" in words_of(page)
+    await visitor.get(re.search(r'href="(/qr/[^"]*)"', page)[1])
+    assert "Paid" in words_of(await visitor.send_form())
+
+
+@pytest.mark.parametrize("end", ["canceled", "expired", "refunded", "partly refunded"])
+async def test_a_settled_order_has_no_form(shop, visitor, sandbox, end: str) -> None:
+    """The page says what it has come to, and a form that was opened before pays nothing."""
+    order = await shop.order()
+    await visitor.get(f"/qr/{order.id}")
+    form = visitor.page
+    match end:
+        case "canceled":
+            await shop.client.orders.cancel(order.id)
+        case "expired":
+            sandbox.clock.advance("PT15M")
+        case _:
+            sandbox.buyer.pay(order)
+            payment = order.transactions.payments[0].id
+            part = {"payment_id": payment, "amount": Decimal("1.00")} if end.startswith("partly") else {}
+            await shop.client.orders.refund(order.id, **part)
+
+    page = await visitor.get(f"/qr/{order.id}")
+    assert end.capitalize() in words_of(page)
+    assert "<form" not in page
+    visitor.page = form
+    await visitor.send_form()
+
+    assert 409 == visitor.status
+    assert "It cannot be paid" in words_of(visitor.page)
+
+
+# --- preferences -------------------------------------------------------------------------------------------------
+
+
+async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
+    """Items, shipping, buyer and reference are there; the form pays all of it and leads back to the shop."""
+    preference = await shop.preference(
+        payer={"first_name": "Ana", "last_name": "Souza", "email": "ana@example.com"},
+        shipments={"cost": "10"},
+        external_reference="basket-42",
+        additional_info="Ring twice",
+        statement_descriptor="LAMPS",
+        back_urls={"success": "https://shop.example.com/thanks?a=1&b=2"},
+    )
+    words = words_of(await visitor.get(path_of(preference)))
+    for said in ("LAMPS", "Lamp 2 x ARS 60.25 ARS 120.50", "Shipping ARS 10.00", "ARS 130.50", "Ana Souza"):
+        assert said in words
+    for said in ("ana@example.com", "basket-42", "Ring twice"):
+        assert said in words
+
+    page = await visitor.send_form()
+
+    assert "Paid" in words_of(page)
+    assert 'href="https://shop.example.com/thanks?a=1&amp;b=2"' in page
+    assert "paid" == (await merchant_order(shop)).order_status
+
+
+@pytest.mark.parametrize(("outcome", "name"), [("rejected", "failure"), ("in_review", "pending")])
+async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name: str) -> None:
+    """A buyer who was declined goes where the shop wants them then, or tries again."""
+    preference = await shop.preference(back_urls={name: f"https://shop.example.com/{name}"})
+    await visitor.get(path_of(preference))
+
+    page = await visitor.send_form(outcome=outcome)
+
+    assert f'href="https://shop.example.com/{name}"' in page
+    assert f'href="{path_of(preference)}?attempt=again"' in page
+    assert "payment_required" == (await merchant_order(shop)).order_status
+
+
+async def test_binary_mode_leaves_nothing_in_review(shop, visitor) -> None:
+    """The page says what became of the payment, not what was asked for."""
+    preference = await shop.preference(binary_mode=True)
+    await visitor.get(path_of(preference))
+
+    assert "Declined" in words_of(await visitor.send_form(outcome="in_review"))
+
+
+async def test_a_buyer_is_taken_back_only_where_the_shop_asked(shop, visitor) -> None:
+    """`auto_return` goes on by itself once it is paid; a later visit to the page stays."""
+    urls = {"success": "https://shop.example.com/thanks"}
+    for members, refreshes in (({"auto_return": "approved"}, 1), ({}, 0)):
+        preference = await shop.preference(back_urls=urls, **members)
+        await visitor.get(path_of(preference))
+        assert refreshes == (await visitor.send_form()).count('http-equiv="refresh"')
+        assert 0 == (await visitor.get(path_of(preference))).count('http-equiv="refresh"')
+
+
+async def test_the_shop_decides_how_to_pay(shop, visitor) -> None:
+    """Excluded methods are not offered, nor taken; installments end where the shop says."""
+    preference = await shop.preference(
+        payment_methods={
+            "excluded_payment_types": [{"id": "prepaid_card"}],
+            "excluded_payment_methods": [{"id": "debvisa"}],
+            "default_payment_method_id": "visa",
+            "installments": 4,
+            "default_installments": 2,
+        }
+    )
+    page = await visitor.get(path_of(preference))
+    assert ["account_money", "credit_card"] == re.findall(r'name="method" value="([^"]*)"', page)
+    assert 'value="credit_card" checked' in page
+    assert ["1", "2", "3", "4"] == re.findall(r'<option value="(\d+)"', page)
+    assert '<option value="2" selected>' in page
+
+    await visitor.send_form(method="debit_card")
+
+    assert 400 == visitor.status
+    assert "payment_required" == (await merchant_order(shop)).order_status
+
+
+async def test_a_shop_can_exclude_everything(shop, visitor) -> None:
+    """Then there is no form, and the page says why."""
+    kinds = ("account_money", "credit_card", "debit_card", "prepaid_card")
+    excluded = {"excluded_payment_types": [{"id": kind} for kind in kinds]}
+    preference = await shop.preference(payment_methods=excluded)
+
+    page = await visitor.get(path_of(preference))
+
+    assert "No way to pay" in words_of(page)
+    assert "<form" not in page
+
+
+async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:
+    """Sending the form twice, as a hasty buyer does, pays once; the second time says that it cannot be paid."""
+    preference = await shop.preference()
+    form = await visitor.get(path_of(preference))
+    await visitor.send_form()
+    visitor.page = form
+
+    await visitor.send_form()
+
+    assert 409 == visitor.status
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+async def test_loading_the_result_again_pays_nothing(shop, visitor, sandbox) -> None:
+    """The form leads to a page of its own, so that a browser does not ask to send it again."""
+    preference = await shop.preference()
+    await visitor.get(path_of(preference))
+    await visitor.send_form()
+    assert visitor.url.endswith("?attempt=approved")
+
+    await visitor.get(visitor.url.removeprefix(sandbox.base_url))
+
+    assert "Paid" in words_of(visitor.page)
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+@pytest.mark.parametrize(
+    "path", ["/qr/ORD01J67CQQH5904WDBVZEM4JMEP3", "/qr/nothing", "/checkout/1-2", "/qr/%00", "/qr/%ff"]
+)
+async def test_what_does_not_exist_is_a_page(visitor, path: str) -> None:
+    """Whatever the address says, the answer is a page with status 404, and shows none of it."""
+    await visitor.get(path)
+
+    assert 404 == visitor.status
+    assert "Nothing here" in visitor.page
+
+
+# --- who may, and what the browser is told ---------------------------------------------------------------------
+
+
+FOREIGN = {
+    "another site": {"Origin": "https://evil.example"},
+    "another site, by its kind": {"Sec-Fetch-Site": "cross-site"},
+    "another port of this machine": {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"},
+    "a page without an origin": {"Origin": "null"},
+    "another name": {"Host": "evil.example"},
+}
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+async def test_a_form_from_elsewhere_pays_nothing(shop, visitor, sandbox, headers) -> None:
+    """Even with the right token, which it cannot know."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token}, **headers)
+
+    assert 403 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_the_origin_is_what_stops_it(shop, visitor, sandbox, monkeypatch) -> None:
+    """Negative control: without the guard, the same form pays."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+    monkeypatch.setattr(routes, "check_origin", lambda headers, allowed: None)
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token}, Origin="https://evil.example")
+
+    assert "processed" == (await shop.client.orders.get(order.id)).status
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "\N{SNOWMAN}", "of another page"])
+async def test_a_form_without_its_token_pays_nothing(shop, visitor, token: str) -> None:
+    """The token is that of the page: that of another page will not do."""
+    order, other = await shop.order(), await shop.order()
+    if token == "of another page":
+        token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{other.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token})
+
+    assert 403 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_the_token_is_what_stops_it(shop, visitor, monkeypatch) -> None:
+    """Negative control: without the check, a form without a token pays."""
+    monkeypatch.setattr(FormKey, "check", lambda self, page, token: None)
+    order = await shop.order()
+
+    await visitor.post(f"/qr/{order.id}", {})
+
+    assert "processed" == (await shop.client.orders.get(order.id)).status
+
+
+async def test_a_form_of_another_process_is_refused(shop, visitor) -> None:
+    """The key ends with the process; the page says so, and leads to a new form."""
+    order = await shop.order()
+    page = f"/qr/{order.id}"
+
+    await visitor.post(page, {"form_token": FormKey().token(page)})
+
+    assert 403 == visitor.status
+    assert f'href="{page}"' in visitor.page
+
+
+BAD_FORMS = {
+    "an unknown method": {"method": "cash"},
+    "an unknown outcome": {"outcome": "stolen"},
+    "no installments": {"installments": "0"},
+    "too many installments": {"installments": "37"},
+    "installments in words": {"installments": "three"},
+}
+
+
+@pytest.mark.parametrize("form", BAD_FORMS.values(), ids=BAD_FORMS)
+async def test_a_form_with_other_values_is_refused(shop, visitor, form) -> None:
+    """What the page does not offer is not taken."""
+    order = await shop.order()
+    token = re.search(r'form_token" value="([^"]*)"', await visitor.get(f"/qr/{order.id}"))[1]
+
+    await visitor.post(f"/qr/{order.id}", {"form_token": token, **form})
+
+    assert 400 == visitor.status
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "application/json", 415),
+        (b"a=b", "text/plain", 415),
+        (b"--x--", "multipart/form-data; boundary=x", 415),
+        (b"a=b", "application/x-www-form-urlencoded; charset=unheard-of", 400),
+        (b"a=%ff%fe&b=\xff", "application/x-www-form-urlencoded", 400),
+        (b"a=" + b"b" * 2_000_000, "application/x-www-form-urlencoded", 413),
+    ],
+    ids=["json", "text", "multipart", "charset", "bytes", "size"],
+)
+async def test_what_is_no_form_is_refused(shop, visitor, body: bytes, kind: str, status: int) -> None:
+    """With a page and a status that say so; nothing makes the server fail."""
+    order = await shop.order()
+
+    await visitor.post(f"/qr/{order.id}", body, **{"Content-Type": kind})
+
+    assert status == visitor.status
+    assert "text/html" in visitor.headers["Content-Type"]
+
+
+async def test_a_shop_elsewhere_may_lead_to_its_checkout(shop, visitor) -> None:
+    """Following a link from another site is how a buyer comes."""
+    preference = await shop.preference()
+
+    await visitor.get(path_of(preference), **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+
+    assert 200 == visitor.status
+
+
+async def test_a_page_is_not_shown_under_a_foreign_name(shop, visitor) -> None:
+    """A name that leads here for a moment (DNS rebinding) would make our pages theirs."""
+    preference = await shop.preference()
+
+    await visitor.get(path_of(preference), Host="evil.example")
+
+    assert 403 == visitor.status
+
+
+async def test_the_browser_is_told_to_keep_and_run_nothing(shop, visitor) -> None:
+    """Buyer's pages run no script, are not framed, not kept, and send their form nowhere else."""
+    await visitor.get(f"/qr/{(await shop.order()).id}")
+
+    rules = dict(rule.strip().split(" ", 1) for rule in visitor.headers["Content-Security-Policy"].split(";"))
+    assert "'none'" == rules["default-src"]
+    assert "'none'" == rules["frame-ancestors"]
+    assert "'self'" == rules["form-action"]
+    assert "script-src" not in rules
+    assert "unsafe" not in visitor.headers["Content-Security-Policy"]
+    assert "no-store" == visitor.headers["Cache-Control"]
+    assert "nosniff" == visitor.headers["X-Content-Type-Options"]
+    assert "<script" not in visitor.page
+    assert "style=" not in visitor.page
+
+
+# --- text from elsewhere -----------------------------------------------------------------------------------------
+
+
+async def evil_things(shop, evil_copy):
+    """Return the addresses of an order and a preference whose every text is an attack."""
+    item = msgspec.to_builtins(evil_copy(orders.CREATE.example["items"][0])) | {
+        "unit_measure": "<script>a"[:10],
+        "unit_price": "25.00",
+        "external_code": "<script>1</script>",
+    }
+    order = await shop.order(items=[item], description=evil_copy("")[:150])
+    example = dict(preferences.CREATE.example)
+    evil = evil_copy(example) | {
+        "back_urls": {"success": 'https://shop.example.com/"><script>'},
+        "auto_return": "approved",
+        "additional_info": evil_copy(""),
+        "statement_descriptor": evil_copy(""),
+    }
+    evil["items"][0]["unit_price"] = "1.00"
+    return f"/qr/{order.id}", path_of(await shop.preference(**evil))
+
+
+async def test_text_is_shown_as_text(shop, visitor, evil_copy) -> None:
+    """A script in any member of an order or a preference is shown, letter by letter, and is no script."""
+    for path in await evil_things(shop, evil_copy):
+        page = await visitor.get(path)
+        assert "<script" not in page
+        assert "<img src=x" not in page
+        assert "&lt;script&gt;" in page
+        assert "<script" not in await visitor.send_form()
+        assert "<script" not in await visitor.get(path)
+
+
+async def test_escaping_is_what_stops_it(shop, visitor, monkeypatch, evil_copy) -> None:
+    """Negative control: without it, the scripts are in the page."""
+    monkeypatch.setattr(markup, "escape", lambda text: text)
+    for path in await evil_things(shop, evil_copy):
+        assert "<script" in await visitor.get(path)
+
+
+def test_a_token_is_bound_to_its_page_and_its_process() -> None:
+    """The same page has the same token for as long as the process lives; any other has another."""
+    key = forms.FormKey()
+
+    assert key.token("/a") == key.token("/a")
+    assert key.token("/a") != key.token("/b")
+    assert key.token("/a") != forms.FormKey().token("/a")
