@@ -26,7 +26,7 @@ class AtOnce:
         headers = {"Content-Type": "application/json", "X-Request-Id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8"}
         self._response = Response(status, headers, body)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request) -> Response:  # noqa: ARG002 - whatever is asked
         return self._response
 
     async def aclose(self) -> None:
@@ -50,7 +50,7 @@ class Way(Struct, frozen=True, kw_only=True):
 
 
 def race(ways: Sequence[Way], name: str, runner: asyncio.Runner, options: Options) -> list[Row]:
-    """Measure *ways* to make the call *name*, and add to each row what it costs more than the way it is held against."""
+    """Measure *ways* to make the call *name*; each row also says what it costs more than the way it is held against."""
     if options.only:
         kept = {one for way in ways if way.name in options.only for one in (way.name, way.against)}
         ways = [way for way in ways if way.name in kept]

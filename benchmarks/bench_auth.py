@@ -29,7 +29,7 @@ _ANONYMOUS = dataclasses.replace(orders.GET, authenticated=False)
 
 
 def _pair(**changes: float) -> TokenPair:
-    return TokenPair(access_token=payloads.TOKEN, refresh_token="TG-1", **changes)  # type: ignore[arg-type]  # noqa: S106
+    return TokenPair(access_token=payloads.TOKEN, refresh_token="TG-1", **changes)  # noqa: S106
 
 
 def _client(auth: RefreshingToken | None = None) -> PaymentsClient:

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 
 from benchmarks import harness, payloads
-from benchmarks.contestants import BASELINE, Calls, Contestant, Target, contestants
+from benchmarks.contestants import BASELINE, Calls, Target, contestants
 from benchmarks.harness import Key, Options, Result, Row, Variant
 from benchmarks.server import nginx_or_asyncio
 

@@ -21,8 +21,8 @@ from yarl import URL
 
 from benchmarks import harness, payloads
 from benchmarks.bench_call import connected, slices
-from benchmarks.contestants import Calls, Target, bare_aiohttp, sdk
-from benchmarks.harness import Key, Options, Result, Variant
+from benchmarks.contestants import BASELINE, Calls, Target, bare_aiohttp, sdk
+from benchmarks.harness import Key, Options, Result, Row, Variant
 from benchmarks.server import nginx_or_asyncio
 from paymentsdk import AiohttpTransport, Request
 from paymentsdk.resources import orders
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paymentsdk import Operation, Response
 
 WIDTH = 16
+BODY = "the check of the body"
 _BARE = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
 _OURS = {**_BARE, "Accept-Encoding": "identity", "User-Agent": "paymentsdk/1.0.0"}
 
@@ -111,7 +112,7 @@ _OPTIONS = {"allow_redirects": False, "raise_for_status": False, "auto_decompres
 
 #: From the baseline up; each is the one above and one thing more.
 LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
-    "bare aiohttp": bare_aiohttp.connect,
+    BASELINE: bare_aiohttp.connect,
     "no cookies, a URL and headers made for each call": lambda target: over_session(target, headers=_BARE),
     "our headers (two more: identity, user agent)": lambda target: over_session(target, headers=_OURS),
     "no redirects, no decompression": lambda target: over_session(target, headers=_OURS, **_OPTIONS),
@@ -120,30 +121,44 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
     ),
     "AiohttpTransport (bounded body, stray answers, failures told apart)": over_transport,
     "the check of the answer (amounts, identity)": lambda target: over_transport(target, "answer"),
-    "the check of the body": lambda target: over_transport(target, "answer", "body"),
+    BODY: lambda target: over_transport(target, "answer", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,
 }
 
 
+def _climb(method: str, layers: Mapping[str, Calls], runner: asyncio.Runner, options: Options) -> list[Row]:
+    variants = []
+    for name, both in layers.items():
+        if method == "GET" and name == BODY:
+            continue
+        key: Key = {"method": method, "layer": name}
+        call = both.get if method == "GET" else both.post
+        variants.append(Variant(key, slices(runner, call, WIDTH), least=WIDTH))
+    rows = harness.interleave(variants, options)
+    for i, row in enumerate(rows):
+        row.samples["added_us"] = harness.difference(row, rows[max(0, i - 1)])
+    return rows
+
+
 def run(options: Options) -> Result:
     """Measure every layer."""
-    rows = []
-    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
-        with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
-            target = Target(server.plain)
-            both = {name: connected(connect(target), runner, stack) for name, connect in LAYERS.items()}
-            for method in ("GET", "POST"):
-                variants = []
-                for name, one in both.items():
-                    key: Key = {"method": method, "layer": name}
-                    call = one.get if method == "GET" else one.post
-                    variants.append(Variant(key, slices(runner, call, WIDTH), least=WIDTH))
-                found = harness.interleave(variants, options)
-                for i, row in enumerate(found):
-                    row.samples["added_us"] = harness.difference(row, found[max(0, i - 1)])
-                rows += found
+    rows: list[Row] = []
+    with (
+        nginx_or_asyncio() as server,
+        harness.on_core(harness.cores()[0]),
+        asyncio.Runner() as runner,
+        contextlib.ExitStack() as stack,
+    ):
+        target = Target(server.plain)
+        layers = {
+            name: connected(connect(target), runner, stack)
+            for name, connect in LAYERS.items()
+            if not options.only or name in (*options.only, BASELINE)
+        }
+        for method in ("GET", "POST"):
+            rows += _climb(method, layers, runner, options)
     return harness.result(
-        "bench_layers", rows, options, baseline={"layer": "bare aiohttp"}, server=server.kind, in_flight=WIDTH
+        "bench_layers", rows, options, baseline={"layer": BASELINE}, server=server.kind, in_flight=WIDTH
     )
 
 

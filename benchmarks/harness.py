@@ -200,12 +200,12 @@ def _calibrate(variant: Variant, options: Options) -> int:
         count *= 4
 
 
-def take_turns(trials: Sequence[Trial], options: Options) -> list[Row]:
-    """Measure *trials* whole, each once per round, after a first time that counts in no but a quick run."""
+def take_turns(trials: Sequence[Trial], options: Options, *, warm_up: bool = True) -> list[Row]:
+    """Measure *trials* whole, each once per round; with *warm_up* after a first time that does not count."""
     rows = [Row(dict(trial.key), {}) for trial in trials]
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     order = list(range(len(trials)))
-    first = 1 if options.quick else 0
+    first = 0 if warm_up and not options.quick else 1
     for number in range(first, options.rounds + 1):
         shuffle(order)
         for i in order:

@@ -100,8 +100,8 @@ def pivot(found: Result, down: str, across: Sequence[str], metric: str = "cpu_us
     for name in lines:
         cells = []
         for column in columns:
-            [row] = matching(found.rows, {down: name, **dict(zip(across, column, strict=True))}) or [None]
-            cells.append("" if row is None else _cell(row, found, metric))
+            rows = matching(found.rows, {down: name, **dict(zip(across, column, strict=True))})
+            cells.append(_cell(rows[0], found, metric) if rows else "")
         text.append(_line([str(name), *cells]))
     return "\n".join(text)
 

@@ -124,9 +124,7 @@ async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
     from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 
     payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))])
-    order = OrderRequest(
-        external_reference="a", total_amount=Decimal(5), transactions=payments, expiration_time="PT4H"
-    )
+    order = OrderRequest(external_reference="a", total_amount=Decimal(5), transactions=payments, expiration_time="PT4H")
 
     async with client() as longest, client(max_order_expiration=timedelta(hours=3)) as shorter:
         await longest.orders.create(order)
@@ -234,9 +232,18 @@ def test_options_that_are_not_given_stay() -> None:
     copy = one.with_options(retry=policy).with_options(timeout=bounds, idempotency_key="k-1", headers={"X-Tag": "a"})
 
     settings = copy._settings
-    assert (policy, bounds, "k-1", True) == (settings.retry, settings.timeout, settings.idempotency_key, settings.strict)
+    assert (policy, bounds, "k-1", True) == (
+        settings.retry,
+        settings.timeout,
+        settings.idempotency_key,
+        settings.strict,
+    )
     assert "a" == settings.headers["X-Tag"]
-    assert (RetryPolicy(), Timeout(), None) == (one._settings.retry, one._settings.timeout, one._settings.idempotency_key)
+    assert (RetryPolicy(), Timeout(), None) == (
+        one._settings.retry,
+        one._settings.timeout,
+        one._settings.idempotency_key,
+    )
     assert not copy.with_options(strict=False)._settings.strict
 
 

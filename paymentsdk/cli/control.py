@@ -43,7 +43,7 @@ class Running:
 
     def __init__(self, url: str | None) -> None:
         said = url or os.environ.get("PAYMENTSDK_BASE_URL")
-        self.named = bool(said)
+        self.named: bool = bool(said)
         self._url = (said or f"http://127.0.0.1:{DEFAULT_PORT}").rstrip("/")
         if not self._url.startswith(("http://", "https://")):
             raise SandboxError(f"{self._url} is no http or https address")

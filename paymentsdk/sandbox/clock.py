@@ -58,7 +58,7 @@ class SandboxClock:
         settle: Callable[[datetime], Sequence[Happening]],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.state = state
+        self.state: ClockState = state
         self._changed = changed
         self._settle = settle
         self._wall = wall
@@ -111,7 +111,7 @@ class SandboxClock:
         return tuple(self._settle(self.now()))
 
     def _set(self, state: ClockState) -> None:
-        self.state = state
+        self.state: ClockState = state
         self._changed(state)
 
     def _machine(self) -> datetime:

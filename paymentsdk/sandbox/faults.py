@@ -83,8 +83,8 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
         self.id = number
         self.rule = rule
-        self.seen = 0
-        self.hits = 0
+        self.seen: int = 0
+        self.hits: int = 0
         self._random = Random(rule.seed)  # noqa: S311 - repeatable on purpose
         self._remove = remove
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from operator import is_
@@ -44,7 +45,8 @@ Reader = Callable[[object, str], object]
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE = re.compile(_DAY.pattern + r"\Z")
 
 
 def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> object:
@@ -90,6 +92,10 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
         raise refuse(operation, request_invalid(error)) from None
     except RequestInvalid as error:
         raise refuse(operation, error) from None
+    for name, value in known.items():
+        # Text may be read as seconds since 1970; no caller means them.
+        if isinstance(value, datetime) and not _DAY.match(given[name]):
+            raise refuse(operation, RequestInvalid(f"$.{name}", "is no moment such as 2026-01-31T09:30:00Z"))
     for name in ("offset", "limit"):
         value = known.get(name)
         if isinstance(value, int) and value > LARGEST_OFFSET:

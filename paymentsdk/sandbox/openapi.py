@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from paymentsdk._core.operation import ErrorCode, Operation
+from paymentsdk._core.operation import Operation
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
@@ -25,7 +25,6 @@ _DEFAULTS = Policies()
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 Schema: TypeAlias = dict[str, JSON]
 AnyOperation: TypeAlias = Operation[object, object]
-
 
 
 def _ecma(pattern: str) -> str:
@@ -232,9 +231,7 @@ def _finished(schema: JSON, amount: Schema) -> JSON:
         return dict(amount)
     if schema.get("type") == "integer":
         schema = {**schema, "format": "int64"}
-    finished = {
-        name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)
-    }
+    finished = {name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)}
     pattern = finished.get("pattern")
     if isinstance(pattern, str):
         finished["pattern"] = _ecma(pattern)

@@ -41,7 +41,7 @@ class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
     external_pos_id: str
     plan_id: str
 
-    __secrets__ = frozenset({"access_token", "client_secret", "authorization_code", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "client_secret", "authorization_code", "refresh_token"})
 
 
 class Platform:

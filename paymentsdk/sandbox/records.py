@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -68,7 +69,7 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
     discount_promises: tuple[str, ...] = ()
     compliant: bool = True
 
-    __secrets__ = frozenset({"client_secret", "access_token", "authorization_code", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "access_token", "authorization_code", "refresh_token"})
 
 
 class Grant(Secretive, Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ class Grant(Secretive, Struct, frozen=True, kw_only=True):
     oauth: bool = True
     spent: bool = False
 
-    __secrets__ = frozenset({"secret"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
 
 
 class OrderRecord(Struct, frozen=True, kw_only=True):

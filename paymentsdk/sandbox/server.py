@@ -74,7 +74,7 @@ class Sandbox:
         if not public and not _is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
         self._host, self._port, self._live_tokens = host, port, live_tokens
-        self.platform = Platform(db=db, seed=seed, policies=policies)
+        self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
         if frozen or frozen_at is not None:
             self.platform.clock.freeze(frozen_at)
         self._runner: web.AppRunner | None = None
@@ -84,7 +84,7 @@ class Sandbox:
     async def start(self) -> Self:
         """Listen. The seller is made now, since their plan has an address of this server."""
         app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=frozenset({self._host}))
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False)
         try:
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()

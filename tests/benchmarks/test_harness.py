@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from benchmarks import (
     bars,
     bench_auth,
@@ -166,12 +167,19 @@ def test_typed_decoders_agree(peer: str, shape: str) -> None:
 
 def test_the_server_ends_with_its_bench() -> None:
     """No process is left behind, also when the bench fails."""
-    with pytest.raises(ZeroDivisionError), server.pages(latency=0, total=1) as running:
-        os.kill(running.pid, 0)
-        raise ZeroDivisionError
+    pids: list[int] = []
+
+    def bench() -> None:
+        with server.pages(latency=0, total=1) as running:
+            os.kill(running.pid, 0)  # It is there.
+            pids.append(running.pid)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bench()
 
     with pytest.raises(ProcessLookupError):
-        os.kill(running.pid, 0)
+        os.kill(pids[0], 0)
 
 
 # --- how it is measured -----------------------------------------------------------------------------------------------

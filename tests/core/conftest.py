@@ -231,9 +231,7 @@ def client(make_client: Callable[..., PaymentsClient], transport: MemoryTranspor
 
 
 @pytest.fixture
-def play(
-    make_client: Callable[..., PaymentsClient], clock: FakeClock
-) -> Callable[..., Awaitable[Played]]:
+def play(make_client: Callable[..., PaymentsClient], clock: FakeClock) -> Callable[..., Awaitable[Played]]:
     """Make a call while the platform takes some steps, and tell what came of it."""
 
     async def play(call: Call | str, *steps: Step, **settings: object) -> Played:

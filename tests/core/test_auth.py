@@ -219,7 +219,14 @@ async def test_a_token_is_renewed_before_it_ends(signed_in, issuer, clock) -> No
 @pytest.mark.control("paymentsdk._core.auth.EARLY_PAUSE", 0.0)
 @pytest.mark.parametrize(
     "trouble",
-    [SendFailed("reset"), SendFailed("refused", sent=False), Response(503), Response(429), Response(400), Response(403)],
+    [
+        SendFailed("reset"),
+        SendFailed("refused", sent=False),
+        Response(503),
+        Response(429),
+        Response(400),
+        Response(403),
+    ],
 )
 async def test_an_early_renewal_that_fails_keeps_the_live_token(signed_in, issuer, clock, trouble: object) -> None:
     """The live token stays in use, and the next try is made a minute later, not with the next call."""

@@ -170,7 +170,9 @@ async def test_a_key_where_none_goes(client) -> None:
 
 async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
     """The options of a call, or of a copy, never leak into the next call, another resource, or the original."""
-    transport.replies(*[jobs["orders.cancel"].answer] * 3, jobs["wallet_payments.create"].answer, jobs["orders.get"].answer)
+    transport.replies(
+        *[jobs["orders.cancel"].answer] * 3, jobs["wallet_payments.create"].answer, jobs["orders.get"].answer
+    )
     copy = client.with_options(idempotency_key="of-the-copy", headers={"X-Tag": "copy"})
 
     await client.orders.cancel("ORD1", idempotency_key="of-the-call")
@@ -228,7 +230,9 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
     transport = MemoryTransport([Response(503), Response(202, {"x-request-id": "r-1"}, body)])
     client = make_client(transport=transport)
 
-    result = await client.call(OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers={"X-Tag": "a"})
+    result = await client.call(
+        OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers={"X-Tag": "a"}
+    )
 
     assert isinstance(result, Result)
     assert ("ORD1", 202, "r-1", 2, "k-1") == (
@@ -256,7 +260,11 @@ async def test_any_2xx_is_a_success(play) -> None:
 async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
     """An observer is told of each attempt, with what went wrong, and of the success in the end."""
     seen: list[Attempt] = []
-    steps = [SendFailed("connection reset"), Response(503, {"X-Request-Id": "r-2"}), Response(200, {}, b'{"id":"ORD1"}')]
+    steps = [
+        SendFailed("connection reset"),
+        Response(503, {"X-Request-Id": "r-2"}),
+        Response(200, {}, b'{"id":"ORD1"}'),
+    ]
     client = make_client(transport=MemoryTransport(steps), observer=seen.append)
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")
@@ -293,7 +301,9 @@ async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     """DEBUG for a success, INFO for a failure, WARNING for an unknown outcome; the facts are in the extras."""
     caplog.set_level(logging.DEBUG, "paymentsdk")
     client = make_client(
-        transport=MemoryTransport([Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')] + [SendFailed("50 % lost")])
+        transport=MemoryTransport(
+            [Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')] + [SendFailed("50 % lost")]
+        )
     )
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")

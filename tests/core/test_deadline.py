@@ -110,7 +110,8 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
 )
 async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[float, float]) -> None:
     """A transport learns the time that the attempt and the connection may take; the connection's ends before the attempt's,
-    since what is cut off after it may have been sent."""
+    since what is cut off after it may have been sent.
+    """
     played = await play("orders.get", jobs["orders.get"].answer, timeout=bounds)
 
     assert [told] == [(request.timeout, request.connect_timeout) for request in played.requests]
@@ -484,9 +485,7 @@ async def test_a_deadline_while_the_token_is_renewed(
     make_client, clock, first: object, expires_at: float | None, error: type[PaymentsError], words: str
 ) -> None:
     """The deadline covers the renewal: nothing of the write was sent, or the refusal stands that asked for it."""
-    auth = RefreshingToken(
-        TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at)
-    )
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))
     client = make_client(renews_slowly(first, clock), auth=auth, timeout=Timeout(attempt=10))
 
     with pytest.raises(error, match=words):

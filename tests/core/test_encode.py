@@ -231,7 +231,6 @@ async def test_the_twin_check_finds_every_constraint(
     assert [] == transport.requests
 
 
-
 # --- what the sandbox reads -------------------------------------------------------------------------------------------
 
 
@@ -336,7 +335,24 @@ def test_an_operation_without_filters_takes_none() -> None:
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 
-UNSAFE = ["..", ".", "a/b", "/", "a?b", "a#b", "%2e%2e", "a%", "a\n", "a b", "", "é", "٣", "..%2f", "a\\b", "{order_id}"]
+UNSAFE = [
+    "..",
+    ".",
+    "a/b",
+    "/",
+    "a?b",
+    "a#b",
+    "%2e%2e",
+    "a%",
+    "a\n",
+    "a b",
+    "",
+    "é",
+    "٣",
+    "..%2f",
+    "a\\b",
+    "{order_id}",
+]
 
 
 @pytest.mark.control("paymentsdk._core.encode._SAFE_IN_PATH", re.compile(""))
@@ -356,12 +372,12 @@ def test_an_id_in_a_path_is_a_text(value: object) -> None:
         fill_path("/v1/orders/{order_id}", ("order_id",), {"order_id": value})
 
 
-@pytest.mark.parametrize("value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"])
+@pytest.mark.parametrize(
+    "value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"]
+)
 def test_ids_go_into_the_path_as_they_are(value: str) -> None:
     """What real ids are made of needs no quoting."""
-    assert f"/v1/orders/{value}/refund" == fill_path(
-        "/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value}
-    )
+    assert f"/v1/orders/{value}/refund" == fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
 
 
 @pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])

@@ -49,7 +49,11 @@ def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
     """Pickled and copied, an error is what it was: class, text and every attribute."""
     error = made(cls)
 
-    for twin in (*(pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)), copy.copy(error), copy.deepcopy(error)):
+    for twin in (
+        *(pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)),
+        copy.copy(error),
+        copy.deepcopy(error),
+    ):
         assert (type(error), str(error), error.args) == (type(twin), str(twin), twin.args)
         assert state(error) == state(twin)
 
@@ -71,7 +75,11 @@ def test_a_copy_is_an_error_of_its_own() -> None:
 
 def test_every_error_has_its_place() -> None:
     """The tree is the one that the module draws, and every class of it is public."""
-    drawn = [line.strip("│├└─ ").split()[0] for line in errors.__doc__.split("::\n")[1].split("\n\nA failed")[0].splitlines() if line.strip()]
+    drawn = [
+        line.strip("│├└─ ").split()[0]
+        for line in errors.__doc__.split("::\n")[1].split("\n\nA failed")[0].splitlines()
+        if line.strip()
+    ]
     below = {cls.__name__ for cls in classes()}
 
     assert below == set(drawn)

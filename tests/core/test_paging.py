@@ -307,7 +307,9 @@ async def test_a_next_offset_that_does_not_grow(tables) -> None:
 
 async def test_a_next_offset_that_overlaps_is_followed(tables) -> None:
     """A platform may begin its next page before the end of this one: it knows best."""
-    table = tables(60, elements=True, changes=lambda answer, request: {**answer, "next_offset": len(table.offsets) * 20})
+    table = tables(
+        60, elements=True, changes=lambda answer, request: {**answer, "next_offset": len(table.offsets) * 20}
+    )
 
     assert table.ids == await ids(table.search(over(table)))
     assert [0, 20, 40] == table.offsets
@@ -348,9 +350,7 @@ async def test_an_empty_page_too_early_is_flagged(tables, caplog) -> None:
     pages = [page async for page in table.search(over(table)).pages()]
 
     assert [30, 30, 0] == [len(page.items) for page in pages]
-    assert ["an empty page at offset 60, though the total is 90"] == [
-        anomaly.reason for anomaly in pages[-1].anomalies
-    ]
+    assert ["an empty page at offset 60, though the total is 90"] == [anomaly.reason for anomaly in pages[-1].anomalies]
     assert [logging.WARNING] == [record.levelno for record in caplog.records]
 
 

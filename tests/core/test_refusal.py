@@ -21,6 +21,7 @@ from paymentsdk import (
     Response,
     ServerError,
 )
+from paymentsdk._core import refusal
 from paymentsdk._core.refusal import RAW_LIMIT, read_refusal
 from paymentsdk.errors import error_class
 from paymentsdk.resources.oauth import _REFRESH
@@ -31,7 +32,9 @@ ORDERS, CUSTOMERS, TOKEN = OPERATIONS["orders.create"], OPERATIONS["customers.cr
 def read(body: object, status: int = 400, operation=ORDERS, **headers: str) -> APIError:
     """Read a refusal."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_refusal(operation, Response(status, {name.replace("_", "-"): v for name, v in headers.items()}, content))
+    return read_refusal(
+        operation, Response(status, {name.replace("_", "-"): v for name, v in headers.items()}, content)
+    )
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
@@ -174,8 +177,22 @@ def test_only_the_beginning_of_the_body_is_kept() -> None:
 def test_a_body_that_is_nested_deeply(levels: int) -> None:
     """No depth of nesting breaks the reader."""
     for spoiled in (b"[" * levels + b"]" * levels, b'{"a":' * levels + b"1" + b"}" * levels):
-        for frame in (b"%b", b'{"errors":[{"details":[%b]}]}', b'{"errors":[{"field":%b}]}', b'{"cause":[{"data":%b}]}'):
+        for frame in (
+            b"%b",
+            b'{"errors":[{"details":[%b]}]}',
+            b'{"errors":[{"field":%b}]}',
+            b'{"cause":[{"data":%b}]}',
+        ):
             assert 400 == read(frame % spoiled).status
+
+
+def test_what_is_nested_too_deeply_is_not_told() -> None:
+    """A line of an error that nobody could read is cut, and nothing is raised."""
+    nested: list[object] = []
+    for _ in range(5_000):
+        nested = [nested]
+
+    assert ("...", "[1,null]", "text") == tuple(map(refusal._plain, (nested, [1, None], "text")))
 
 
 # --- meanings ---------------------------------------------------------------------------------------------------------

@@ -113,7 +113,9 @@ def sequences() -> list[object]:
     """Return (operation, steps, requests, outcome) for each line, with the first operation of its class."""
     rows = [[cell.strip() for cell in row.partition("#")[0].split("|")] for row in SEQUENCES.strip().splitlines()]
     return [
-        pytest.param(CLASSES[column][0], steps.split(), int(wanted.split()[0]), wanted.split()[1], id=f"{column}-{steps}")
+        pytest.param(
+            CLASSES[column][0], steps.split(), int(wanted.split()[0]), wanted.split()[1], id=f"{column}-{steps}"
+        )
         for column, steps, wanted in rows
     ]
 

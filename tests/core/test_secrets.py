@@ -130,7 +130,9 @@ def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
 
 def test_a_client_does_not_show_its_credentials() -> None:
     """A client shows its address, and whether it is closed."""
-    client = PaymentsClient(ACCESS, base_url="http://x", client_id="a", client_secret=SECRET, transport=MemoryTransport())
+    client = PaymentsClient(
+        ACCESS, base_url="http://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
+    )
     other = client.with_options(auth=RefreshingToken(PAIR))
 
     assert "<PaymentsClient http://x>" == repr(client) == str(other)

@@ -10,7 +10,13 @@ from paymentsdk._core.wire import header
 
 @pytest.mark.parametrize(
     ("headers", "value"),
-    [({"X-Request-Id": "1"}, "1"), ({"x-request-id": "1"}, "1"), ({"X-REQUEST-ID": "1"}, "1"), ({"X-Other": "1"}, None), ({}, None)],
+    [
+        ({"X-Request-Id": "1"}, "1"),
+        ({"x-request-id": "1"}, "1"),
+        ({"X-REQUEST-ID": "1"}, "1"),
+        ({"X-Other": "1"}, None),
+        ({}, None),
+    ],
 )
 def test_header_names_have_no_case(headers: dict[str, str], value: str | None) -> None:
     """A field is found in whatever case it came."""

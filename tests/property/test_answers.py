@@ -24,7 +24,9 @@ SCALARS = (
     | st.sampled_from(["", "3", "24.90", "NaN", "1e999", "2026-01-31", "2026-01-31T00:00:00.000-04:00", "true", "ok"])
 )
 JSON = st.recursive(
-    SCALARS, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3), max_leaves=6
+    SCALARS,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3),
+    max_leaves=6,
 )
 
 
@@ -77,9 +79,23 @@ def test_no_bytes_break_the_decoder(name: str, body: bytes) -> None:
     assert isinstance(value, OPERATIONS[name].result)
 
 
-NAMES = ["errors", "cause", "causes", "error", "code", "message", "details", "data", "field", "ErrorCause", "description"]
+NAMES = [
+    "errors",
+    "cause",
+    "causes",
+    "error",
+    "code",
+    "message",
+    "details",
+    "data",
+    "field",
+    "ErrorCause",
+    "description",
+]
 REFUSALS = st.recursive(
-    SCALARS, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(NAMES), below, max_size=4), max_leaves=9
+    SCALARS,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(NAMES), below, max_size=4),
+    max_leaves=9,
 )
 
 

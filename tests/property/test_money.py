@@ -115,7 +115,9 @@ def test_texts_are_digits(text: str) -> None:
             money.parse(text)
 
 
-@pytest.mark.parametrize("text", ["1_000", "1e3", "NaN", "٣", "１", " 1", "1 ", "1\n", "+1", ".5", "5.", "", "1,5", "0x1"])  # noqa: RUF001
+@pytest.mark.parametrize(
+    "text", ["1_000", "1e3", "NaN", "٣", "１", " 1", "1 ", "1\n", "+1", ".5", "5.", "", "1,5", "0x1"]
+)
 def test_texts_that_python_would_take(text: str) -> None:
     """Underscores, exponents, other scripts and spaces are not how amounts are written."""
     with pytest.raises(ValueError, match="digits"):

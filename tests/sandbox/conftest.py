@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Plain:
             sent["X-Idempotency-Key"] = key
         if body is not None:
             sent["Content-Type"] = "application/json"
-            body = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            body = io.BytesIO(body if isinstance(body, bytes) else msgspec.json.encode(body))
         sent.update(headers)
         async with self.session.request(method, self.sandbox.base_url + path, data=body, headers=sent) as response:
             return Answer(response.status, response.headers, await response.read())

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from io import BytesIO
 
 import aiohttp
 import msgspec
@@ -252,7 +253,7 @@ class Visitor:
 
     async def post(self, path: str, data: object, **headers: str) -> str:
         """Send a form, and follow where that leads, as a browser does."""
-        return await self._go("POST", path, data=data, headers=headers)
+        return await self._go("POST", path, data=BytesIO(data) if isinstance(data, bytes) else data, headers=headers)
 
     async def send_form(self, **changes: str) -> str:
         """Fill in the form of the page with *changes*, and send it."""

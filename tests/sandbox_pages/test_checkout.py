@@ -8,6 +8,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
+from paymentsdk._core.operation import MIB
 from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox.pages import forms, markup, routes
 from paymentsdk.sandbox.pages.forms import FormKey
@@ -372,7 +373,7 @@ async def test_a_form_with_other_values_is_refused(shop, visitor, form) -> None:
         (b"--x--", "multipart/form-data; boundary=x", 415),
         (b"a=b", "application/x-www-form-urlencoded; charset=unheard-of", 400),
         (b"a=%ff%fe&b=\xff", "application/x-www-form-urlencoded", 400),
-        (b"a=" + b"b" * 2_000_000, "application/x-www-form-urlencoded", 413),
+        (b"a=" + b"b" * (MIB - 1), "application/x-www-form-urlencoded", 413),
     ],
     ids=["json", "text", "multipart", "charset", "bytes", "size"],
 )

@@ -153,7 +153,8 @@ def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome
 
 
 _ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)
-_PREFERENCES = _Counter(path="/checkout/{id}", sale=_preference_sale, pay=_pay_preference)
+# /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
+_PREFERENCES = _Counter(path="/checkout/{id:(?!preferences$)[^/]+}", sale=_preference_sale, pay=_pay_preference)
 
 
 def _show(counter: _Counter) -> Handler:

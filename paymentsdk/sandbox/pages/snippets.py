@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from secrets import token_hex
 from typing import TypeAlias
 from urllib.parse import unquote
 
@@ -32,13 +33,13 @@ Arguments: TypeAlias = Iterable[tuple[str, Expression]]
 
 
 def curl(line: RequestLine, base_url: str) -> str:
-    """Return the request as a command for a shell. A write gets a new key, so that it is done again."""
+    """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
     operation = OPERATIONS.get(line.operation or "")
     parts = [f"curl -X {line.method} {shlex.quote(base_url + line.path)}"]
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
-        parts.append('-H "X-Idempotency-Key: $(uuidgen)"')
+        parts.append(f"-H 'X-Idempotency-Key: {token_hex(16)}'")
     if line.body:
         parts.append("-H 'Content-Type: application/json'")
         parts.append(f"--data-raw {shlex.quote(line.body)}")

@@ -1,0 +1,133 @@
+"""The files of the dashboard, and the addresses that only it uses."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import get_args
+
+import pytest
+
+from paymentsdk.resources.orders import OrderStatus
+from paymentsdk.sandbox.faults import Effect
+from paymentsdk.sandbox.pages.markup import PAGES
+
+STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
+BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+
+
+async def test_a_browser_gets_a_page_and_a_program_the_state(visitor) -> None:
+    """At one address; the way to it is short."""
+    assert "<!doctype html>" in await visitor.get("/", **BROWSER)
+    assert "<!doctype html>" in await visitor.get("/_sandbox", **BROWSER)
+    assert visitor.url.endswith("/_sandbox/")
+    assert '"base_url"' in await visitor.get("/_sandbox/", Accept="*/*")
+
+
+@pytest.mark.parametrize("name", STATIC)
+async def test_every_file_is_served_as_what_it_is(visitor, name: str) -> None:
+    """With its type, which the browser may not guess, and the rules of the page."""
+    assert STATIC[name] == await visitor.get(f"/_sandbox/static/{name}")
+
+    kind = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
+    assert visitor.headers["Content-Type"].startswith(kind[name.rpartition(".")[2]])
+    rules = visitor.headers["Content-Security-Policy"]
+    assert "unsafe" not in rules
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(rules.split("; "))
+    assert "no-store" == visitor.headers["Cache-Control"]
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py", "checkout.html"])
+async def test_no_other_file_is_served(visitor, name: str) -> None:
+    """Not from beside the directory, nor from beyond."""
+    await visitor.get(f"/_sandbox/static/{name}")
+
+    assert 404 == visitor.status
+
+
+def test_nothing_comes_from_elsewhere() -> None:
+    """No file names another host: the pages work without a network."""
+    for name, text in STATIC.items():
+        assert [] == re.findall(
+            r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text.replace("http://www.w3.org/2000/svg", "")
+        ), name
+
+
+def test_scripts_set_text_as_text() -> None:
+    """No script writes HTML, and none runs text."""
+    for name, text in STATIC.items():
+        if name.endswith(".js"):
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text
+            ), name
+
+
+def test_every_effect_can_be_chosen() -> None:
+    """The form offers the faults that there are, and no other."""
+    form = re.search(r'<select id="fault-effect".*?</select>', STATIC["dashboard.html"], re.DOTALL)[0]
+
+    assert sorted(get_args(Effect)) == sorted(re.findall(r'<option value="(\w+)"', form))
+
+
+def test_every_state_has_a_word_and_a_colour() -> None:
+    """Whatever the state of an order, the dashboard has a name for it."""
+    states = re.search(r"const STATES = {(.*?)^};", STATIC["orders.js"], re.DOTALL | re.MULTILINE)[1]
+
+    assert set(OrderStatus) <= set(re.findall(r"^  (\w+):", states, re.MULTILINE))
+
+
+def test_script_and_style_agree_on_how_many_requests_are_shown() -> None:
+    """The style hides what comes after them."""
+    shown = int(re.search(r"const SHOWN = (\d+);", STATIC["requests.js"])[1])
+
+    assert f"nth-child(n + {shown + 1})" in STATIC["dashboard.css"]
+
+
+async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:
+    """SVG with dark modules, a quiet zone of four of them, and no size of its own."""
+    order = await shop.order()
+
+    svg = await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+
+    assert visitor.headers["Content-Type"].startswith("image/svg+xml")
+    assert svg.startswith("<svg xmlns=")
+    assert 'stroke="#000"' in svg
+    assert "M4 4.5h7" in svg
+    assert "width=" not in svg
+
+
+async def test_a_static_order_has_no_code_of_its_own(shop, visitor) -> None:
+    """The buyer scans that of the till."""
+    order = await shop.order(mode="static")
+
+    assert "that of the till" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert 404 == visitor.status
+
+
+async def test_without_segno_the_answer_says_how_to_get_it(shop, visitor, monkeypatch) -> None:
+    """Codes need the extra `qr`; everything else works without."""
+    monkeypatch.setitem(sys.modules, "segno", None)
+    order = await shop.order()
+
+    assert "pip install paymentsdk[qr]" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert 501 == visitor.status
+
+
+async def test_a_request_can_be_copied(shop, visitor) -> None:
+    """By the id that its answer had; one that the log has forgotten says so."""
+    await shop.order()
+    [line] = re.findall(r'"request_id":"([^"]*)"', await visitor.get("/_sandbox/requests"))
+
+    assert "client.orders.create(" in await visitor.get(f"/_sandbox/requests/{line}/python")
+    assert "curl -X POST" in await visitor.get(f"/_sandbox/requests/{line}/curl")
+    assert "text/plain; charset=utf-8" == visitor.headers["Content-Type"]
+    await visitor.get("/_sandbox/requests/req-0/curl")
+    assert 404 == visitor.status
+
+
+@pytest.mark.parametrize("path", ["preferences", "orders/x/code.svg", "requests/req-1/curl"])
+async def test_pages_from_elsewhere_see_nothing(visitor, path: str) -> None:
+    """What the dashboard reads, another site may not, not even as a picture."""
+    await visitor.get(f"/_sandbox/{path}", **{"Sec-Fetch-Site": "cross-site"})
+
+    assert 403 == visitor.status

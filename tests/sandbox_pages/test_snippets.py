@@ -1,0 +1,153 @@
+"""A request of the log as something to run again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.events import RequestLine
+from paymentsdk.sandbox.pages.snippets import curl, python
+
+BASE_URL = "http://127.0.0.1:8787"
+IDS = {"{order_id}": "ORD01J67CQQH5904WDBVZEM4JMEP3", "{id}": "plan-1"}
+
+
+def line(method: str = "POST", path: str = "/v1/orders", *, operation: str | None = "orders.create", body: str = ""):
+    """A line of the log."""
+    return RequestLine(
+        at=datetime(2026, 1, 31, tzinfo=UTC),
+        operation=operation,
+        method=method,
+        path=path,
+        status=201,
+        tenant=1,
+        request_id="req-1",
+        body=body,
+    )
+
+
+def line_of(name: str, query: str = "") -> RequestLine:
+    """The line of an operation with its own example."""
+    operation = OPERATIONS[name]
+    path = operation.path
+    for placeholder, value in IDS.items():
+        path = path.replace(placeholder, value)
+    body = msgspec.json.encode(operation.example).decode() if operation.example else ""
+    return line(operation.method, path + query, operation=name, body=body)
+
+
+async def output_of(*command: str, token: str) -> str:
+    """Run *command* with the token in its environment, and return what it prints."""
+    environment = {**os.environ, "PAYMENTSDK_ACCESS_TOKEN": token}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+    out, err = await process.communicate()
+    assert 0 == process.returncode, err.decode()
+    return out.decode()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_has_a_program(name: str) -> None:
+    """It is Python, it calls the operation, and its lines are of a length that people read."""
+    program = python(line_of(name), BASE_URL)
+
+    compile(program, name, "exec")
+    assert f"client.{name}(" in program or f'OPERATIONS["{name}"]' in program
+    assert 130 > max(map(len, program.splitlines()))
+
+
+async def test_the_program_makes_the_same_request(shop, sandbox) -> None:
+    """Run against the sandbox, it sends what the first one sent: every member, and nothing else."""
+    await shop.order(
+        "24.90",
+        description='A "quoted" text \\ and more',
+        expiration_time="PT16M",
+        items=[{"title": "O'Brien", "unit_price": "24.90", "quantity": 1, "unit_measure": "unit"}],
+    )
+    [first] = sandbox.platform.feed.requests
+
+    answer = await output_of(sys.executable, "-c", python(first, sandbox.base_url), token=sandbox.access_token)
+
+    assert "Order(id='ORD" in answer
+    second = sandbox.platform.feed.requests[-1]
+    assert msgspec.json.decode(first.body) == msgspec.json.decode(second.body)
+    assert (first.operation, first.path, 201) == (second.operation, second.path, second.status)
+
+
+async def test_the_program_of_a_search_finds_the_same(shop, sandbox) -> None:
+    """Filters keep their types: text, numbers and moments."""
+    sandbox.buyer.pay(await shop.order())
+    since = datetime(2020, 1, 1, tzinfo=UTC)
+    found = await shop.client.merchant_orders.search(status="closed", date_created_from=since, page_size=5).collect()
+    first = sandbox.platform.feed.requests[-1]
+    program = python(first, sandbox.base_url)
+    assert 'status="closed"' in program
+    assert "page_size=5" in program
+    assert "datetime.fromisoformat(" in program
+
+    answer = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
+
+    assert f"id={found[0].id}" in answer
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
+async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
+    """Pasted into a shell, it sends what the first one sent, quotes and all, under a new key."""
+    await shop.order(description='It\'s $HOME, `date` and "more" \\')
+    [first] = sandbox.platform.feed.requests
+
+    await output_of("sh", "-c", curl(first, sandbox.base_url) + " --silent", token=sandbox.access_token)
+
+    second = sandbox.platform.feed.requests[-1]
+    assert (first.body, 201) == (second.body, second.status)
+    assert first.key != second.key
+
+
+def test_no_credential_is_in_them() -> None:
+    """The token comes from the environment, and what the log has masked stays masked."""
+    body = '{"client_id":"1","client_secret":"***","grant_type":"authorization_code","code":"***"}'
+    request = line("POST", "/oauth/token", operation="oauth.token", body=body)
+
+    assert 'client_secret="***"' in python(request, BASE_URL)
+    assert "Authorization" not in curl(request, BASE_URL)
+    assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in curl(line_of("orders.create"), BASE_URL)
+
+
+def test_what_the_client_refuses_is_said() -> None:
+    """A body that the sandbox refused has no program: the comment has the place and the rule, on lines of their own."""
+    for body in ('{"type":"qr"}', "no JSON", '{"type": "qr\\n1", "external_reference": 5}'):
+        program = python(line(body=body), BASE_URL)
+        assert "refuses this body" in program
+        assert all(row.startswith("#") for row in program.splitlines())
+
+
+def test_an_address_without_an_operation_is_said() -> None:
+    """It can be called by curl all the same."""
+    request = line("GET", "/nothing?a=b&c='d'", operation=None)
+
+    assert python(request, BASE_URL).startswith("# No operation")
+    assert f"{BASE_URL}/nothing?a=b&c='d'" in shlex.split(curl(request, BASE_URL).replace("\\\n", ""))
+
+
+def test_a_filter_that_breaks_the_contract_is_kept_as_text() -> None:
+    """The program fails where the request failed, and with the reason."""
+    program = python(line_of("merchant_orders.search", "?limit=many&unknown=1"), BASE_URL)
+
+    assert 'page_size="many"' in program
+    assert "unknown" not in program
+
+
+def test_long_imports_are_broken_over_lines() -> None:
+    """As a formatter would do it."""
+    program = python(line_of("orders.create"), BASE_URL)
+
+    assert re.search(r"^from paymentsdk.resources.orders import \(\n    ItemRequest,\n", program, re.MULTILINE)
