@@ -111,7 +111,7 @@ class SandboxClock:
         return tuple(self._settle(self.now()))
 
     def _set(self, state: ClockState) -> None:
-        self.state: ClockState = state
+        self.state = state
         self._changed(state)
 
     def _machine(self) -> datetime:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -66,13 +67,13 @@ class Platform:
         policies: Mapping[str, object] | None = None,
         clock_state: ClockState | None = None,
     ) -> None:
-        self.policies = Policies().merged(policies or {})
+        self.policies: Policies = Policies().merged(policies or {})
         self.base_url = ""
-        self.faults = Faults()
-        self.feed = Feed()
-        self.store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
-        self.ids = Ids(self._seed(seed))
-        self.clock = SandboxClock(clock_state or self._kept_clock(), changed=self._clock_moved, settle=self.settle)
+        self.faults: Faults = Faults()
+        self.feed: Feed = Feed()
+        self.store: Store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
+        self.ids: Ids = Ids(self._seed(seed))
+        self.clock: SandboxClock = SandboxClock(clock_state or self._kept_clock(), changed=self._clock_moved, settle=self.settle)
         self._snapshots: dict[str, sqlite3.Connection] = {}
 
     def close(self) -> None:

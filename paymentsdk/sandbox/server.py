@@ -78,7 +78,7 @@ class Sandbox:
         if frozen or frozen_at is not None:
             self.platform.clock.freeze(frozen_at)
         self._runner: web.AppRunner | None = None
-        self.buyer = Buyer(self.platform)
+        self.buyer: Buyer = Buyer(self.platform)
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:

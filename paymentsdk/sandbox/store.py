@@ -52,15 +52,15 @@ class Noun(Generic[D]):
         self.form = form
         self.key = key
         self.columns = columns
-        self.decode = msgspec.json.Decoder(form).decode
+        self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
         names = ("tenant", "key", *columns, "document")
         changes = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
         # The names in these statements are this module's own; every value is bound.
-        self.put = (
+        self.put: str = (
             f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
             f"ON CONFLICT (key) DO UPDATE SET {changes}"
         )
-        self.create = "".join(
+        self.create: str = "".join(
             [
                 f"CREATE TABLE IF NOT EXISTS {table} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
                 *(f", {name}" for name in columns),

@@ -27,6 +27,7 @@ def test_a_page_that_is_not_is_found(tmp_path: Path):
     """Negative control: a page with another text, or none, fails the check, which names it."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     reference = tmp_path / "docs/reference"
+    generate(tmp_path)
     with reference.joinpath("settings.md").open("a", encoding="utf-8") as page:
         page.write("more\n")
     reference.joinpath("errors.md").unlink()

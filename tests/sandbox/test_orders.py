@@ -378,7 +378,7 @@ ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
         (
             {"total_amount": "50.001", "transactions": {"payments": [{"amount": "50.001"}]}},
             "property_value",
-            "total_amount",
+            "amount",
         ),
         ({"total_amount": "5e1"}, "property_value", "total_amount"),
         ({"total_amount": "NaN"}, "property_value", "total_amount"),

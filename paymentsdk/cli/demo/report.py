@@ -54,7 +54,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"{'':32}{'done':>6}{'seconds':>9}{'per second':>12}"
     for step in report.steps:
         rate = f"{step.done / step.seconds:,.0f}" if step.done > 1 else ""
-        yield f"{step.name:32}{step.done:>6,}{step.seconds:>9.2f}{rate:>12}"
+        yield f"{step.name:32}{step.done:>6,}{step.seconds:>9.2f}{rate:>12}".rstrip()
     yield ""
     yield f"{'faults that fired':32}{sum(report.faults.values()):>6,}"
     for effect, fired in report.faults.items():

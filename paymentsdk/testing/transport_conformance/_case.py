@@ -44,8 +44,8 @@ class Case:
     """
 
     def __init__(self, rule: Rule) -> None:
-        self.name = getattr(rule, "__name__", "")
-        self.rule = inspect.getdoc(rule) or ""
+        self.name: str = getattr(rule, "__name__", "")
+        self.rule: str = inspect.getdoc(rule) or ""
         self._check = rule
 
     async def run(self, make: MakeTransport) -> None:

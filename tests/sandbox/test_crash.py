@@ -1,0 +1,100 @@
+"""SIGKILL at any moment, a restart, and nothing is half done or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import NotSent, OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk.sandbox import Sandbox
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no SIGKILL")
+WORKER = Path(__file__).parent / "crash_worker.py"
+
+
+def killed_at_every_statement(directory: Path, *options: str) -> dict:
+    command = [sys.executable, str(WORKER), str(directory), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_kill_at_any_statement_leaves_nothing_half_done(tmp_path):
+    """Claim of the key, effect, ledger and saved answer are one: all of it or none, at each of the statements."""
+    result = killed_at_every_statement(tmp_path)
+
+    assert result["statements"] > 40
+    assert {} == result["wrong"]
+
+
+def test_without_transactions_a_kill_is_seen(tmp_path):
+    """The negative control: statements that commit by themselves leave halves, and the check finds them."""
+    result = killed_at_every_statement(tmp_path, "--sabotage")
+
+    assert len(result["wrong"]) > 10
+
+
+SERVE = """
+import asyncio, sys
+from paymentsdk.sandbox import Sandbox
+
+async def serve():
+    async with Sandbox(db=sys.argv[1]) as sandbox:
+        print(sandbox.base_url, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
+async def serve(path: Path) -> tuple[asyncio.subprocess.Process, str]:
+    """Start a sandbox in a process of its own; return it, and where it listens."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVE, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    return process, (await process.stdout.readline()).decode().strip()
+
+
+async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order):
+    """Killed amid concurrent writes, again and again: every key has one effect, and every answer was true."""
+    path = tmp_path / "sandbox.db"
+    async with Sandbox(db=str(path)) as sandbox:
+        token = sandbox.access_token
+    waiting, answered = {f"key-{number}" for number in range(80)}, {}
+    kills = 0
+    while waiting:
+        process, base_url = await serve(path)
+        last = len(waiting) <= 20
+        client = PaymentsClient(access_token=token, base_url=base_url, retry=RetryPolicy(attempts=1))
+
+        async def write(key: str, client: PaymentsClient = client) -> None:
+            with suppress(NotSent, OutcomeUnknown):
+                answered[key] = (await client.orders.create(order(), idempotency_key=key)).id
+                waiting.discard(key)
+
+        enough = len(answered) + 10
+        tasks = [asyncio.create_task(write(key)) for key in sorted(waiting)]
+        while len(answered) < enough and not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+        if not last:
+            process.kill()
+            kills += 1
+        await asyncio.gather(*tasks)
+        await client.aclose()
+        if last:
+            process.kill()
+        await process.wait()
+        process._transport.close()
+    async with Sandbox(db=str(path)) as sandbox:
+        entries = sandbox.ledger()
+
+    assert kills >= 2
+    assert 80 == len(entries)
+    assert answered == {entry.idempotency_key: entry.id for entry in entries}

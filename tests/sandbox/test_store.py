@@ -1,0 +1,207 @@
+"""The store: transactions, documents, the ledger, and the file that keeps them."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import Struct
+
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox.ids import Ids
+from paymentsdk.sandbox.store import Due, Noun, Store
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Thing(Struct, frozen=True):
+    name: str
+    colour: str | None = None
+    at: datetime = NOW
+
+
+THINGS = Noun("things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at})
+
+
+@pytest.fixture
+def store():
+    store = Store([THINGS])
+    yield store
+    store.close()
+
+
+def test_a_document_is_kept_until_a_newer_one_takes_its_place(store):
+    """By its key; the columns follow."""
+    store.put(THINGS, 1, Thing("a", "red"))
+    store.put(THINGS, 1, Thing("a", "blue"))
+
+    assert Thing("a", "blue") == store.get(THINGS, "a")
+    assert [] == store.find(THINGS, 1, [("colour", "=", "red")])
+
+
+def test_documents_belong_to_a_tenant(store):
+    """Others do not see them; without a tenant, all are seen."""
+    store.put(THINGS, 1, Thing("a"))
+
+    assert None is store.get(THINGS, "a", 2)
+    assert (1, None) == (store.owner(THINGS, "a"), store.owner(THINGS, "b"))
+    assert (0, 1) == (store.count(THINGS, 2), store.count(THINGS, None))
+
+
+def test_documents_are_found_and_sorted(store):
+    """By columns, moments included; equal ones in the order of their making; nothing is found by an unknown column."""
+    for number, colour in enumerate("bab"):
+        store.put(THINGS, 1, Thing(str(number), colour, NOW + timedelta(hours=number // 2)))
+
+    def names(*conditions, **options):
+        return "".join(one.name for one in store.find(THINGS, 1, conditions, **options))
+
+    assert ("012", "210") == (names(), names(descending=True))
+    assert ("02", "1") == (names(("colour", "=", "b")), names(("colour", "<>", "b")))
+    assert ("2", "01") == (names(("at", ">", NOW)), names(("at", "<=", NOW)))
+    assert "210" == names(order="at", descending=True)
+    assert "1" == names(limit=1, offset=1)
+    assert "" == names(("colour", "holds", "ab"))
+    with pytest.raises(KeyError):
+        names(("name; DROP TABLE things", "=", ""))
+
+
+def test_a_transaction_is_all_or_nothing(store):
+    """With an error nothing is kept, and nobody is told; without, everything is."""
+    told = []
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.put(THINGS, 1, Thing("a"))
+        store.append(1, b"{}")
+        store.after_commit(lambda: told.append("lost"))
+        1 / 0  # noqa: B018 - any error will do
+    assert (None, [], []) == (store.get(THINGS, "a"), store.ledger(), told)
+
+    with store.transaction():
+        store.put(THINGS, 1, Thing("a"))
+        store.after_commit(lambda: told.append("kept"))
+        assert [] == told
+    assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), told)
+
+
+def test_a_transaction_inside_another_is_a_part_of_it(store):
+    """It is kept or lost with the outer one."""
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+        1 / 0  # noqa: B018 - any error will do
+
+    assert None is store.get(THINGS, "a")
+
+
+def test_lines_of_the_ledger_are_never_changed(store):
+    """The database itself refuses."""
+    store.append(1, b"{}")
+
+    for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
+        with pytest.raises(sqlite3.IntegrityError, match="append only"):
+            store._connection.execute(statement)
+
+
+def test_what_is_due_comes_in_time_order(store):
+    """Up to a moment; each once; those of one moment in the order of their making."""
+    for kind, hours in (("c", 2), ("a", 1), ("b", 1), ("d", 3)):
+        store.schedule(Due(at=NOW + timedelta(hours=hours), kind=kind, tenant=1, id="x"))
+    taken = []
+    while due := store.take_due(NOW + timedelta(hours=2)):
+        taken.append(due)
+
+    assert "abc" == "".join(due.kind for due in taken)
+    assert NOW + timedelta(hours=1) == taken[0].at
+
+
+def test_threads_take_turns(store):
+    """Transactions of different threads do not run into each other."""
+
+    def work(name: str) -> None:
+        for number in range(100):
+            with store.transaction():
+                store.put(THINGS, 1, Thing(f"{name}{number}"))
+                store.append(1, b"{}")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 400 == store.count(THINGS, 1) == len(store.ledger())
+
+
+async def test_a_file_keeps_everything(tmp_path, connect, order):
+    """Sellers, orders, keys, the ledger; identifiers do not come again, also with a seed."""
+    path = str(tmp_path / "sandbox.db")
+    made = []
+    for _ in range(2):
+        async with Sandbox(db=path, seed=1) as sandbox, connect(sandbox) as client:
+            made.append(await client.orders.create(order(), idempotency_key="k"))
+            made.append(await client.orders.create(order()))
+            assert (await client.orders.get(made[1].id)).id == made[1].id
+            seller = sandbox.access_token
+
+    first, one, again, two = made
+    assert first == again
+    assert one.id != two.id
+    assert 3 == len({made.id for made in made})
+    assert str(first.user_id) in seller
+
+
+async def test_a_restart_gives_grants_that_work(tmp_path, connect):
+    """A spent code and a spent refresh token are replaced; the access token stays."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        token = sandbox.access_token
+        await client.oauth.exchange_code(sandbox.authorization_code)
+        await client.oauth.refresh(sandbox.refresh_token)
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        assert token == sandbox.access_token
+        assert await client.oauth.exchange_code(sandbox.authorization_code)
+        assert await client.oauth.refresh(sandbox.refresh_token)
+
+
+async def test_one_sandbox_uses_a_file(tmp_path):
+    """A second one says so; when the first has ended, it may."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path):
+        with pytest.raises(OSError, match="locked"):
+            Sandbox(db=path)
+    async with Sandbox(db=path):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"not a database, but a text that is long enough to be looked at", None])
+def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
+    """Something else in it, or a directory that is not there."""
+    path = tmp_path / "x" / "sandbox.db"
+    if content:
+        path.parent.mkdir()
+        path.write_bytes(content)
+
+    with pytest.raises(OSError, match="cannot use"):
+        Sandbox(db=str(path))
+
+
+def test_identifiers_sort_by_time():
+    """26 characters of Crockford's alphabet after the prefix; later is greater."""
+    ids = Ids(1)
+    early, late = ids.sortable("ORD", NOW), ids.sortable("ORD", NOW + timedelta(milliseconds=1))
+
+    assert 29 == len(early)
+    assert early < late
+    assert not set(early[3:]) & set("ILOUabc")
+
+
+def test_other_identifiers_have_their_lengths():
+    """Digits, hexadecimal digits, a UUID."""
+    ids = Ids(1)
+
+    assert all(10**8 <= ids.number(9) < 10**9 for _ in range(100))
+    assert {24} == {len(ids.token(24)) for _ in range(100)}
+    assert "4" == ids.uuid()[14]
+    assert Ids(1).token() == Ids(1).token() != Ids(2).token()

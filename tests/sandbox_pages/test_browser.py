@@ -1,0 +1,456 @@
+"""The pages in a real browser: they work by mouse and by keyboard, on a phone, in the dark, and without scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from paymentsdk.sandbox import FaultRule
+from paymentsdk.sandbox.pages import headers, markup, routes
+
+#: What a computer and a phone show.
+SCREENS = pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1280, False), (1280, True), (360, False), (360, True)],
+    ids=["wide", "wide-dark", "phone", "phone-dark"],
+)
+
+#: Texts whose contrast with what is behind them is below what WCAG asks for at level AA.
+FAINT = """(() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const [red, green, blue] = numbers(colour).map((part) => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = getComputedStyle(one).backgroundColor;
+      if ((numbers(colour)[3] ?? 1) > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const faint = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const shown = element.checkVisibility() && element.getClientRects().length && !element.closest(":disabled");
+    if (!walker.currentNode.data.trim() || !shown) continue;
+    const style = getComputedStyle(element);
+    const [one, other] = [light(style.color), light(behind(element))].sort((a, b) => b - a);
+    const size = parseFloat(style.fontSize);
+    const enough = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+    const contrast = (one + 0.05) / (other + 0.05);
+    if (contrast < enough) faint.push(`${walker.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
+  }
+  return faint.join("; ");
+})()"""
+
+
+async def open_dashboard(tab, sandbox) -> None:
+    """Open the dashboard, and wait until it listens."""
+    await tab.open(f"{sandbox.base_url}/_sandbox/")
+    await tab.until("document.querySelector('#link').textContent.trim() === 'Connected'")
+
+
+async def text_of(tab, selector: str) -> str:
+    """The text of an element."""
+    return await tab.run(f"document.querySelector({json.dumps(selector)}).textContent.trim()")
+
+
+# --- the dashboard -----------------------------------------------------------------------------------------------
+
+
+async def test_an_order_appears_and_is_paid(tab, sandbox, shop) -> None:
+    """Its card comes with its code and goes when it is paid, though nobody loads the page again."""
+    await open_dashboard(tab, sandbox)
+    assert "No order waits" in await text_of(tab, "#no-open h3")
+
+    order = await shop.order("1250.00", description="Breakfast")
+    await tab.until("document.querySelector('.card .code svg path') !== null")
+    card = await text_of(tab, ".card")
+    for said in ("Waiting", "ticket-1", "Breakfast", "ARS\N{NO-BREAK SPACE}1,250.00", "Expires in 15:00", order.id):
+        assert said in card
+
+    await tab.click("[data-act=approved]")
+    await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
+
+    row = await text_of(tab, "#settled-rows tr")
+    assert "Paid" in row
+    assert "processed, accredited" in row
+    assert 0 == await tab.run("document.querySelectorAll('.card').length")
+    assert "processed" == (await shop.client.orders.get(order.id)).status
+    assert "ticket-1: Paid" == await text_of(tab, "#news")
+    assert [] == tab.problems
+
+
+async def test_a_rejected_payment_is_told(tab, sandbox, shop) -> None:
+    """The order shows nothing of it, so the page says it."""
+    await shop.order()
+    await open_dashboard(tab, sandbox)
+
+    await tab.click("[data-act=rejected]")
+
+    await tab.until("document.querySelector('#news').textContent === 'ticket-1: the payment was rejected'")
+    assert 1 == await tab.run("document.querySelectorAll('.card').length")
+
+
+async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:
+    """From the top of the page to the button and back to the orders; what has the focus can be seen to have it."""
+    await shop.order()
+    await open_dashboard(tab, sandbox)
+    names = []
+    for _ in range(6):
+        await tab.press("Tab")
+        names.append(await tab.run("document.activeElement.textContent.trim()"))
+        assert "none" != await tab.run("getComputedStyle(document.activeElement).outlineStyle")
+        if names[-1] == "Pay":
+            break
+    assert ["Skip to the orders", "Create an example", "Pay"] == names
+
+    await tab.press("Enter")
+
+    await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
+    # The card is gone, and whoever stood in it is not left nowhere.
+    assert "orders" == await tab.run("document.activeElement.id")
+
+
+async def test_an_example_shows_how_it_looks(tab, sandbox) -> None:
+    """One press creates an order through the API, as a program would."""
+    await open_dashboard(tab, sandbox)
+
+    await tab.click("[data-example]")
+
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    await tab.until("document.querySelector('.requests .path')?.textContent === '/v1/orders'")
+    assert [] == tab.problems
+
+
+async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
+    """By a step, by a duration, or up to the moment at which an order expires; what happened meanwhile is said."""
+    await shop.order()
+    other = await shop.order(expiration_time="PT2H")
+    await open_dashboard(tab, sandbox)
+    assert "Frozen" == await text_of(tab, "#clock-state")
+
+    await tab.click("[data-advance=PT15M]")
+    await tab.until("document.querySelector('#happened').textContent === 'Meanwhile: 1 × order.expired.'")
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    await tab.until("document.querySelector('.card').textContent.includes('Expires in 1:45:00')")
+    await tab.click("[data-act=expire]")
+    await tab.until("document.querySelectorAll('#settled-rows tr').length === 2")
+    await tab.run("document.querySelector('#duration').value = 'pt1m'")
+    await tab.click("#advance button")
+    await tab.until("document.querySelector('#happened').textContent === 'Nothing was due meanwhile.'")
+
+    assert "expired" == (await shop.client.orders.get(other.id)).status
+    await tab.click("#freeze")
+    await tab.until("document.querySelector('#clock-state').textContent === 'Live'")
+    assert not sandbox.clock.frozen
+
+
+async def test_a_duration_that_is_none_is_refused_in_words(tab, sandbox) -> None:
+    """What the sandbox says about it is shown and said."""
+    await open_dashboard(tab, sandbox)
+    await tab.run("document.querySelector('#duration').value = 'soon'")
+
+    await tab.click("#advance button")
+
+    await tab.until("document.querySelector('#news').textContent.includes('ISO 8601')")
+
+
+async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None:
+    """The rule is what the form says, its hits are counted, and a press removes it."""
+    await open_dashboard(tab, sandbox)
+    await tab.click("aside details summary")
+    await tab.run("document.querySelector('#fault-effect').value = 'refuse'")
+    await tab.run("document.querySelector('#fault-effect').dispatchEvent(new Event('change'))")
+    await tab.run("document.querySelector('#fault-operation').value = 'orders.create'")
+    await tab.run("document.querySelector('#fault-code').value = 'pos_not_found'")
+    assert await tab.run("document.querySelector('#fault-seconds').closest('p').hidden")
+    await tab.click("#add-fault button")
+    await tab.until("document.querySelectorAll('#faults li').length === 1")
+    [added] = sandbox.faults.list()
+    assert FaultRule(effect="refuse", operation="orders.create", code="pos_not_found", times=1) == added.rule
+
+    with pytest.raises(Exception, match="pos_not_found"):
+        await shop.order()
+    await tab.until("document.querySelector('#faults li').textContent.includes('hit 1 of 1')")
+    assert "refuse" in await text_of(tab, ".requests li")
+    await tab.click("#faults button")
+
+    await tab.until("document.querySelector('#fault-count').textContent === 'None'")
+    assert () == sandbox.faults.list()
+
+
+async def test_a_policy_is_changed(tab, sandbox) -> None:
+    """It holds at once, the page says what it usually is, and the focus stays."""
+    await open_dashboard(tab, sandbox)
+    await tab.click("[aria-labelledby=policies-title] summary")
+
+    await tab.run("document.querySelector('#policy-cancel_from').value = 'any'")
+    await tab.run("document.querySelector('#policy-cancel_from').dispatchEvent(new Event('change'))")
+
+    await tab.until("document.querySelector('#policy-count').textContent.startsWith('1 of')")
+    assert "any" == sandbox.policies.cancel_from
+    assert "policy-cancel_from" == await tab.run("document.activeElement.id")
+    assert "(usually created)" in await text_of(tab, "label[for=policy-cancel_from]")
+
+
+async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
+    """Its body and its answer are there with their numbers as they were, and both snippets go to the clipboard."""
+    await tab.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    await shop.preference()
+    await open_dashboard(tab, sandbox)
+    await tab.click(".requests summary")
+    await tab.until("document.querySelector('.requests .detail') !== null")
+    assert '"unit_price": 60.25' in await text_of(tab, ".requests pre")
+
+    for place, start in ((1, "curl -X POST"), (2, "import asyncio")):
+        await tab.click(f".requests .row button:nth-child({place})")
+        await tab.until(f"document.querySelector('.requests .row button:nth-child({place})').textContent === 'Copied'")
+        assert (await tab.run("navigator.clipboard.readText()")).startswith(start)
+
+
+async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> None:
+    """It can be marked and copied by hand."""
+    await shop.order()
+    await open_dashboard(tab, sandbox)
+    await tab.run("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+    await tab.click(".requests summary")
+    await tab.click(".requests .row button")
+
+    await tab.until("document.querySelector('.requests .row + pre')?.textContent.startsWith('curl')")
+
+
+async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
+    """A new preference is listed with the way to its checkout, and so is an old one."""
+    old = await shop.preference()
+    await open_dashboard(tab, sandbox)
+    new = await shop.preference(items=[{"title": "Bulb", "quantity": 1, "unit_price": "5"}])
+
+    await tab.until("document.querySelectorAll('#checkout-rows a').length === 2")
+
+    found = await tab.run("JSON.stringify([...document.querySelectorAll('#checkout-rows a')].map((one) => one.href))")
+    assert [new.init_point, old.init_point] == json.loads(found)
+
+
+async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, monkeypatch) -> None:
+    """With one line that says how to get codes."""
+    monkeypatch.setitem(__import__("sys").modules, "segno", None)
+    order = await shop.order()
+    await open_dashboard(tab, sandbox)
+
+    await tab.until("document.querySelector('.card .code code') !== null")
+
+    assert f"{order.type_response.qr_data}pip install paymentsdk[qr]" == await text_of(tab, ".card .code")
+
+
+async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:
+    """The page says that it has lost the connection."""
+    await open_dashboard(tab, sandbox)
+
+    await sandbox.stop()
+
+    await tab.until("document.querySelector('#link').textContent.trim() === 'Not connected'")
+
+
+# --- the buyer ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_buyer_pays_without_scripts(tab, sandbox, shop) -> None:
+    """Choose a method, choose installments, press the button: that is all."""
+    order = await shop.order()
+    await tab.look(360, 800, scripts=False)
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+    assert not await tab.run("document.querySelector('.installments').checkVisibility()")
+
+    await tab.click("input[value=credit_card]")
+    await tab.until("document.querySelector('.installments').checkVisibility()")
+    await tab.run("document.querySelector('#installments').value = '6'")
+    await tab.click("form button.main")
+
+    await tab.until("location.search === '?attempt=approved' && document.readyState === 'complete'")
+    assert "Paid" == await text_of(tab, ".state")
+    [payment] = (await shop.client.orders.get(order.id)).transactions.payments
+    assert 6 == payment.payment_method.installments
+    assert [] == tab.problems
+
+
+async def test_a_buyer_pays_by_keyboard(tab, sandbox, shop) -> None:
+    """Tab to the methods, arrow to another, Tab to the button, Enter."""
+    order = await shop.order()
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+    for key in ("Tab", "Tab", "ArrowDown", "Tab"):
+        await tab.press(key)
+        assert "none" != await tab.run("getComputedStyle(document.activeElement).outlineStyle")
+
+    await tab.press("Enter")
+
+    await tab.until("location.search === '?attempt=approved'")
+    [payment] = (await shop.client.orders.get(order.id)).transactions.payments
+    assert "debit_card" == payment.payment_method.type
+
+
+# --- how it looks ------------------------------------------------------------------------------------------------
+
+
+async def every_page(sandbox, shop) -> list[str]:
+    """The addresses of pages of every kind, with long words and large amounts on them."""
+    items = [{"title": "W" * 150, "unit_price": "123456789.00", "quantity": 3, "unit_measure": "kilogramme"[:10]}]
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "360000000.00"}]}
+    order = await shop.order("370370367.00", items=items, description="V" * 150, discounts=discounts)
+    paid = await shop.order(external_reference="r" * 64)
+    sandbox.buyer.pay(paid)
+    await shop.client.orders.refund(paid.id)
+    preference = await shop.preference(payer={"email": "x" * 80 + "@example.com"}, external_reference="y" * 90)
+    checkout = preference.init_point.removeprefix(sandbox.base_url)
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit"))
+    return ["/_sandbox/", f"/qr/{order.id}", f"/qr/{paid.id}", f"/qr/{order.id}?attempt=rejected", checkout, "/qr/none"]
+
+
+@SCREENS
+async def test_every_page_fits_and_can_be_read(tab, sandbox, shop, width: int, dark: bool) -> None:
+    """On a computer and a phone, by day and by night: nothing sticks out, and the contrast is that of WCAG AA."""
+    await tab.look(width, 800, dark=dark)
+    for path in await every_page(sandbox, shop):
+        if path == "/_sandbox/":
+            await open_dashboard(tab, sandbox)
+            await tab.until("document.querySelectorAll('#settled-rows tr, .card, #policies label').length > 5")
+            await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        else:
+            await tab.open(sandbox.base_url + path)
+        assert width == await tab.run("document.documentElement.scrollWidth"), path
+        assert "" == await tab.run(FAINT), path
+
+
+async def test_faint_text_is_found(tab, sandbox, shop) -> None:
+    """Negative control: grey on white is reported, and so is the same grey in a large type when it is too light."""
+    order = await shop.order()
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+    await tab.run("document.querySelector('h1').style.color = '#999'")
+    await tab.run("document.querySelector('.total').style.color = '#999'")
+
+    assert (await tab.run(FAINT)).startswith("Order ticket-1: 2.8")
+
+
+#: Roles that a screen reader announces by their name.
+NAMED = {"button", "checkbox", "combobox", "link", "main", "radio", "region", "spinbutton", "textbox", "complementary"}
+
+
+async def test_everything_has_a_name(tab, sandbox, shop) -> None:
+    """Each control and each region is announced as what it is; there is one main part and one title of the page."""
+    for path in await every_page(sandbox, shop):
+        if path == "/_sandbox/":
+            await open_dashboard(tab, sandbox)
+            await tab.until("document.querySelectorAll('#policies label').length > 5")
+            await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        else:
+            await tab.open(sandbox.base_url + path)
+        nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
+        seen = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+        assert [] == [role for role, name in seen if role in NAMED - {"main"} and not name.strip()], path
+        assert 1 == [role for role, _ in seen].count("main"), path
+        assert 1 == [role for role, _ in seen].count("banner"), path
+        assert 1 == await tab.run("document.querySelectorAll('h1').length"), path
+        assert "en" == await tab.run("document.documentElement.lang")
+
+
+# --- pages from elsewhere, and texts from elsewhere --------------------------------------------------------------
+
+
+@pytest.fixture
+async def elsewhere(sandbox) -> AsyncIterator[str]:
+    """The address of another site, whose pages say what `?` says."""
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(
+            text=f"<!doctype html><title>elsewhere</title>{request.query['html']}", content_type="text/html"
+        )
+
+    app = web.Application()
+    app.router.add_get("/", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    # Another name of this machine is another site.
+    yield f"http://localhost:{runner.addresses[0][1]}/?html="
+    await runner.cleanup()
+
+
+async def test_another_site_cannot_pay(tab, sandbox, shop, elsewhere) -> None:
+    """Neither by a form that sends itself, nor by a request to the control API, nor by a page of ours in a frame."""
+    from urllib.parse import quote
+
+    order = await shop.order()
+    form = (
+        f"<form method=post action={sandbox.base_url}/qr/{order.id}></form><script>document.forms[0].submit()</script>"
+    )
+    await tab.open(
+        elsewhere.removesuffix("?html=")
+        + "?html="
+        + quote(form.replace("<script>document.forms[0].submit()</script>", ""))
+    )
+    await tab.run("document.forms[0].submit()")
+    await tab.until(f"location.href === '{sandbox.base_url}/qr/{order.id}' && document.readyState === 'complete'")
+    assert "Not from there" in await text_of(tab, "h1 + *, .sheet")
+
+    await tab.open(elsewhere + "x")
+    await tab.run(f"fetch('{sandbox.base_url}/_sandbox/orders/{order.id}/pay', {{method: 'POST', mode: 'no-cors'}})")
+    framed = f"<iframe src='{sandbox.base_url}/qr/{order.id}'></iframe>"
+    await tab.open(elsewhere + quote(framed))
+    await tab.until("document.readyState === 'complete'")
+
+    assert any("frame-ancestors" in problem for problem in tab.problems)
+    assert "created" == (await shop.client.orders.get(order.id)).status
+
+
+async def evil_order_and_preference(shop, evil_copy) -> str:
+    """Make an order and a preference of attacks, and return the address of the checkout."""
+    attack = evil_copy("")
+    item = {"title": attack, "unit_price": "50.00", "quantity": 1, "unit_measure": attack[:10]}
+    await shop.order(description=attack, items=[item])
+    items = [{"id": attack, "title": attack, "description": attack, "quantity": 1, "unit_price": "1.00"}]
+    payer = {"first_name": attack, "last_name": attack, "email": attack}
+    members = {"external_reference": attack, "additional_info": attack, "statement_descriptor": attack}
+    preference = await shop.preference(items=items, payer=payer, **members)
+    return preference.init_point
+
+
+BROKEN = "document.documentElement.dataset.broken === 'yes'"
+
+
+async def test_a_script_in_a_text_does_not_run(tab, sandbox, shop, evil_copy) -> None:
+    """Not on the dashboard, which shows it in orders, links and requests, and not in the checkout."""
+    checkout = await evil_order_and_preference(shop, evil_copy)
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('.card, #checkout-rows a').length === 2")
+    await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    await tab.until("document.querySelectorAll('.requests pre').length === 4")
+    assert "<script>" in await text_of(tab, ".card")
+    assert not await tab.run(BROKEN)
+
+    await tab.open(checkout)
+
+    assert "<script>" in await text_of(tab, "h1")
+    assert not await tab.run(BROKEN)
+    assert [] == tab.problems
+
+
+async def test_the_policy_stops_a_script_that_escaping_missed(tab, sandbox, shop, evil_copy, monkeypatch) -> None:
+    """The second line of defence holds alone; without it, the script runs: the negative control of both."""
+    checkout = await evil_order_and_preference(shop, evil_copy)
+    monkeypatch.setattr(markup, "escape", lambda text: text)
+    await tab.open(checkout)
+    assert not await tab.run(BROKEN)
+    assert any("Content Security Policy" in problem for problem in tab.problems)
+
+    monkeypatch.setattr(routes.headers, "FORM", dict.fromkeys(headers.FORM, ""))
+    await tab.open(f"{checkout}?again")
+
+    assert await tab.run(BROKEN)
