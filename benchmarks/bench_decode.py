@@ -57,6 +57,10 @@ def _json(result: type[Struct], shape: Shape) -> Decode:
     return json.loads
 
 
+def _json_exact(result: type[Struct], shape: Shape) -> Decode:
+    return functools.partial(json.loads, parse_float=Decimal)
+
+
 def _orjson(result: type[Struct], shape: Shape) -> Decode:
     import orjson  # noqa: PLC0415 - an optional peer, like all below
 
@@ -97,6 +101,7 @@ def _stripe(result: type[Struct], shape: Shape) -> Decode:
 CONTESTANTS: dict[str, Callable[[type[Struct], Shape], Decode]] = {
     "json": _json,
     "paymentsdk": _ours,
+    "json, exact amounts": _json_exact,
     "orjson": _orjson,
     "msgspec, untyped": _untyped,
     "pydantic": _pydantic,
@@ -134,7 +139,7 @@ def run(options: Options) -> Result:
     notes += [
         (
             "pydantic and cattrs decode the same members into the same types (Decimal, datetime, enums): their models "
-            "are made from ours; json, orjson and untyped msgspec stop at dicts and floats"
+            "are made from ours; json, orjson and untyped msgspec stop at dicts and floats, which no amount may be"
         ),
         "bytes held: growth of a fresh process's resident memory over the kept pages, per row",
         "bytes per answer: " + ", ".join(f"{shape} {len(found.make(0)):,}" for shape, found in SHAPES.items()),
@@ -172,24 +177,17 @@ def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
     decode, found = decoder(contestant, shape), SHAPES[shape]
     # Two pages for what is built once: decoders, interned texts, the arenas of the allocator.
     kept: list[object] = [decode(found.make(i)) for i in range(2)]
-    before, cpu = _resident(), 0.0
+    before, cpu = harness.resident(), 0.0
     for body in _bodies(found, pages):
         start = time.process_time()
         kept.append(decode(body))
         cpu += time.process_time() - start
-    return {"held_us": cpu / pages * harness.MICRO, "bytes": (_resident() - before) / (pages * found.rows)}
+    return {"held_us": cpu / pages * harness.MICRO, "bytes": (harness.resident() - before) / (pages * found.rows)}
 
 
 def _bodies(shape: Shape, pages: int) -> Iterator[bytes]:
     # One at a time: the bytes of the answers must not count as memory of what was read from them.
     return (shape.make(i + 2) for i in range(pages))
-
-
-def _resident() -> int:
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        return 0
-    return int(status.read_text().split()[1]) * 4096
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import math
-import resource
 import subprocess
 import sys
 import time
@@ -114,13 +113,7 @@ async def _million(base_url: str, total: int) -> list[dict[str, float]]:
 
 
 def _sample(rows: int) -> dict[str, float]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {
-        "rows": rows,
-        "rss_mib": pages * resource.getpagesize() / 2**20,
-        "cpu_ms": (used.ru_utime + used.ru_stime) * 1e3,
-    }
+    return {"rows": rows, "rss_mib": harness.resident() / 2**20, "cpu_ms": time.process_time() * 1e3}
 
 
 def main() -> None:

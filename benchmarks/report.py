@@ -23,13 +23,13 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 #: The benches, and what they are run with for the page.
 BENCHES: Mapping[str, Sequence[str]] = {
-    "bench_call": ("--full",),
-    "bench_layers": ("--rounds", "21"),
+    "bench_call": ("--full", "--rounds", "15"),
+    "bench_layers": ("--rounds", "41"),
     "bench_decode": (),
     "bench_pages": (),
     "bench_import": (),
     "bench_cold": (),
-    "bench_retry": (),
+    "bench_retry": ("--rounds", "15"),
     "bench_auth": (),
     "bench_sandbox": (),
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+LARGEST_PORT = 65_535
 FAILED = 1
 INTERRUPTED = 130
 
@@ -94,7 +95,7 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     sandbox = commands.add_parser("sandbox", help=summary, description=f"Run {summary}, or talk to one that runs.")
     sandbox.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     sandbox.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"
+        "--port", type=_port, default=DEFAULT_PORT, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"
     )
     sandbox.add_argument("--db", metavar="FILE", help="keep everything in FILE; in memory unless given")
     sandbox.add_argument("--json", action="store_true", help="print address and credentials as one line of JSON")
@@ -116,6 +117,12 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     sandbox.add_argument("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens")
     sandbox.set_defaults(run=_serve)
     add_commands(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > LARGEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {LARGEST_PORT}")
+    return int(text)
 
 
 def _serve(options: Namespace) -> int:

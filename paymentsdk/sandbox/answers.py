@@ -105,6 +105,8 @@ def _numbered(refused: Refused, message: str) -> Mapping[str, object]:
 
 
 def _grant(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write the sub-error of the token endpoint; its cause is always empty, so the message names the place."""
+    message = ": ".join((message, ", ".join(refused.details))) if refused.details else message
     return {"message": message, "error": refused.code, "status": refused.status, "cause": []}
 
 

@@ -13,6 +13,7 @@ import msgspec
 from paymentsdk._core.operation import Operation
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import RequestStruct
+from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
 from paymentsdk.sandbox.behaviours.plans import SORTABLE
 from paymentsdk.sandbox.intake import LARGEST_OFFSET
@@ -122,12 +123,12 @@ def document(base_url: str, version: str, policies: Policies = _DEFAULTS) -> Sch
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**_schemas(), "Error": _ERROR},
+            "schemas": {**_schemas(policies), "Error": _ERROR},
         },
     }
 
 
-def _schemas() -> Schema:
+def _schemas(policies: Policies) -> Schema:
     """Describe every Struct, each with the form that its amounts have on the wire."""
     schemas: Schema = {}
     for decimal_strings in (True, False):
@@ -145,6 +146,9 @@ def _schemas() -> Schema:
             if name in structs:
                 _tighten(schemas[name], structs[name])
                 _describe(schemas[name], inspect.getdoc(structs[name]))
+    customer = schemas["CustomerRequest"]
+    if isinstance(customer, dict):
+        customer["required"] = [*REQUIRED[policies.customer_required]]
     return schemas
 
 

@@ -36,6 +36,7 @@ def test_version(capsys):
         ["demo", "--orders", "0"],
         ["demo", "--orders", "many"],
         ["sandbox", "--port", "x"],
+        ["sandbox", "--port", "65536"],
         ["sandbox", "--policy", "cancel_from"],
         ["sandbox", "pay"],
         ["sandbox", "pay", "ORD1", "--method", "cash"],

@@ -105,7 +105,7 @@ async def naive_renewal(self, rejected, exchange, now) -> str:
 
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken.renew", naive_renewal, raises=PaymentsError)
 async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
-    """However many calls are refused at the same moment, the platform is asked once; all of them go on with its answer."""
+    """However many calls are refused at the same moment, the platform is asked once, and all go on with its answer."""
     client = signed_in(issuer.pair())
     issuer.generation = 2
     issuer.renew = counted(issuer)
@@ -130,12 +130,11 @@ def counted(issuer: Issuer):
 
 
 @pytest.mark.control("asyncio.shield", lambda task: task, raises=BaseException)
-async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer) -> None:
+async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer, until) -> None:
     """Whoever is cancelled while it waits, even the first, the renewal goes on for the others."""
     client = signed_in(issuer.pair(expires_at=0.0))
     tasks = [asyncio.create_task(client.orders.get("ORD1")) for _ in range(100)]
-    while not issuer.asked:
-        await asyncio.sleep(0)
+    await until(lambda: issuer.asked)
 
     for task in tasks[::2]:
         task.cancel()
@@ -146,17 +145,15 @@ async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, i
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer) -> None:
+async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
     """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=0.0), store=store)
     task = asyncio.create_task(client.orders.get("ORD1"))
-    while not issuer.asked:
-        await asyncio.sleep(0)
+    await until(lambda: issuer.asked)
 
     task.cancel()
-    while await store.load() is None:
-        await asyncio.sleep(0)
+    await until(lambda: store._pair)
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
     assert 1 == len(issuer.renewals)
@@ -257,7 +254,7 @@ async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in
 
 
 async def test_an_early_renewal_is_no_answer_to_a_refusal(signed_in, issuer) -> None:
-    """A call that is refused while an early renewal fails asks once more: the token that was kept is the refused one."""
+    """A call that is refused while an early renewal fails asks once more: what was kept is the refused token."""
     client = signed_in(issuer.pair(expires_at=START + 300))
     auth, asked = client._settings.auth, []
 
@@ -414,7 +411,7 @@ async def used_at_once(self, pair: TokenPair) -> TokenPair:
 
 
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
-async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer) -> None:
+async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is refused in the meantime."""
     store = SlowStore(issuer)
     client = signed_in(issuer.pair(), store=store)
@@ -422,8 +419,7 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer) -> None:
     issuer.generation, issuer.renew = 2, counted(issuer)
 
     async def late() -> None:
-        while not issuer.renewals:
-            await asyncio.sleep(0)
+        await until(lambda: issuer.renewals)
         await asyncio.sleep(0)
         await client.orders.get("ORD1")
 
@@ -483,7 +479,7 @@ async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
 
 @pytest.mark.parametrize("expires_at", [None, START + 300])
 async def test_a_pair_that_another_process_saved_is_taken_over(signed_in, issuer, expires_at: float | None) -> None:
-    """On a refusal, and before an early renewal, a better pair in the store is used: its refresh token is the live one."""
+    """On a refusal, and before an early renewal, a later pair in the store is used: its refresh token is the live one."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)
     issuer.generation = 2
@@ -505,7 +501,7 @@ async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer) 
 
 
 async def test_an_older_pair_of_the_store_is_left(signed_in, issuer) -> None:
-    """A pair that ends before the one in use is a left-over: its refresh token is spent, and using it would end the grant."""
+    """A pair that ends before the one in use is a left-over: to use its spent refresh token would end the grant."""
     issuer.generation = 2
     store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
     client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)

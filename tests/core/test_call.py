@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import nullcontext
 
 import pytest
 
@@ -287,10 +288,9 @@ async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answ
 
     client = make_client(Response(answer, {}, b'{"id":"ORD1"}'), observer=observe)
 
-    try:
-        assert "ORD1" == (await client.orders.cancel("ORD1")).id
-    except PaymentsError as error:
-        assert 400 == error.status
+    with pytest.raises(PaymentsError) if answer == 400 else nullcontext():
+        await client.orders.cancel("ORD1")
+
     assert ["orders.cancel: the observer raised"] == [record.message for record in caplog.records]
 
 
@@ -300,11 +300,8 @@ async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answ
 async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     """DEBUG for a success, INFO for a failure, WARNING for an unknown outcome; the facts are in the extras."""
     caplog.set_level(logging.DEBUG, "paymentsdk")
-    client = make_client(
-        transport=MemoryTransport(
-            [Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')] + [SendFailed("50 % lost")]
-        )
-    )
+    refused, ok = Response(503, {"X-Request-Id": "r-1"}), Response(200, {}, b'{"id":"ORD1"}')
+    client = make_client(refused, ok, SendFailed("50 % lost"))
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")
     with pytest.raises(OutcomeUnknown):

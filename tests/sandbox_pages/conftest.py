@@ -8,9 +8,8 @@ import itertools
 import json
 import re
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from io import BytesIO
 
 import aiohttp
@@ -48,11 +47,13 @@ class Tab:
     """One page of the browser.
 
     Attributes:
+        context: Its part of the browser, which no other page is in.
         problems: What the page complained about: errors of scripts, violations of the policy, failed loads.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.problems: list[str] = []
+        self.context: dict[str, object] = {}
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, object]]] = {}
@@ -82,7 +83,9 @@ class Tab:
 
     async def attach(self) -> None:
         """Open the page, and listen to it."""
-        target = await self.send("Target.createTarget", url="about:blank")
+        # Without cookies, storage, or connections of others; it ends with the socket.
+        self.context = await self.send("Target.createBrowserContext", disposeOnDetach=True)
+        target = await self.send("Target.createTarget", url="about:blank", **self.context)
         attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -152,44 +155,33 @@ class Tab:
         await asyncio.gather(self._reader, return_exceptions=True)
 
 
-@asynccontextmanager
-async def chromium() -> AsyncIterator[Tab]:
-    """Start a browser of its own, and open a page in it."""
-    profile = tempfile.mkdtemp(prefix="chromium-")
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM, f"--user-data-dir={profile}", *_FLAGS, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        address = await asyncio.wait_for(_address(process.stderr), PATIENCE)
-        async with aiohttp.ClientSession() as session, session.ws_connect(address, max_msg_size=0) as socket:
-            tab = Tab(socket)
-            try:
-                await tab.attach()
-                yield tab
-            finally:
-                await tab.send("Emulation.setScriptExecutionDisabled", value=False)
-                await tab.close()
-    finally:
-        process.terminate()
-        await process.communicate()
-        shutil.rmtree(profile, ignore_errors=True)
-
-
-async def _address(stderr: asyncio.StreamReader) -> str:
-    async for line in stderr:
-        if match := re.match(rb"DevTools listening on (ws://\S+)", line):
-            return match[1].decode()
-    raise RuntimeError("the browser ended before it listened")
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a browser that all tests share; they are skipped on a machine without one."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, which this machine does not have")
+    profile = tmp_path_factory.mktemp("chromium")
+    command = [CHROMIUM, f"--user-data-dir={profile}", *_FLAGS]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines = (re.match(r"DevTools listening on (ws://\S+)", line) for line in process.stderr)
+            yield next(filter(None, lines))[1]
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 @pytest.fixture
-async def tab() -> AsyncIterator[Tab]:
-    """A page of a browser of its own; the test is skipped on a machine without one."""
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium, which this machine does not have")
-    async with chromium() as tab:
-        await tab.look()
-        yield tab
+async def tab(chromium: str) -> AsyncIterator[Tab]:
+    """A page of a browser that has seen nothing before."""
+    async with aiohttp.ClientSession() as session, session.ws_connect(chromium, max_msg_size=0) as socket:
+        tab = Tab(socket)
+        try:
+            await tab.attach()
+            await tab.look()
+            yield tab
+        finally:
+            await tab.close()
 
 
 @pytest.fixture
@@ -278,7 +270,7 @@ async def visitor(sandbox) -> AsyncIterator[Visitor]:
 
 
 #: A text that would run if it were taken for HTML, in an element or in an attribute.
-EVIL = "\"'><script>document.documentElement.dataset.broken = 'yes'</script><img src=x onerror=alert(1)>"
+EVIL = "\"'><script>document.documentElement.dataset.broken='yes'</script><img src=x onerror=stop()>"
 
 
 def _evil_copy(example: object) -> object:

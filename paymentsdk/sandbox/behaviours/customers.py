@@ -14,14 +14,14 @@ from paymentsdk.sandbox.records import CUSTOMERS
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
-_FIVE = ("email", "first_name", "last_name", "phone", "identification")
+#: What a customer needs, by the policy ``customer_required``.
+REQUIRED = {"email": ("email",), "five": ("email", "first_name", "last_name", "phone", "identification")}
 
 
 def create(book: Book, call: Call[CustomerRequest]) -> Customer:
     """Create a customer that the seller does not have yet."""
     body = call.body
-    required = _FIVE if book.policies.customer_required == "five" else _FIVE[:1]
-    missing = tuple(name for name in required if getattr(body, name) is None)
+    missing = tuple(name for name in REQUIRED[book.policies.customer_required] if getattr(body, name) is None)
     if missing:
         raise Refused(400, "125", details=tuple(f"{name}: is required" for name in missing))
     _check_lengths(body)

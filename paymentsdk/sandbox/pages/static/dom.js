@@ -56,15 +56,17 @@ export function announce(words) {
   silence = setTimeout(() => byId("news").replaceChildren(), 8000);
 }
 
-/** Do something that the sandbox may refuse, with the button out of use meanwhile. */
+/** Do something that the sandbox may refuse; pressing the button meanwhile does nothing. */
 export async function attempt(button, action) {
-  if (button) button.disabled = true;
+  if (button?.ariaDisabled === "true") return undefined;
+  // Not `disabled`: a button that is out of use loses the focus.
+  if (button) button.ariaDisabled = "true";
   try {
     return await action();
   } catch (error) {
     announce(error.message);
     return undefined;
   } finally {
-    if (button) button.disabled = false;
+    if (button) button.ariaDisabled = null;
   }
 }

@@ -19,6 +19,7 @@ const STATES = {
 };
 
 const records = new Map();
+const sellers = new Set();
 const cards = new Map();
 let due = false;
 
@@ -33,14 +34,22 @@ function stateOf(order) {
 export async function load() {
   const rows = await call("GET", "orders");
   records.clear();
-  for (const record of rows.reverse()) records.set(record.order.id, record);
+  for (const record of rows.reverse()) keep(record);
   draw();
 }
+
+function keep(record) {
+  records.set(record.order.id, record);
+  sellers.add(record.order.user_id);
+}
+
+/** Name the seller of an order, where there is more than one. */
+const sellerOf = (order) => (sellers.size > 1 ? `Seller ${order.user_id}` : "");
 
 /** Take over an order that was made or changed. */
 export function changed(record) {
   const before = records.get(record.order.id);
-  records.set(record.order.id, record);
+  keep(record);
   draw();
   const [, word] = stateOf(record.order);
   if (!before || stateOf(before.order)[1] !== word) announce(`${record.order.external_reference}: ${word}`);
@@ -104,6 +113,7 @@ function fillCard(card, { order, expires_at }) {
   const [tone, word] = stateOf(order);
   slot("state").dataset.tone = tone;
   say(slot("state"), word);
+  say(slot("seller"), sellerOf(order));
   say(slot("amount"), money(order.currency, order.total_amount));
   slot("age").dateTime = order.created_date;
   slot("expiry").dateTime = expires_at;
@@ -171,6 +181,7 @@ function makeRow({ order }) {
       { scope: "row", role: "rowheader" },
       make("a", { href: `/qr/${order.id}` }, order.external_reference),
       make("span", { className: "mono quiet id" }, order.id),
+      sellers.size > 1 ? make("small", { className: "quiet notes" }, sellerOf(order)) : null,
     ),
     make("td", { role: "cell", className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
     make(

@@ -1,0 +1,58 @@
+"""Both sides of the contract: the real client, and a real sandbox on a socket, under every reading of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from paymentsdk import PaymentsClient, RetryPolicy
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox.policies import describe
+
+#: What the spec gives twice, at the value that is not the default.
+TWICE = {
+    "max_order_expiration": "PT3H",
+    "partial_refund_detail": "refunded",
+    "denied_preference_status": 401,
+    "cancel_from": "any",
+}
+#: Switches that make the sandbox refuse what the examples ask for.
+STRICTER = {"customer_required", "test_emails", "discount_promise", "sponsors", "invoice_filters"}
+#: Every other switch at its last value: readings of what the spec does not show.
+REST = {
+    policy.name: next(value for value in reversed(policy.allowed) if value != policy.value)
+    for policy in describe()
+    if policy.allowed and policy.name not in STRICTER
+}
+READINGS = {"first": {}, "second": TWICE, "rest": REST}
+
+
+@pytest.fixture(params=READINGS)
+def policies(request) -> dict[str, object]:
+    """A reading of the spec."""
+    return READINGS[request.param]
+
+
+@pytest.fixture
+async def sandbox(policies) -> AsyncIterator[Sandbox]:
+    """A sandbox that follows the reading, with the same identifiers every time, whose clock stands still."""
+    async with Sandbox(seed=7, frozen=True, policies=policies) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def client(sandbox, policies) -> AsyncIterator[PaymentsClient]:
+    """A client that tries once, with the limits of the reading."""
+    info = sandbox.describe()
+    longest = timedelta(hours=3) if policies.get("max_order_expiration") == "PT3H" else None
+    async with PaymentsClient(
+        access_token=info.access_token,
+        base_url=info.base_url,
+        client_id=info.client_id,
+        client_secret=info.client_secret,
+        retry=RetryPolicy(attempts=1),
+        max_order_expiration=longest,
+    ) as client:
+        yield client

@@ -1,0 +1,237 @@
+"""Every operation, through the real client, against the sandbox: what one side says, the other understands whole."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import aiohttp
+import msgspec
+import pytest
+
+from paymentsdk import OPERATIONS, IdempotencyConflict, PaymentsClient
+from paymentsdk.resources import orders
+from paymentsdk.resources.orders import OrderRequest
+from paymentsdk.sandbox import Sandbox, answers
+from paymentsdk.sandbox.behaviours import BEHAVIOUR
+
+Arguments = Mapping[str, object]
+
+
+async def created(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """An order, to be asked for or canceled."""
+    return {"order_id": (await client.orders.create(body_of("orders.create"))).id}
+
+
+async def paid(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """A paid order, and the body of a partial refund of it."""
+    order = await client.orders.create(body_of("orders.create"))
+    payment = sandbox.buyer.pay(order.id).transactions.payments[0]
+    return {
+        "order_id": order.id,
+        "body": body_of("orders.refund", transactions=[{"id": payment.id, "amount": "25.00"}]),
+    }
+
+
+async def granted(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """The example of a grant, with the credentials and the code of this sandbox."""
+    info = sandbox.describe()
+    secrets = {"client_id": info.client_id, "client_secret": info.client_secret, "code": info.authorization_code}
+    return {"body": body_of("oauth.token", **secrets)}
+
+
+async def planned(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """The plan that every seller begins with."""
+    return {"id": sandbox.describe().plan_id}
+
+
+async def subscribed(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """Nothing; there is an invoice to be found."""
+    sandbox.buyer.subscribe()
+    return {}
+
+
+async def bought(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """Nothing; there is a merchant order to be found."""
+    await paid(sandbox, client)
+    return {}
+
+
+async def ready(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """Nothing beyond the example."""
+    return {}
+
+
+#: What has to be there before each operation, and what it is called with besides its example.
+BEFORE: Mapping[str, Callable[[Sandbox, PaymentsClient], Awaitable[Arguments]]] = {
+    "oauth.token": granted,
+    "invoices.search": subscribed,
+    "preferences.create": ready,
+    "wallet_payments.create": ready,
+    "plans.get": planned,
+    "plans.search": ready,
+    "merchant_orders.search": bought,
+    "customers.create": ready,
+    "release_reports.disable_schedule": ready,
+    "orders.create": ready,
+    "orders.get": created,
+    "orders.cancel": created,
+    "orders.refund": paid,
+}
+
+
+def body_of(name: str, **members: object) -> object:
+    """The example of an operation as its Struct, with *members* changed; ``None`` where it takes no body."""
+    operation = OPERATIONS[name]
+    return operation.body and msgspec.convert({**operation.example, **members}, operation.body)
+
+
+def test_every_operation_has_a_behaviour_an_example_and_a_test():
+    """An operation that is declared is in the sandbox, in the documents and in the tests below."""
+    assert set(OPERATIONS.values()) == set(BEHAVIOUR)
+    assert set(OPERATIONS) == set(BEFORE)
+    assert not [name for name, operation in OPERATIONS.items() if operation.body and not operation.example]
+    assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
+
+
+@pytest.mark.parametrize("name", BEFORE)
+async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox, client):
+    """The documented status, a request id, no anomaly, no false mismatch, and not a member lost on the way."""
+    operation = OPERATIONS[name]
+    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+
+    result = await client.call(operation, **arguments)
+
+    assert operation.status == result.status
+    assert result.headers["X-Request-Id"].startswith("req-")
+    assert "application/json" == result.headers["Content-Type"]
+    assert () == result.anomalies
+    assert result.raw == answers.encode(result.value, decimal_strings=operation.decimal_strings)
+    assert 1 == result.attempts
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.mismatch])
+async def test_the_answer_to_another_request_is_found_out(name, sandbox, client):
+    """Negative control: each mismatch function speaks when the answer belongs to somebody else's request."""
+    operation = OPERATIONS[name]
+    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    body = arguments.pop("body")
+    value = (await client.call(operation, body, **arguments)).value
+    other = body and other_than(body)
+
+    assert operation.mismatch(body, arguments, value) is None
+    assert operation.mismatch(other, dict.fromkeys(arguments, "another"), value)
+
+
+def other_than(body: object) -> object:
+    """A body that is another request in every text and amount."""
+
+    def change(value: object) -> object:
+        match value:
+            case dict():
+                return {name: change(member) for name, member in value.items()}
+            case list():
+                return [change(item) for item in value]
+            case str() if value.replace(".", "").isdigit():
+                return "99.00"
+            case _:
+                return value
+
+    plain = change(msgspec.to_builtins(body))
+    for name in ("external_reference", "email"):
+        if name in plain:
+            plain[name] = f"other-{plain[name]}"
+    if "wallet_payment" in plain:
+        plain["wallet_payment"]["external_reference"] = "other"
+    return msgspec.convert(plain, type(body), strict=False)
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
+async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
+    """The second answer is the first one byte for byte, and the ledger has not grown."""
+    operation = OPERATIONS[name]
+    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+
+    first = await client.call(operation, **arguments, idempotency_key="one")
+    effects = sandbox.ledger()
+    second = await client.call(operation, **arguments, idempotency_key="one")
+
+    assert (first.status, first.raw) == (second.status, second.raw)
+    assert effects == sandbox.ledger()
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
+async def test_a_key_with_another_request_is_a_conflict(name, sandbox, client):
+    """409 `idempotency_key_already_used`, as its own error."""
+    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    await client.call(OPERATIONS[name], **arguments, idempotency_key="one")
+
+    with pytest.raises(IdempotencyConflict) as conflict:
+        await client.call(orders.CANCEL, order_id="ORD" + "0" * 26, idempotency_key="one")
+
+    assert 409 == conflict.value.status
+    assert "idempotency_key_already_used" == conflict.value.code
+
+
+ROWS = 13
+
+
+async def invoices_of(sandbox: Sandbox, client: PaymentsClient) -> None:
+    """Each subscription has an invoice that is collected at once, and the one after it."""
+    for _ in range(ROWS):
+        sandbox.buyer.subscribe()
+
+
+async def merchant_orders_of(sandbox: Sandbox, client: PaymentsClient) -> None:
+    """Each paid order is one."""
+    for number in range(ROWS):
+        members = {"external_reference": f"ticket-{number}"}
+        sandbox.buyer.pay((await client.orders.create(body_of("orders.create", **members))).id)
+
+
+async def plans_of(sandbox: Sandbox, client: PaymentsClient) -> None:
+    """There is one to begin with."""
+    recurring = {"transaction_amount": "10.00", "frequency": 1, "frequency_type": "months"}
+    for number in range(ROWS - 1):
+        await command(sandbox, "POST", "plans", reason=f"Plan {number}", auto_recurring=recurring)
+
+
+async def command(sandbox: Sandbox, method: str, path: str, **body: object) -> None:
+    """Give a command to the control API."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"{sandbox.base_url}/_sandbox/{path}", json=body) as response,
+    ):
+        assert 200 == response.status, await response.text()
+
+
+SEARCHES = {"invoices": invoices_of, "merchant_orders": merchant_orders_of, "plans": plans_of}
+
+
+def test_every_search_is_walked():
+    """A new search is one that the test below knows."""
+    assert {name.split(".")[0] for name, operation in OPERATIONS.items() if operation.page} == set(SEARCHES)
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("noun", SEARCHES)
+async def test_a_search_is_walked_whole(noun, prefetch, sandbox, client):
+    """Every row once, in order, whatever size of page is asked for, capped or left open; resumed, the rest of them."""
+    await SEARCHES[noun](sandbox, client)
+    await command(sandbox, "PATCH", "policies", page_size=4, max_page_size=5)
+    search = getattr(client, noun).search
+
+    whole = [row.id async for row in search(prefetch=prefetch)]
+
+    assert ROWS <= len(whole) == len(set(whole))
+    assert whole == [row.id async for row in search(page_size=3, prefetch=prefetch)]
+    assert whole == [row.id async for row in search(page_size=50, prefetch=prefetch)], "the sandbox gives 5 at most"
+    assert whole[7:] == [row.id async for row in search(start=7, prefetch=prefetch)]
+    assert whole[:2] == [row.id for row in await search(prefetch=prefetch).collect(limit=2)]
+    assert [] == [row.id async for row in search(start=len(whole), prefetch=prefetch)]
+
+
+def test_orders_are_what_their_example_says():
+    """The example is the same as Struct and as plain data, so that documents and tests speak of one order."""
+    example = OPERATIONS["orders.create"].example
+
+    assert example == msgspec.json.decode(orders.CREATE.encoder.encode(msgspec.convert(example, OrderRequest)))

@@ -1,0 +1,207 @@
+"""What the client refuses to send, the sandbox refuses to take, and both blame the same place.
+
+The rules are those of the table in tests/resources: whoever adds one there has it tested here.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import runpy
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+import pytest
+
+from paymentsdk import OPERATIONS, PaymentsClient, RequestInvalid
+from paymentsdk.resources.orders import OrderRequest
+from paymentsdk.sandbox import Sandbox, Tenant
+
+_TABLES = runpy.run_path(str(Path(__file__).parents[1] / "resources/test_requests.py"))
+WHOLE, BROKEN = _TABLES["WHOLE"], _TABLES["BROKEN"]
+
+
+@pytest.fixture
+def tenant(sandbox: Sandbox) -> Tenant:
+    """A seller who may do everything that a whole request asks for."""
+    return sandbox.create_tenant(external_pos_ids=["POS1"])
+
+
+@pytest.fixture
+async def send(sandbox: Sandbox, tenant: Tenant) -> AsyncIterator[object]:
+    """Sends what no client would, as the seller who went through OAuth; returns the status and the body."""
+    info = sandbox.describe(tenant)
+    grant = {"client_id": info.client_id, "client_secret": info.client_secret}
+    async with aiohttp.ClientSession() as session:
+
+        async def send(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, object]:
+            headers = {"Authorization": f"Bearer {token}", "X-Idempotency-Key": "k", **headers}
+            headers = {**headers, "Content-Type": "application/json"}
+            async with session.request(method, sandbox.base_url + path, data=body, headers=headers) as response:
+                return response.status, await response.json()
+
+        token = info.access_token
+        code = {**grant, "grant_type": "authorization_code", "code": info.authorization_code}
+        token = (await send("POST", "/oauth/token", json.dumps(code).encode()))[1]["access_token"]
+        yield send
+
+
+def whole(name: str, sandbox: Sandbox, tenant: Tenant) -> dict[str, object]:
+    """The request of the table with every member, its credentials those of *tenant*."""
+    request = copy.deepcopy(json.loads(WHOLE[name]))
+    if name == "oauth.token":
+        info = sandbox.describe(tenant)
+        code = sandbox.authorize(tenant)
+        request |= {"client_id": info.client_id, "client_secret": info.client_secret, "code": code}
+    return request
+
+
+async def path_of(name: str, sandbox: Sandbox, tenant: Tenant, request: dict[str, object]) -> str:
+    """The path of an operation; for a refund that of a paid order, whose payment goes into *request*."""
+    operation = OPERATIONS[name]
+    if not operation.path_names:
+        return operation.path
+    async with PaymentsClient(sandbox.describe(tenant).access_token, base_url=sandbox.base_url) as client:
+        order = await client.orders.create(
+            msgspec.convert(
+                {
+                    "external_reference": "to-refund",
+                    "total_amount": "50.00",
+                    "transactions": {"payments": [{"amount": "50.00"}]},
+                },
+                OrderRequest,
+            )
+        )
+    request["transactions"][0]["id"] = sandbox.buyer.pay(order.id).transactions.payments[0].id
+    return operation.path.format(order_id=order.id)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send):
+    """The control of the table: what is refused below is refused for its one broken rule."""
+    request = whole(name, sandbox, tenant)
+    path = await path_of(name, sandbox, tenant, request)
+
+    status, answer = await send("POST", path, json.dumps(request).encode())
+
+    assert OPERATIONS[name].status == status, answer
+
+
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_both_sides_refuse_the_same_and_blame_the_same_place(sandbox, tenant, send):
+    """Every rule of the table: a 400 with a documented code of the operation that names the place."""
+    for name, where, value, _, _ in BROKEN:
+        operation = OPERATIONS[name]
+        request = whole(name, sandbox, tenant)
+        put(request, where, value)
+        body = json.dumps(request).encode()
+        with pytest.raises(RequestInvalid) as here:
+            operation.encoder.decode(body)
+
+        status, there = await send("POST", operation.path.format(order_id="ORD" + "0" * 26), body)
+
+        assert 400 == status, (name, where, value)
+        assert code_of(there) in {*operation.meanings, "bad_request"}, there
+        place = here.value.path.removeprefix("$").removeprefix(".") or "body"
+        assert re.search(rf"(^|[\s\"]){re.escape(place)}: ", json.dumps(there, ensure_ascii=False)), (place, there)
+
+
+def put(request: object, path: str, value: object) -> None:
+    """Put *value* at *path* into *request*."""
+    *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    for step in steps:
+        request = request[step]
+    request[last] = value
+
+
+def code_of(answer: dict[str, object]) -> str:
+    """The code of a refusal, in whatever shape it came."""
+    if "errors" in answer:
+        return answer["errors"][0]["code"]
+    return str(answer["cause"][0]["code"]) if answer["cause"] else answer["error"]
+
+
+QUERIES = [
+    ("plans.search", "limit", 0, "0"),
+    ("plans.search", "offset", -1, "-1"),
+    ("plans.search", "limit", "many", "many"),
+    ("invoices.search", "limit", 0, "0"),
+    ("invoices.search", "offset", -1, "-1"),
+    ("merchant_orders.search", "limit", 0, "0"),
+    ("merchant_orders.search", "offset", -1, "-1"),
+    ("merchant_orders.search", "date_created_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),  # noqa: DTZ001
+    ("merchant_orders.search", "date_created_to", "yesterday", "yesterday"),
+    ("merchant_orders.search", "last_updated_to", 0.5, "0.5"),
+]
+
+
+@pytest.mark.parametrize(("name", "filter_", "value", "text"), QUERIES)
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_both_sides_refuse_the_same_filters(name, filter_, value, text, send):
+    """A position out of bounds, a moment without a zone or that is none: refused here, and there with the name."""
+    operation = OPERATIONS[name]
+    with pytest.raises(RequestInvalid) as here:
+        operation.query_encoder.encode({filter_: value})
+
+    status, there = await send("GET", f"{operation.path}?{urlencode({filter_: text})}")
+
+    assert (400, f"$query.{filter_}") == (status, here.value.path)
+    assert code_of(there) in operation.meanings
+    assert f"{filter_}: " in json.dumps(there)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ключ"])
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_both_sides_refuse_the_same_keys(key, client, send):
+    """A key has visible ASCII characters, one or more."""
+    with pytest.raises(RequestInvalid):
+        await client.orders.cancel("ORD" + "0" * 26, idempotency_key=key)
+
+    status, there = await send("POST", f"/v1/orders/ORD{'0' * 26}/cancel", **{"X-Idempotency-Key": key})
+
+    assert 400 == status
+    assert code_of(there) in {"empty_required_header", "bad_request"}
+
+
+@pytest.mark.parametrize("path", ["..", "a/b", "a?b", "a#b", "a b", ""])
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_both_sides_refuse_the_same_ids(path, client, send):
+    """An id that would change the path goes out from here never, and is no id there."""
+    with pytest.raises(RequestInvalid):
+        await client.orders.get(path)
+
+    status, there = await send("GET", f"/v1/orders/{quote(path, safe='')}")
+
+    assert status in {400, 404, 405}, there
+
+
+@pytest.mark.parametrize("longest", ["PT3600H", "PT3H"])
+async def test_both_sides_know_the_longest_expiration(longest):
+    """Both maxima of the spec: the last second is taken by both sides, the one after it by neither."""
+    hours = timedelta(hours=int(longest[2:-1]))
+    last, late = (
+        {**OPERATIONS["orders.create"].example, "expiration_time": f"PT{int(hours.total_seconds()) + more}S"}
+        for more in (0, 1)
+    )
+    async with (
+        Sandbox(frozen=True, policies={"max_order_expiration": longest}) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, max_order_expiration=hours) as client,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {sandbox.access_token}"}) as session,
+    ):
+        order = await client.orders.create(msgspec.convert(last, OrderRequest))
+        with pytest.raises((RequestInvalid, msgspec.ValidationError)) as here:
+            await client.orders.create(msgspec.convert(late, OrderRequest))
+        url = f"{sandbox.base_url}/v1/orders"
+        async with session.post(url, json=late, headers={"X-Idempotency-Key": "k"}) as there:
+            refusal = await there.json()
+
+    assert last["expiration_time"] == order.expiration_time
+    assert f"is above the maximum of {hours / timedelta(hours=1):g} hours" in str(here.value)
+    assert (400, "property_value") == (there.status, code_of(refusal))
+    assert refusal["errors"][0]["details"][0].endswith(str(here.value).partition(": ")[2])

@@ -1,0 +1,261 @@
+"""The OpenAPI document: valid, whole, true to what the sandbox answers, and without a secret."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+
+import aiohttp
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.validators import validator_for
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from paymentsdk import OPERATIONS
+from paymentsdk.resources.common import RequestStruct
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox.openapi import document
+from paymentsdk.sandbox.policies import Policies
+
+NAME = "urn:document"
+BASE_URL = "http://127.0.0.1:8787"
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, object]:
+    """The document as a program reads it."""
+    return msgspec.json.decode(msgspec.json.encode(document(BASE_URL, "1.2.3")))
+
+
+def check(described: dict[str, object], schema: str, value: object) -> list[str]:
+    """What is wrong with *value* by the schema of this name; formats count."""
+    registry = Registry().with_resource(NAME, Resource(described, DRAFT202012))
+    validator = Draft202012Validator(
+        {"$ref": f"{NAME}#/components/schemas/{schema}"},
+        registry=registry,
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+
+
+def structs() -> Iterator[type[msgspec.Struct]]:
+    """Every Struct of every operation."""
+    todo = [kind for operation in OPERATIONS.values() for kind in (operation.body, operation.result) if kind]
+    seen: set[type] = set()
+    while todo:
+        info = msgspec.inspect.type_info(todo.pop())
+        queue = [info]
+        while queue:
+            match queue.pop():
+                case msgspec.inspect.StructType(cls=cls, fields=fields) if cls not in seen:
+                    seen.add(cls)
+                    yield cls
+                    queue.extend(field.type for field in fields)
+                case msgspec.inspect.UnionType(types=types):
+                    queue.extend(types)
+                case msgspec.inspect.ListType(item_type=item) | msgspec.inspect.VarTupleType(item_type=item):
+                    queue.append(item)
+                case msgspec.inspect.Metadata(type=item):
+                    queue.append(item)
+                case _:
+                    pass
+
+
+def test_the_document_is_valid(described):
+    """By the validator of the standard's own community."""
+    assert [] == [error.message for error in OpenAPIV31SpecValidator(described).iter_errors()]
+
+
+def test_a_document_that_is_not_is_found(described):
+    """Negative control: without a description of an answer, the validator speaks."""
+    broken = copy.deepcopy(described)
+    del broken["paths"]["/v1/orders"]["post"]["responses"]["201"]["description"]
+
+    assert list(OpenAPIV31SpecValidator(broken).iter_errors())
+
+
+def test_every_schema_is_one(described):
+    """Each schema is valid by the dialect of OpenAPI 3.1."""
+    for schema in described["components"]["schemas"].values():
+        validator_for(schema, Draft202012Validator).check_schema(schema)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_is_in_it_with_its_codes(described, name):
+    """Its path, method, summary, parameters and body; every documented code stands at its status."""
+    operation = OPERATIONS[name]
+    found = described["paths"][operation.path][operation.method.lower()]
+
+    assert (name, operation.summary) == (found["operationId"], found["summary"])
+    parameters = {(one["in"], one["name"]) for one in found["parameters"]}
+    expected = {("path", one) for one in operation.path_names}
+    expected |= {("query", one) for one in getattr(operation.query, "__annotations__", ())}
+    expected |= {("header", "X-Idempotency-Key")} if operation.keyed else set()
+    assert expected == parameters
+    assert (operation.body is not None) == ("requestBody" in found)
+    assert ([] if not operation.authenticated else None) == found.get("security")
+    assert str(operation.status) in found["responses"]
+    for error in operation.errors:
+        assert f"`{error.code}`: {error.meaning}" in found["responses"][str(error.status)]["description"]
+
+
+def test_only_operations_are_in_it(described):
+    """Nothing else: no path of the control API, no page."""
+    found = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
+
+    assert {(operation.path, operation.method) for operation in OPERATIONS.values()} == found
+
+
+def test_every_member_of_every_struct_is_in_it(described):
+    """Under its name on the wire; required exactly where the contract requires it."""
+    schemas = described["components"]["schemas"]
+    for struct in structs():
+        schema = schemas[struct.__name__]
+        fields = msgspec.structs.fields(struct)
+        assert {field.encode_name for field in fields} == set(schema["properties"]), struct
+        required = {field.encode_name for field in fields if field.required}
+        # A member that the SDK fills in is required on the wire.
+        required |= {
+            field.encode_name
+            for field in fields
+            if issubclass(struct, RequestStruct) and field.default_factory is not msgspec.NODEFAULT
+        }
+        required |= {"email"} if struct.__name__ == "CustomerRequest" else set()
+        assert required == set(schema["required"]), struct
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])
+def test_every_example_is_valid(described, name):
+    """Each example follows the schema that it stands beside."""
+    operation = OPERATIONS[name]
+    content = described["paths"][operation.path][operation.method.lower()]["requestBody"]["content"]["application/json"]
+
+    assert {"$ref": f"#/components/schemas/{operation.body.__name__}"} == content["schema"]
+    assert [] == check(described, operation.body.__name__, content["example"])
+
+
+WRONG = [
+    ("OrderRequest", {"total_amount": "0"}),
+    ("OrderRequest", {"total_amount": "0.00"}),
+    ("OrderRequest", {"total_amount": "50.0"}),
+    ("OrderRequest", {"total_amount": 50}),
+    ("OrderRequest", {"external_reference": "a b"}),
+    ("OrderRequest", {"expiration_time": "5 minutes"}),
+    ("OrderRequest", {"type": "online"}),
+    ("OrderRequest", {"notification_url": "https://shop.example.com"}),
+    ("PreferenceRequest", {"items": []}),
+    ("PreferenceRequest", {"marketplace_fee": -1}),
+    ("CustomerRequest", {"email": "ana"}),
+    ("WalletPaymentRequest", {"wallet_payment": {"transaction_amount": 0}}),
+]
+
+
+@pytest.mark.parametrize(("schema", "change"), WRONG)
+def test_what_the_sandbox_refuses_is_invalid(described, schema, change):
+    """The rules of members are in the document, also those that msgspec does not write into it."""
+    [example] = [one.example for one in OPERATIONS.values() if one.body and one.body.__name__ == schema]
+    assert [] == check(described, schema, msgspec.to_builtins(example))
+
+    assert check(described, schema, {**msgspec.to_builtins(example), **change})
+
+
+def test_policies_are_in_it():
+    """The longest key and the members of a customer are those of the sandbox's policies."""
+    described = document(BASE_URL, "1", Policies(max_key_length=64, customer_required="five"))
+
+    key = described["paths"]["/v1/orders"]["post"]["parameters"][-1]
+    assert 64 == key["schema"]["maxLength"]
+    assert 5 == len(described["components"]["schemas"]["CustomerRequest"]["required"])
+
+
+async def test_it_is_served_without_a_token_or_a_secret():
+    """At /openapi.json, with the address it was asked at; no credential of the sandbox, no path of the machine."""
+    async with Sandbox() as sandbox, aiohttp.ClientSession() as session:
+        async with session.get(f"{sandbox.base_url}/openapi.json") as response:
+            text = await response.text()
+        info = sandbox.describe()
+
+    assert (200, "application/json") == (response.status, response.content_type)
+    assert [{"url": sandbox.base_url}] == json.loads(text)["servers"]
+    secrets = (info.access_token, info.client_secret, info.authorization_code, info.refresh_token, __file__[:6])
+    assert not [secret for secret in secrets if secret in text]
+
+
+async def test_answers_follow_the_document(described):
+    """Real answers, of every kind of body, and real refusals, of every shape."""
+    async with Sandbox(seed=1) as sandbox, aiohttp.ClientSession() as session:
+        seen = {name: await answers_of(name, sandbox, session) for name in ("orders", "others", "refusals")}
+
+    wrong = [
+        (schema, answer, found)
+        for answers in seen.values()
+        for schema, answer in answers
+        if (found := check(described, schema, answer))
+    ]
+    assert not wrong
+    assert {operation.result.__name__ for operation in OPERATIONS.values()} <= {
+        schema for answers in seen.values() for schema, _ in answers
+    }
+    # Negative control: an answer with a member of another type does not pass.
+    assert check(described, "Order", {**seen["orders"][0][1], "total_amount": 50})
+    assert check(described, "Error", {"errors": [{"message": "no code"}]})
+
+
+async def answers_of(kind: str, sandbox: Sandbox, session: aiohttp.ClientSession) -> list[tuple[str, object]]:
+    """Answers of the sandbox, each with the name of its schema."""
+    examples = {name: operation.example for name, operation in OPERATIONS.items()}
+    info = sandbox.describe()
+
+    async def ask(name: str, body: object = None, query: str = "", token: str = info.access_token, **path: str):
+        operation = OPERATIONS[name]
+        headers = {"Authorization": f"Bearer {token}"}
+        if operation.keyed:
+            headers["X-Idempotency-Key"] = f"key-{next(numbers)}"
+        url = sandbox.base_url + operation.path.format(**path) + query
+        async with session.request(operation.method, url, json=body, headers=headers) as response:
+            schema = operation.result.__name__ if response.status == operation.status else "Error"
+            return schema, await response.json()
+
+    numbers = iter(range(100))
+    if kind == "orders":
+        created = await ask("orders.create", examples["orders.create"])
+        order_id = created[1]["id"]
+        sandbox.buyer.pay(order_id)
+        refund = {"transactions": [{"id": created[1]["transactions"]["payments"][0]["id"], "amount": "20.00"}]}
+        other = (await ask("orders.create", examples["orders.create"]))[1]["id"]
+        return [
+            created,
+            await ask("orders.refund", refund, order_id=order_id),
+            await ask("orders.get", order_id=order_id),
+            await ask("orders.cancel", order_id=other),
+        ]
+    if kind == "refusals":
+        missing = "ORD" + "0" * 26
+        return [
+            await ask("orders.get", order_id=missing),
+            await ask("orders.get", order_id="no-id"),
+            await ask("orders.get", token="", order_id=missing),
+            await ask("orders.create", {}),
+            await ask("customers.create", {"email": "ana"}),
+            await ask("preferences.create", {"items": []}),
+            await ask("oauth.token", {"grant_type": "password"}),
+            await ask("plans.get", id="none"),
+            await ask("plans.search", query="?limit=0"),
+        ]
+    sandbox.buyer.subscribe()
+    secrets = {"client_id": info.client_id, "client_secret": info.client_secret, "code": info.authorization_code}
+    return [
+        await ask("oauth.token", {**examples["oauth.token"], **secrets}),
+        await ask("preferences.create", examples["preferences.create"]),
+        await ask("wallet_payments.create", examples["wallet_payments.create"]),
+        await ask("customers.create", examples["customers.create"]),
+        await ask("plans.get", id=info.plan_id),
+        await ask("plans.search"),
+        await ask("invoices.search"),
+        await ask("merchant_orders.search"),
+        await ask("release_reports.disable_schedule"),
+    ]
