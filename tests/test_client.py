@@ -251,7 +251,7 @@ def test_options_that_are_not_given_stay() -> None:
 
 
 async def test_a_closed_client_says_so() -> None:
-    """After `async with`, or `aclose`, every call is refused in the client's own words, and so are those of its copies."""
+    """After `async with`, or `aclose`, every call is refused in the client's own words, and so are its copies'."""
     async with client() as one:
         copy = one.with_options(access_token="other")
     await one.aclose()

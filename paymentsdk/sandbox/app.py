@@ -49,7 +49,7 @@ _log = logging.getLogger("paymentsdk.sandbox")
 
 
 class _BrokenOff(Exception):  # noqa: N818 - it says what happened
-    """A fault breaks the connection before anything is done."""
+    """The connection breaks before anything is done: a fault has it so, or the client has gone."""
 
 
 def make_app(
@@ -220,13 +220,16 @@ async def _incoming(request: web.Request, operation: AnyOperation) -> Incoming:
 
     Raises:
         Refused: Its body is too large, or is not what its headers say.
+        _BrokenOff: The client has gone.
     """
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", f"the body is larger than {MAX_BODY} bytes") from None
-    except web.HTTPException:
+    except web.RequestPayloadError:
         raise refuse(operation, RequestInvalid("$", "JSON is malformed: the body cannot be decoded")) from None
+    except OSError:
+        raise _BrokenOff from None
     query = request.rel_url.query
     return Incoming(
         path=dict(request.match_info),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk.sandbox.answers import encode
+from paymentsdk.sandbox.answers import Refused, encode
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import Entry, Grant, Tenant
 from paymentsdk.sandbox.store import Condition, Due, Noun, Store
@@ -69,6 +69,17 @@ class Book:
     def get(self, noun: Noun[D], key: str) -> D | None:
         """Return the seller's document *key*."""
         return self.store.get(noun, key, self.tenant.user_id)
+
+    def known(self, noun: Noun[D], key: str) -> D:
+        """Return the seller's document *key*, which a person named.
+
+        Raises:
+            Refused: There is none.
+        """
+        document = self.get(noun, key)
+        if document is None:
+            raise Refused(404, "not_found", f"there is no {key!r}")
+        return document
 
     def put(self, noun: Noun[D], document: D) -> D:
         """Keep *document*, and let those who watch know of it."""

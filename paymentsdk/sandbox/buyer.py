@@ -143,8 +143,8 @@ class Buyer:
         name = str(merchant_order)
         with self._platform.store.transaction():
             book = self._book(MERCHANT_ORDERS, name)
-            record = book.get(MERCHANT_ORDERS, name)
-            if record is None or record.merchant_order.preference_id is None:
+            record = book.known(MERCHANT_ORDERS, name)
+            if record.merchant_order.preference_id is None:
                 raise Refused(404, "not_found", "a QR order is refunded through the Orders API")
             return merchant_orders.refund_preference(book, record, amount)
 

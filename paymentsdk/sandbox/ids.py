@@ -40,10 +40,6 @@ class Ids:
         """Return a random UUID."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
-    def chance(self) -> float:
-        """Return a number from 0 up to 1."""
-        return self._random.random()
-
 
 def _base32(number: int, length: int) -> str:
     return "".join(_BASE32[number >> (5 * place) & 31] for place in reversed(range(length)))

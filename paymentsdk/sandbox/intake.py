@@ -275,8 +275,6 @@ def _customer_code(error: RequestInvalid) -> str:
         return "118" if error.reason.startswith(("Expected `object", "JSON")) else "125"
     if error.reason.startswith("Expected `object"):
         return {"metadata": "117"}.get(place, "103")
-    if "of length <=" in error.reason:
-        return "104"
     return next((code for name, code in _CUSTOMER_CODES if place.startswith(name)), "125")
 
 

@@ -58,7 +58,10 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("*", "idempotency_key_already_used"): "a key of the last 24 hours with another request",
     ("*", "invalid_path_param"): "an order id that is not ORD and 26 letters and digits",
     ("*", "order_not_found"): "an order id of no order, or of another seller's",
-    ("*", "forbidden"): "a token whose scope does not have `write`, or `read` for a GET",
+    **{
+        (operation.name, "forbidden"): "a token whose scope does not have `write`, or `read` for a GET"
+        for operation in (orders.CREATE, orders.GET, orders.CANCEL, orders.REFUND)
+    },
     ("*", "unsupported_properties"): "a member that the contract does not have",
     ("*", "property_value"): "a member that breaks a rule",
     ("*", "property_type"): "a member of another type, an amount as a JSON number, malformed JSON",

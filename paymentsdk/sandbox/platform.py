@@ -42,7 +42,9 @@ class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
     external_pos_id: str
     plan_id: str
 
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "client_secret", "authorization_code", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset(
+        {"access_token", "client_secret", "authorization_code", "refresh_token"}
+    )
 
 
 class Platform:
@@ -52,7 +54,6 @@ class Platform:
         db: The file that keeps it all; in memory without one.
         seed: Makes identifiers and credentials repeatable.
         policies: The switches of every seller who has none of their own.
-        clock_state: Where the clock stands, instead of where it stood when the file was closed.
 
     Raises:
         OSError: The file cannot be used.
@@ -65,7 +66,6 @@ class Platform:
         db: str | None = None,
         seed: int | None = None,
         policies: Mapping[str, object] | None = None,
-        clock_state: ClockState | None = None,
     ) -> None:
         self.policies: Policies = Policies().merged(policies or {})
         self.base_url = ""
@@ -73,7 +73,7 @@ class Platform:
         self.feed: Feed = Feed()
         self.store: Store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
         self.ids: Ids = Ids(self._seed(seed))
-        self.clock: SandboxClock = SandboxClock(clock_state or self._kept_clock(), changed=self._clock_moved, settle=self.settle)
+        self.clock: SandboxClock = SandboxClock(self._kept_clock(), changed=self._clock_moved, settle=self.settle)
         self._snapshots: dict[str, sqlite3.Connection] = {}
 
     def close(self) -> None:

@@ -69,7 +69,9 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
     discount_promises: tuple[str, ...] = ()
     compliant: bool = True
 
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "access_token", "authorization_code", "refresh_token"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset(
+        {"client_secret", "access_token", "authorization_code", "refresh_token"}
+    )
 
 
 class Grant(Secretive, Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +28,9 @@ __all__ = ["Sandbox", "SandboxThread"]
 
 #: Seconds that requests have to end when the server stops; hangs and drips are told to end before.
 _GRACE = 0.5
+#: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
+_log = logging.getLogger("paymentsdk.sandbox.http")
+_log.addHandler(logging.NullHandler())
 
 
 class Sandbox:
@@ -84,7 +88,7 @@ class Sandbox:
     async def start(self) -> Self:
         """Listen. The seller is made now, since their plan has an address of this server."""
         app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=frozenset({self._host}))
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
         try:
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()

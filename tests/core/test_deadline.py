@@ -37,9 +37,10 @@ async def forever(request) -> Response:
 async def under_way(coroutine, transport: MemoryTransport) -> asyncio.Task:
     """Start a call, and return when its request has reached the transport."""
     task = asyncio.create_task(coroutine)
-    before = len(transport.requests)
-    while len(transport.requests) == before:
+    for _ in range(100):
         await asyncio.sleep(0)
+        if transport.requests:
+            break
     return task
 
 
@@ -48,22 +49,22 @@ async def under_way(coroutine, transport: MemoryTransport) -> asyncio.Task:
 
 @pytest.mark.control("paymentsdk._core.deadline.Deadlines._ring", lambda self: None)
 @pytest.mark.parametrize(
-    ("timeout", "requests", "passed", "words"),
+    ("bounds", "passed", "words"),
     [
-        (Timeout(total=None, attempt=30), 1, 30, "timeout.attempt=30 s"),
-        (Timeout(total=60, attempt=2.5), 1, 2.5, "timeout.attempt=2.5 s"),
-        (Timeout(total=10, attempt=30), 1, 10, "timeout.total=10 s"),
-        (Timeout(total=10, attempt=10), 1, 10, "timeout.total=10 s"),
-        (Timeout(total=10, attempt=None), 1, 10, "timeout.total=10 s"),
+        (Timeout(total=None, attempt=30), 30, "timeout.attempt=30 s"),
+        (Timeout(total=60, attempt=2.5), 2.5, "timeout.attempt=2.5 s"),
+        (Timeout(total=10, attempt=30), 10, "timeout.total=10 s"),
+        (Timeout(total=10, attempt=10), 10, "timeout.total=10 s"),
+        (Timeout(total=10, attempt=None), 10, "timeout.total=10 s"),
     ],
 )
 async def test_the_message_says_which_bound_ran_out(
-    play, hang, clock, timeout: Timeout, requests: int, passed: float, words: str
+    play, hang, clock, *, bounds: Timeout, passed: float, words: str
 ) -> None:
     """A call that hangs ends when its nearest bound does, and the error names that bound."""
-    played = await play("orders.get", hang, timeout=timeout, retry=ONCE)
+    played = await play("orders.get", hang, timeout=bounds, retry=ONCE)
 
-    assert (NoAnswer, requests, passed) == (type(played.error), len(played.requests), clock.monotonic())
+    assert (NoAnswer, passed) == (type(played.error), clock.monotonic())
     assert words in str(played.error)
 
 
@@ -109,8 +110,9 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
     ],
 )
 async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[float, float]) -> None:
-    """A transport learns the time that the attempt and the connection may take; the connection's ends before the attempt's,
-    since what is cut off after it may have been sent.
+    """A transport learns the time that the attempt may take, and the connection, whose time ends first.
+
+    What is cut off after it may have been sent.
     """
     played = await play("orders.get", jobs["orders.get"].answer, timeout=bounds)
 
@@ -161,7 +163,7 @@ async def test_calls_share_one_alarm(make_client, jobs) -> None:
 
 
 async def test_each_call_has_its_own_deadline(clock) -> None:
-    """One alarm rings for the nearest deadline, and is set anew for the next: each task is cancelled at its own time."""
+    """One alarm rings for the nearest deadline, and is set anew for the next: each task is cancelled at its time."""
     deadlines, ended = Deadlines(clock), []
 
     async def work(seconds: float) -> None:
@@ -311,23 +313,27 @@ async def test_a_timeout_around_a_call_that_expires_first(make_client, hang) -> 
         await asyncio.sleep(0)
 
 
-async def test_a_task_group_cancels_its_calls(make_client) -> None:
+async def test_a_task_group_cancels_its_calls(make_client, until) -> None:
     """A failing sibling cancels the calls of a task group; the group reports the sibling alone."""
     transport = MemoryTransport(forever)
     client = make_client(transport=transport)
 
     async def fail() -> None:
-        while not transport.requests:
-            await asyncio.sleep(0)
+        await until(lambda: transport.requests)
         raise LookupError
 
-    with pytest.raises(ExceptionGroup) as failed:
+    calls: list[asyncio.Task] = []
+
+    async def work() -> None:
         async with asyncio.TaskGroup() as group:
-            call = group.create_task(client.orders.get("ORD1"))
+            calls.append(group.create_task(client.orders.get("ORD1")))
             group.create_task(fail())
 
+    with pytest.raises(ExceptionGroup) as failed:
+        await work()
+
     assert [LookupError] == [type(error) for error in failed.value.exceptions]
-    assert call.cancelled()
+    assert calls[0].cancelled()
 
 
 async def test_a_cancelled_write_is_reported(make_client, caplog) -> None:
@@ -443,7 +449,7 @@ async def test_a_transport_that_renames_our_cancellation(make_client, clock, rai
 
 @pytest.mark.parametrize("end", [Response(200, {}, b'{"id":"ORD1"}'), SendFailed("reset")])
 async def test_a_handler_that_moves_the_clock_itself(make_client, clock, end: object) -> None:
-    """A handler that is slow by moving the clock misses the deadline, as a slow server does; later awaits are unharmed."""
+    """A handler that is slow by moving the clock misses the deadline, as a slow server does; what follows is unharmed."""
 
     def slow(request) -> Response:
         clock.advance(31)
@@ -466,10 +472,10 @@ def renews_slowly(first: object, clock: FakeClock) -> object:
     """A platform that takes *first*, and never answers a renewal until the attempt is over."""
 
     async def platform(request) -> Response:
-        if not request.url.endswith("/oauth/token"):
-            return first
-        asyncio.get_running_loop().call_soon(clock.advance, 29)
-        await asyncio.Event().wait()
+        if request.url.endswith("/oauth/token"):
+            asyncio.get_running_loop().call_soon(clock.advance, 29)
+            await asyncio.Event().wait()
+        return first
 
     return platform
 
@@ -482,7 +488,7 @@ def renews_slowly(first: object, clock: FakeClock) -> object:
     ],
 )
 async def test_a_deadline_while_the_token_is_renewed(
-    make_client, clock, first: object, expires_at: float | None, error: type[PaymentsError], words: str
+    make_client, clock, *, first: object, expires_at: float | None, error: type[PaymentsError], words: str
 ) -> None:
     """The deadline covers the renewal: nothing of the write was sent, or the refusal stands that asked for it."""
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))

@@ -395,17 +395,13 @@ def test_an_empty_answer_where_it_may_be() -> None:
         OPERATIONS["release_reports.disable_schedule"].decode(b"<html>")
 
 
-@pytest.mark.parametrize("levels", [100, 490, 700, 900])
+@pytest.mark.parametrize("levels", [10, 100, 400, 600, 800])
 def test_deep_free_form_data(levels: int) -> None:
     """Free-form data that is nested too deeply is dropped; the rest of the answer is not."""
     metadata = '{"a":' * levels + "1" + "}" * levels
     answer = f'{{"id":"c1","email":5,"description":"text","metadata":{metadata}}}'.encode()
     decoder = AnswerDecoder(OPERATIONS["customers.create"].result)
-    try:
-        customer, anomalies = decoder.decode(answer)
-    except Undecodable as error:
-        assert "recursion" in str(error)  # Deeper than the reader of JSON goes.
-        return
+    customer, anomalies = decoder.decode(answer)
 
     assert ("5", "text") == (customer.email, customer.description)
     assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)

@@ -69,7 +69,7 @@ def deep(levels: int) -> dict[str, object]:
     ],
 )
 def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None:
-    """An amount goes out with two decimals or none, in fixed notation, as a number or as a string, wherever it stands."""
+    """An amount goes out with two decimals or none, in fixed notation, as a number or a string, wherever it stands."""
     body = Body(lines=[Line(price=amount)], line=Line(share=amount), fees=[amount])
     wire = b'{"lines":[{"price":%b}],"line":{"share":%b},"fees":[%b]}'
 
@@ -162,7 +162,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.control("paymentsdk.money.exact", lambda value: Decimal(value))
+@pytest.mark.control("paymentsdk.money.exact", Decimal)
 @pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
 def test_amounts_are_never_rounded(reason: str) -> None:
     """What cannot be written exactly is refused with its place, and not made to fit."""
@@ -215,7 +215,7 @@ class Untyped(BodyEncoder):
     ],
 )
 async def test_the_twin_check_finds_every_constraint(
-    make_client, transport, monkeypatch, member: str, value: object, path: str
+    make_client, transport, monkeypatch, *, member: str, value: object, path: str
 ) -> None:
     """A body is read again with its own type before it is sent: constraints that making it does not check are found."""
     operation = OPERATIONS["orders.create"]
@@ -256,7 +256,7 @@ def test_both_sides_refuse_the_same(body: bytes, path: str, reason: str) -> None
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":' * 100_000, b'{"free": 1e5x}'])
 def test_what_is_not_json(body: bytes) -> None:
     """What is not JSON is a ValueError of another kind: there is no place to name."""
-    with pytest.raises(ValueError, match=".") as failed:
+    with pytest.raises(ValueError, match=r".") as failed:
         STRINGS.decode(body)
 
     assert not isinstance(failed.value, RequestInvalid)

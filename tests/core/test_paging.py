@@ -225,7 +225,7 @@ def creeping(self, offset, received, total, result) -> int | None:
 @pytest.mark.control("paymentsdk._core.paging.Pages._following", creeping)
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables, prefetch: int) -> None:
-    """Rows that leave the search while it is walked, as orders that are paid do, cost a few calls more, not all again."""
+    """Rows that leave the search while it is walked, as paid orders do, cost some calls more, not all of them again."""
 
     def shrink(table) -> None:
         table.gone.update(table.ids[:3])

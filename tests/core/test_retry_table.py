@@ -128,7 +128,7 @@ def test_the_table_names_every_operation() -> None:
 
 
 @pytest.mark.parametrize(("name", "failure", "requests", "error"), cells())
-async def test_cell(play, jobs, failures, name: str, failure: str, requests: int, error: str) -> None:
+async def test_cell(play, jobs, failures, *, name: str, failure: str, requests: int, error: str) -> None:
     """An operation that fails in one way for ever sends so many requests, all the same, and ends in this error."""
     step = jobs[name].foreign if failure == "foreign" else failures[failure]
 
@@ -158,7 +158,7 @@ def tells_all(played, step: object) -> None:
 
 
 @pytest.mark.parametrize(("name", "steps", "requests", "outcome"), sequences())
-async def test_sequence(play, jobs, failures, name: str, steps: list[str], requests: int, outcome: str) -> None:
+async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], requests: int, outcome: str) -> None:
     """Failures of several kinds, one after the other, end in what is true of all of them together."""
     played = await play(name, *({**failures, "ok": jobs[name].answer}[step] for step in steps), timeout=PATIENT)
 
@@ -181,9 +181,9 @@ async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -
 @pytest.mark.parametrize("name", CLASSES["unkeyed"])
 @pytest.mark.parametrize(("steps", "requests"), [("reset", 4), ("reset 400", 2), ("reset 409", 2), ("503 ok", 1)])
 async def test_unkeyed_writes_are_repeated_when_asked_for(
-    play, jobs, failures, name: str, steps: str, requests: int
+    play, jobs, failures, *, name: str, steps: str, requests: int
 ) -> None:
-    """`retry_unkeyed` repeats after no answer. A refusal then proves nothing: it may be about what the first one did."""
+    """`retry_unkeyed` repeats after no answer. A refusal then proves nothing: it may be of what the first one did."""
     steps = [{**failures, "ok": jobs[name].answer}[step] for step in steps.split()]
 
     played = await play(name, *steps, retry=ASKED)

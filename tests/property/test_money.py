@@ -106,7 +106,7 @@ def test_the_rule_that_is_broken_is_named(text: str, reason: str) -> None:
 
 @given(st.text(max_size=12) | st.from_regex(r"\A-?[0-9_]{1,19}([.,eE][0-9+-]{0,3})?\n?\Z"))
 def test_texts_are_digits(text: str) -> None:
-    """A text is read only if it is ASCII digits with two decimals or none; anything that Python takes besides is not."""
+    """A text is read only if it is ASCII digits with two decimals or none; what Python takes besides is not."""
     plain = re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,2})?", text, re.ASCII)
     if plain and not text.endswith("\n"):
         assert Decimal(text) == money.parse(text)

@@ -72,7 +72,9 @@ async def test_what_falls_due_happens_in_time_order(client, sandbox, order):
 
     happened = sandbox.clock.advance("P1D")
 
-    assert ["invoice.recycling", "order.expired", "order.expired", "invoice.processed"] == [one.kind for one in happened]
+    assert ["invoice.recycling", "order.expired", "order.expired", "invoice.processed"] == [
+        one.kind for one in happened
+    ]
     assert [early.id, late.id] == [one.id for one in happened if one.kind == "order.expired"]
     moments = [one.at - happened[0].at for one in happened]
     assert [timedelta(0), timedelta(hours=1), timedelta(minutes=90), timedelta(days=1)] == moments

@@ -34,9 +34,7 @@ def changed(example: object, member: str, value: str) -> object:
 @pytest.mark.parametrize(("operation", "error"), CODES, ids=NAMES)
 async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
     """Status and code, in the shape that the client reads."""
-    sandbox.faults.add(
-        FaultRule(effect="refuse", operation=operation.name, status=error.status, code=error.code)
-    )
+    sandbox.faults.add(FaultRule(effect="refuse", operation=operation.name, status=error.status, code=error.code))
     body = operation.example
     if not operation.authenticated:
         body = {**body, "client_id": sandbox.client_id, "client_secret": sandbox.client_secret}

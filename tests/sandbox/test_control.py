@@ -329,7 +329,9 @@ async def test_a_page_from_elsewhere_cannot_pay(client, plain, order, headers, c
     """Neither with a form nor with a script, nor under a name of its own (DNS rebinding)."""
     made = await client.orders.create(order())
 
-    answer = await plain("POST", f"/_sandbox/orders/{made.id}/pay", b"{}", headers={"Content-Type": content_type, **headers})
+    answer = await plain(
+        "POST", f"/_sandbox/orders/{made.id}/pay", b"{}", headers={"Content-Type": content_type, **headers}
+    )
 
     assert (403, "forbidden") == (answer.status, answer.code)
     assert "created" == (await client.orders.get(made.id)).status

@@ -63,7 +63,7 @@ async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, con
 
 @pytest.mark.parametrize("effect", ["reset", "hang"])
 async def test_a_request_that_breaks_does_nothing(plain, sandbox, data, effect):
-    """reset and hang come before anything is done."""
+    """Reset and hang come before anything is done."""
     sandbox.faults.add(FaultRule(effect=effect, operation="orders.create"))
 
     with pytest.raises((aiohttp.ClientError, TimeoutError)):

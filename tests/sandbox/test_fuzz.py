@@ -175,7 +175,9 @@ def test_a_hostile_command_gets_a_refusal(start, command):
         sandbox.clock.freeze()
 
         @settings(FUZZED, max_examples=25)
-        @given(body=bodies({"at": "2026-01-01T00:00:00Z", "amount": "1", "name": "x", "status": "x", "effect": "reset"}))
+        @given(
+            body=bodies({"at": "2026-01-01T00:00:00Z", "amount": "1", "name": "x", "status": "x", "effect": "reset"})
+        )
         def fuzz(body: bytes) -> None:
             status, answer, _ = ask(sandbox, method, "/_sandbox/" + path.replace("{id}", "1"), body)
             check(status, answer)

@@ -125,7 +125,12 @@ async def test_keys_belong_to_a_seller(plain, sandbox, data):
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/v1/orders", {}), ("/v1/orders/{id}/cancel", None), ("/v1/orders/{id}/refund", None), ("/v1/advanced_payments", WALLET)],
+    [
+        ("/v1/orders", {}),
+        ("/v1/orders/{id}/cancel", None),
+        ("/v1/orders/{id}/refund", None),
+        ("/v1/advanced_payments", WALLET),
+    ],
 )
 async def test_a_keyed_write_needs_a_key(plain, path, body):
     """400 `empty_required_header`, for an empty key too; and before anything else is looked at."""

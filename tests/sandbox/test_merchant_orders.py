@@ -25,7 +25,7 @@ async def references(client, **filters: object) -> list[str]:
 
 
 async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
-    """closed / paid, with the order's lines, its payer and its payment; none before it was paid."""
+    """Closed / paid, with the order's lines, its payer and its payment; none before it was paid."""
     assert [] == await references(client)
     items = [{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "u", "external_code": "c-1"}]
     await paid("one", items=items, description="d")

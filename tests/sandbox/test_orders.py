@@ -69,7 +69,9 @@ async def test_everything_that_was_sent_comes_back(client, connect, sandbox, ord
         asked = order(
             description="Two coffees",
             marketplace_fee="1.50",
-            items=[{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "unit", "external_code": "c"}],
+            items=[
+                {"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "unit", "external_code": "c"}
+            ],
             discounts={"payment_methods": [{"type": "debit_card", "new_total_amount": "45.00"}]},
             integration_data={"platform_id": "p", "integrator_id": "dev_1", "sponsor": {"id": "12"}},
         )
@@ -86,7 +88,7 @@ async def test_everything_that_was_sent_comes_back(client, connect, sandbox, ord
 
 
 async def test_a_payment_makes_an_order_processed(client, sandbox, order):
-    """created -> processed / accredited, with the method, the amount paid and a reference."""
+    """Created -> processed / accredited, with the method, the amount paid and a reference."""
     made = await client.orders.create(order())
     sandbox.clock.advance("PT1M")
 
@@ -112,7 +114,7 @@ async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
 
 
 async def test_a_payment_in_review_is_decided_later(client, sandbox, order):
-    """created / in_review, then either way."""
+    """Created / in_review, then either way."""
     made = await client.orders.create(order())
 
     sandbox.buyer.pay(made, outcome="in_review")
@@ -156,7 +158,7 @@ async def test_no_more_goes_back_than_was_paid(client, sandbox, order):
 
 
 async def test_a_full_refund_gives_everything_back(client, sandbox, order):
-    """processed -> refunded / refunded; the refund is an entry of its own."""
+    """Processed -> refunded / refunded; the refund is an entry of its own."""
     made = await client.orders.create(order())
     sandbox.buyer.pay(made)
 
@@ -247,7 +249,7 @@ async def test_a_refund_of_another_payment_is_refused(client, sandbox, order):
 
 
 async def test_an_order_that_nobody_paid_can_be_canceled_once(client, order):
-    """created -> canceled; the payment says that it was canceled through the API; a second time is refused."""
+    """Created -> canceled; the payment says that it was canceled through the API; a second time is refused."""
     made = await client.orders.create(order())
 
     canceled = await client.orders.cancel(made.id)
@@ -386,7 +388,11 @@ ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
         ({"transactions": {"payments": [{"amount": 50}]}}, "property_type", "transactions.payments[0].amount"),
         ({"transactions": {"payments": [{"amount": "-50.00"}]}}, "invalid_total_amount", "total_amount"),
         ({"transactions": {"payments": []}}, "minimum_items", "transactions.payments"),
-        ({"transactions": {"payments": [{"amount": "25"}, {"amount": "25"}]}}, "maximum_items", "transactions.payments"),
+        (
+            {"transactions": {"payments": [{"amount": "25"}, {"amount": "25"}]}},
+            "maximum_items",
+            "transactions.payments",
+        ),
         ({"transactions": {}}, "required_properties", "transactions"),
         ({"items": [{**ITEM, "title": "a" * 151}]}, "property_value", "items[0].title"),
         ({"items": [{**ITEM, "unit_measure": "a" * 11}]}, "property_value", "items[0].unit_measure"),

@@ -27,7 +27,12 @@ EVERYTHING = {
             "warranty": True,
             "event_date": "2026-12-31T20:00:00.000-03:00",
             "category_descriptor": {
-                "passenger": {"first_name": "A", "last_name": "B", "identification_type": "DNI", "identification_number": "1"},
+                "passenger": {
+                    "first_name": "A",
+                    "last_name": "B",
+                    "identification_type": "DNI",
+                    "identification_number": "1",
+                },
                 "route": {
                     "departure": "GRU",
                     "destination": "EZE",
@@ -210,7 +215,7 @@ async def test_a_sponsor_is_from_the_same_country(plain, sandbox):
 
 
 async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
-    """opened / payment_required, once however often it is looked at."""
+    """Opened / payment_required, once however often it is looked at."""
     made = await client.preferences.create(preference(shipments={"cost": 3}))
 
     assert [] == await client.merchant_orders.search().collect()
@@ -224,7 +229,7 @@ async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
 
 
 async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
-    """closed / paid, then closed / reverted when all is back; a part leaves it paid."""
+    """Closed / paid, then closed / reverted when all is back; a part leaves it paid."""
     made = await client.preferences.create(preference(external_reference="b"))
 
     paid = sandbox.buyer.pay_preference(made)

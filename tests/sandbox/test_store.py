@@ -22,7 +22,9 @@ class Thing(Struct, frozen=True):
     at: datetime = NOW
 
 
-THINGS = Noun("things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at})
+THINGS = Noun(
+    "things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at}
+)
 
 
 @pytest.fixture

@@ -86,7 +86,9 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == answer.json
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
+)
 async def test_a_bad_plan_search_is_refused(plain, query):
     """400 `bad-request`."""
     answer = await plain("GET", f"/preapproval_plan/search?{query}")
@@ -109,7 +111,7 @@ async def states(client, subscription) -> list[tuple[str, str, int]]:
 
 
 async def test_an_invoice_is_scheduled_then_collected(client, sandbox):
-    """scheduled -> processed; the next one is scheduled a period later."""
+    """Scheduled -> processed; the next one is scheduled a period later."""
     subscription = sandbox.buyer.subscribe(external_reference="member-1")
     sandbox.clock.advance("P27D")
     collected, waiting = reversed(await client.invoices.search(preapproval_id=subscription.id).collect())
@@ -141,7 +143,7 @@ async def test_a_free_trial_delays_the_first_invoice(plain, client, sandbox):
 
 
 async def test_collection_is_tried_again(client, sandbox):
-    """scheduled -> recycling -> recycling -> processed, after the waits of the policy."""
+    """Scheduled -> recycling -> recycling -> processed, after the waits of the policy."""
     subscription = sandbox.buyer.subscribe(rejections=2)
     seen = []
     for wait in ("PT0S", "P1D", "P3D"):
@@ -164,7 +166,12 @@ async def test_collection_is_given_up(start, connect, status):
         [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     assert ["invoice.recycling", "invoice.recycling", f"invoice.{status}"] == [one.kind for one in happened]
-    assert (status, "done", 3, "rejected") == (first.status, first.summarized, first.retry_attempt, first.payment.status)
+    assert (status, "done", 3, "rejected") == (
+        first.status,
+        first.summarized,
+        first.retry_attempt,
+        first.payment.status,
+    )
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
@@ -276,10 +283,15 @@ START = datetime(2026, 1, 31, 12, tzinfo=UTC)
     [
         (AutoRecurring(frequency=1, frequency_type="months"), ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30"]),
         (AutoRecurring(frequency=7, frequency_type="days"), ["2026-01-31", "2026-02-07", "2026-02-14", "2026-02-21"]),
-        (AutoRecurring(frequency=1, frequency_type="months", billing_day=10), ["2026-02-10", "2026-03-10", "2026-04-10"]),
+        (
+            AutoRecurring(frequency=1, frequency_type="months", billing_day=10),
+            ["2026-02-10", "2026-03-10", "2026-04-10"],
+        ),
         (AutoRecurring(frequency=12, frequency_type="months"), ["2026-01-31", "2027-01-31", "2028-01-31"]),
         (
-            AutoRecurring(frequency=1, frequency_type="months", free_trial=FreeTrial(frequency=1, frequency_type="months")),
+            AutoRecurring(
+                frequency=1, frequency_type="months", free_trial=FreeTrial(frequency=1, frequency_type="months")
+            ),
             ["2026-02-28", "2026-03-28"],
         ),
     ],
@@ -305,7 +317,11 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
 
 async def test_a_bad_plan_is_refused(plain):
     """The control API checks what it takes."""
-    for recurring in ({}, {"transaction_amount": "1", "frequency": 0}, {"transaction_amount": "1", "frequency_type": "x"}):
+    for recurring in (
+        {},
+        {"transaction_amount": "1", "frequency": 0},
+        {"transaction_amount": "1", "frequency_type": "x"},
+    ):
         assert 400 == (await plain("POST", "/_sandbox/plans", {"reason": "x", "auto_recurring": recurring})).status
 
 

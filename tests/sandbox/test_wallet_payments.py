@@ -62,7 +62,12 @@ async def test_other_outcomes_move_no_money(plain, sandbox, body, detail, kind):
 
 async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
     """The payment is what is left; the charge says what it was."""
-    discount = {"amount": 5.5, "code": "SPRING", "description": "d", "detail": {"cap": 10, "type": "fixed", "value": 5.5}}
+    discount = {
+        "amount": 5.5,
+        "code": "SPRING",
+        "description": "d",
+        "detail": {"cap": 10, "type": "fixed", "value": 5.5},
+    }
     answer = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
 
     assert discount == answer.json["wallet_payment"]["discount"]
@@ -107,8 +112,8 @@ async def test_a_broken_rule_is_refused(plain, sandbox, body):
 async def test_everything_about_a_sub_merchant_comes_back(plain):
     """forward_data is echoed, free-form telephone included."""
     merchant = {
-        **{name: "1" for name in ("sub_merchant_id", "mcc", "country", "address_door_number", "zip", "document_number")},
-        **{name: "x" for name in ("city", "address_street", "legal_name", "region_code_iso", "region_code", "url")},
+        **dict.fromkeys(("sub_merchant_id", "mcc", "country", "address_door_number", "zip", "document_number"), "1"),
+        **dict.fromkeys(("city", "address_street", "legal_name", "region_code_iso", "region_code", "url"), "x"),
         "document_type": "CNPJ",
         "phone": {"area": 11, "any": None},
     }

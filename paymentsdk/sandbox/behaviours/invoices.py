@@ -76,9 +76,7 @@ def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
     Raises:
         Refused: There is no such plan.
     """
-    plan = book.get(PLANS, request.plan_id or book.tenant.plan_id)
-    if plan is None:
-        raise Refused(404, "not-found", "no plan has this id")
+    plan = book.known(PLANS, request.plan_id or book.tenant.plan_id)
     subscription = Subscription(
         id=book.ids.token(),
         plan_id=plan.id,
@@ -87,8 +85,7 @@ def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
         rejections=request.rejections,
         started=book.now,
     )
-    _issue(book, subscription, plan)
-    return book.get(SUBSCRIPTIONS, subscription.id) or subscription
+    return _issue(book, subscription, plan)
 
 
 def end(book: Book, subscription_id: str) -> Subscription:
@@ -97,9 +94,7 @@ def end(book: Book, subscription_id: str) -> Subscription:
     Raises:
         Refused: There is no such subscription.
     """
-    subscription = book.get(SUBSCRIPTIONS, subscription_id)
-    if subscription is None:
-        raise Refused(404, "not-found", "no subscription has this id")
+    subscription = book.known(SUBSCRIPTIONS, subscription_id)
     for record in book.find(INVOICES, [("preapproval_id", "=", subscription_id)]):
         if record.invoice.summarized == InvoiceSummary.PENDING:
             _keep(book, record, status=InvoiceStatus.CANCELED, summarized=InvoiceSummary.DONE)
@@ -108,12 +103,10 @@ def end(book: Book, subscription_id: str) -> Subscription:
 
 def collect(book: Book, invoice_id: str) -> str | None:
     """Try to collect an invoice; the first attempt also makes the invoice after it."""
-    record = book.get(INVOICES, invoice_id)
-    if record is None or record.invoice.summarized != InvoiceSummary.PENDING:
+    record = book.known(INVOICES, invoice_id)
+    if record.invoice.summarized != InvoiceSummary.PENDING:
         return None
-    subscription = book.get(SUBSCRIPTIONS, record.invoice.preapproval_id or "")
-    if subscription is None:
-        return None
+    subscription = book.known(SUBSCRIPTIONS, record.invoice.preapproval_id or "")
     attempts = (record.invoice.retry_attempt or 0) + 1
     waits = book.policies.retry_waits
     if subscription.rejections == 0:
@@ -127,9 +120,8 @@ def collect(book: Book, invoice_id: str) -> str | None:
     if subscription.rejections > 0:
         subscription = book.put(SUBSCRIPTIONS, replace(subscription, rejections=subscription.rejections - 1))
     _keep(book, record, status=status, summarized=summarized, attempts=attempts, payment=outcome)
-    plan = book.get(PLANS, subscription.plan_id)
-    if attempts == 1 and plan is not None:
-        _issue(book, subscription, plan)
+    if attempts == 1:
+        _issue(book, subscription, book.known(PLANS, subscription.plan_id))
     return f"invoice.{status.value}"
 
 
@@ -139,19 +131,17 @@ def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
     Raises:
         Refused: There is no such invoice, or no such state.
     """
-    record = book.get(INVOICES, invoice_id)
-    if record is None:
-        raise Refused(404, "not-found", "no invoice has this id")
+    record = book.known(INVOICES, invoice_id)
     if status not in set(InvoicePaymentStatus):
         raise Refused(400, "bad-request", "the contract knows no such status of a payment", details=("status",))
     return _keep(book, record, payment=InvoicePaymentStatus(status)).invoice
 
 
-def _issue(book: Book, subscription: Subscription, plan: Plan) -> None:
+def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
     """Make the next invoice of a subscription, unless it has had all of them."""
     recurring = plan.auto_recurring or AutoRecurring()
     if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
-        return
+        return subscription
     debit_date = debit_dates(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
         id=book.ids.number(10),
@@ -168,9 +158,9 @@ def _issue(book: Book, subscription: Subscription, plan: Plan) -> None:
         status=InvoiceStatus.SCHEDULED,
         summarized=InvoiceSummary.PENDING,
     )
-    book.put(SUBSCRIPTIONS, replace(subscription, invoices=subscription.invoices + 1))
     book.put(INVOICES, InvoiceRecord(invoice=invoice, payer_id=subscription.payer_id))
     book.schedule(debit_date, "invoice.collect", str(invoice.id))
+    return book.put(SUBSCRIPTIONS, replace(subscription, invoices=subscription.invoices + 1))
 
 
 def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> datetime:

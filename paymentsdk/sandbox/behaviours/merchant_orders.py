@@ -206,7 +206,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         external_reference=order.external_reference,
     )
     revert(book, record.source, amount)
-    return book.get(MERCHANT_ORDERS, str(order.id)).merchant_order  # type: ignore[union-attr]
+    return book.known(MERCHANT_ORDERS, str(order.id)).merchant_order
 
 
 def revert(book: Book, source: str, amount: Decimal) -> None:

@@ -154,8 +154,8 @@ def cancel(book: Book, call: Call[None]) -> Order:
 
 def expire(book: Book, order_id: str) -> str | None:
     """Let an order run out that nobody has paid or canceled."""
-    record = book.get(ORDERS, order_id)
-    if record is None or record.order.status != OrderStatus.CREATED:
+    record = book.known(ORDERS, order_id)
+    if record.order.status != OrderStatus.CREATED:
         return None
     changed = replace(payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED)
     order = _moved(book, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
@@ -169,9 +169,7 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
     Raises:
         Refused: The order cannot be paid any more.
     """
-    record = book.get(ORDERS, order_id)
-    if record is None:
-        raise Refused(404, "order_not_found", details=(order_id,))
+    record = book.known(ORDERS, order_id)
     order = record.order
     if order.status != OrderStatus.CREATED:
         raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
@@ -250,12 +248,9 @@ def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decim
     return part.amount
 
 
-def settle_refund(book: Book, order_id: str) -> str | None:
+def settle_refund(book: Book, order_id: str) -> str:
     """Bring the refund that is processing to its end."""
-    record = book.get(ORDERS, order_id)
-    if record is None:
-        return None
-    _settle(book, record)
+    _settle(book, book.known(ORDERS, order_id))
     return "refund.processed"
 
 

@@ -70,9 +70,7 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
     Raises:
         Refused: There is none, or it is outside the dates of its validity.
     """
-    record = book.get(PREFERENCES, preference_id)
-    if record is None:
-        raise Refused(404, "invalid_id", "the preference was not found")
+    record = book.known(PREFERENCES, preference_id)
     begin, end = record.preference.expiration_date_from, record.preference.expiration_date_to
     if record.expires and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")

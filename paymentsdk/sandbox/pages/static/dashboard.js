@@ -22,6 +22,8 @@ async function load() {
   connection("good", "Connected");
 }
 
+// Without scripts there is nothing to see here but what says so.
+for (const id of ["board", "link"]) byId(id).hidden = false;
 clock.start();
 orders.start();
 requests.start();

@@ -6,6 +6,7 @@ import { announce, attempt, byId, countdown, make, money, say, span, state, time
 
 const CARDS = 12;
 const ROWS = 50;
+const KEPT = 500;
 
 /** What people call the states, and the colour of each. */
 const STATES = {
@@ -32,7 +33,7 @@ function stateOf(order) {
 
 /** Load the newest orders: at the start, and when events may have been missed. */
 export async function load() {
-  const rows = await call("GET", "orders");
+  const rows = await call("GET", `orders?limit=${KEPT}`);
   records.clear();
   for (const record of rows.reverse()) keep(record);
   draw();
@@ -41,6 +42,7 @@ export async function load() {
 function keep(record) {
   records.set(record.order.id, record);
   sellers.add(record.order.user_id);
+  if (records.size > KEPT) records.delete(records.keys().next().value);
 }
 
 /** Name the seller of an order, where there is more than one. */
