@@ -235,7 +235,8 @@ class RefreshingToken:
         pair = self._pair
         if pair is None or self._unsaved:
             return None
-        if pair.expires_at is not None and now >= pair.expires_at - self._early and now >= self._early_again:
+        ends = pair.expires_at
+        if ends is not None and now >= min(ends, max(ends - self._early, self._early_again)):
             return None
         return pair.access_token
 
@@ -284,6 +285,9 @@ class RefreshingToken:
             # It was early, and the live token will do: until the next try, or to its end if there can be none.
             self._early_again = now + EARLY_PAUSE if self._spent is None else pair.expires_at
             return pair
+        if renewed.expires_at is not None:
+            # Not before the half of its life: it may be shorter than `early`.
+            self._early_again = (now + renewed.expires_at) / 2
         return await self._keep(renewed)
 
     async def _found(self, rejected: str | None, now: float) -> TokenPair | None:

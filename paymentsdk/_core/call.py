@@ -226,6 +226,7 @@ class Caller(ABC):
         except Exception as error:  # noqa: BLE001 - a store that fails must not hide that an earlier attempt is in doubt
             failure = AttemptFailed(Failure.NOT_SENT, f"no token: {type(error).__name__}", permanent=True)
         else:
+            intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
             return
         if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
             failure = refusal

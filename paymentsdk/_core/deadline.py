@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from paymentsdk._core.clock import Alarm, Clock
 
 
+#: Seconds between two rings at least, so that ten thousand calls that hang are not looked through ten thousand times.
+REST = 0.005
+
+
 class Watch(Struct, eq=False):
     """The deadline of one task.
 
@@ -98,4 +102,4 @@ class Deadlines:
             watch.task.cancel()
         nearest = min((watch.when for watch in self._live), default=inf)
         if nearest < inf:
-            self._ring_at(nearest)
+            self._ring_at(max(nearest, now + REST))

@@ -93,7 +93,7 @@ class AnswerDecoder(Generic[R]):
         return cast(R, value), tuple(anomalies)
 
 
-#: Takes a value as read from JSON (never null), its place and the list to report to; returns the typed value or ``None``.
+#: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
 Mender = Callable[[object, str, list[Anomaly]], object]
 
 

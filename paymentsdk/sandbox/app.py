@@ -219,16 +219,14 @@ async def _incoming(request: web.Request, operation: AnyOperation) -> Incoming:
     """Read a request whole.
 
     Raises:
-        Refused: Its body is too large, or is not what its headers say.
+        Refused: Its body is too large.
         _BrokenOff: The client has gone.
     """
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", f"the body is larger than {MAX_BODY} bytes") from None
-    except web.RequestPayloadError:
-        raise refuse(operation, RequestInvalid("$", "JSON is malformed: the body cannot be decoded")) from None
-    except OSError:
+    except (OSError, web.RequestPayloadError):
         raise _BrokenOff from None
     query = request.rel_url.query
     return Incoming(

@@ -42,6 +42,7 @@ class Issuer:
         self.renewals: list[str] = []
         self.used: list[str] = []
         self.asked = 0
+        self.lifetime = 3600
         #: What the next renewals end in, in place of a new pair.
         self.trouble: list[Response | Exception] = []
 
@@ -72,7 +73,7 @@ class Issuer:
             return Response(400, {}, b'{"error":"invalid_grant"}')
         self.generation += 1
         pair = self.pair(self.generation)
-        body = {"access_token": pair.access_token, "refresh_token": pair.refresh_token, "expires_in": 3600}
+        body = {"access_token": pair.access_token, "refresh_token": pair.refresh_token, "expires_in": self.lifetime}
         return Response(200, {}, json.dumps(body).encode())
 
 
@@ -239,6 +240,33 @@ async def test_an_early_renewal_that_fails_keeps_the_live_token(signed_in, issue
     clock.advance(60)
     await client.orders.get("ORD1")
     assert ["Bearer APP_USR-access-1"] * 2 + ["Bearer APP_USR-access-2"] == issuer.used
+
+
+async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issuer, clock) -> None:
+    """A token that lives shorter than `early` is renewed at the half of its life, and in any case at its end."""
+    client = signed_in(issuer.pair(expires_at=0.0))
+    issuer.lifetime = 300
+
+    for _ in range(3):
+        await client.orders.get("ORD1")
+        await client.orders.get("ORD1")
+        clock.advance(149)
+        await client.orders.get("ORD1")
+        clock.advance(1)
+
+    assert 3 == len(issuer.renewals)
+
+
+async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
+    """A failed early renewal is left alone for a minute, but not beyond the end of the live token."""
+    issuer.trouble = [SendFailed("refused", sent=False)]
+    client = signed_in(issuer.pair(expires_at=START + 30))
+
+    await client.orders.get("ORD1")
+    clock.advance(30)
+    await client.orders.get("ORD1")
+
+    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
 
 
 async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in, issuer, clock) -> None:
@@ -479,7 +507,7 @@ async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
 
 @pytest.mark.parametrize("expires_at", [None, START + 300])
 async def test_a_pair_that_another_process_saved_is_taken_over(signed_in, issuer, expires_at: float | None) -> None:
-    """On a refusal, and before an early renewal, a later pair in the store is used: its refresh token is the live one."""
+    """On a refusal, and before an early renewal, a later pair in the store is used: it has the live refresh token."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)
     issuer.generation = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from math import inf, nan
 
 import pytest
@@ -183,6 +184,27 @@ async def test_each_call_has_its_own_deadline(clock) -> None:
 
     assert [(1, 1), (2, 2), (3, 3)] == ended
     assert all(task.done() for task in tasks)
+
+
+@pytest.mark.control("paymentsdk._core.deadline.REST", 0.0)
+async def test_deadlines_close_together_ring_together() -> None:
+    """When a thousand calls hang that began one after the other, the alarm does not ring a thousand times."""
+    clock = CountingClock()
+    deadlines, ended = Deadlines(clock), []
+
+    async def work(number: int) -> None:
+        watch = deadlines.watch(30 + number / 100_000)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        ended.append(watch.expired_here())
+
+    tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
+    await asyncio.sleep(0)
+    clock.advance(31)
+    await asyncio.wait(tasks)
+
+    assert [True] * 1_000 == ended
+    assert clock.alarms < 10
 
 
 async def test_a_watch_can_be_moved_both_ways(clock) -> None:
@@ -449,7 +471,7 @@ async def test_a_transport_that_renames_our_cancellation(make_client, clock, rai
 
 @pytest.mark.parametrize("end", [Response(200, {}, b'{"id":"ORD1"}'), SendFailed("reset")])
 async def test_a_handler_that_moves_the_clock_itself(make_client, clock, end: object) -> None:
-    """A handler that is slow by moving the clock misses the deadline, as a slow server does; what follows is unharmed."""
+    """A handler that moves the clock misses the deadline as a slow server does; what follows is unharmed."""
 
     def slow(request) -> Response:
         clock.advance(31)
@@ -499,6 +521,25 @@ async def test_a_deadline_while_the_token_is_renewed(
 
     assert 0 == asyncio.current_task().cancelling()
     await stop(auth)
+
+
+async def test_a_renewal_takes_its_time_from_the_attempt(make_client, clock) -> None:
+    """An attempt that waited for its token has the rest of its time, and was sent when it was sent."""
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            clock.advance(8)
+            return Response(200, {}, b'{"access_token":"APP_USR-new"}')
+        raise SendFailed("reset")
+
+    transport = MemoryTransport(platform)
+    client = make_client(transport=transport, auth=RefreshingToken(SPENT), timeout=Timeout(attempt=10), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert [10, 2] == [request.timeout for request in transport.requests]
+    assert 1_700_000_008 == unknown.value.first_sent_at.timestamp()
 
 
 async def test_a_deadline_while_the_token_is_renewed_after_a_doubt(make_client, clock) -> None:

@@ -43,7 +43,7 @@ SHAPES = {
     # name: operation, body, code, message, the entries as (code, message, lines)
     "cause with numbers": (
         CUSTOMERS,
-        {"message": "invalid", "error": "bad_request", "status": 400, "cause": [{"code": 101, "description": "exists"}]},
+        {"message": "invalid", "error": "bad_request", "cause": [{"code": 101, "description": "exists"}]},
         "101",
         "invalid",
         [("101", "exists", ())],

@@ -39,7 +39,7 @@ def asks_for(seconds: object, status: int = 429) -> Response:
     st.floats(0, 100),
 )
 def test_pauses_have_full_jitter(policy: RetryPolicy, number: int, chance: float, asked: float) -> None:
-    """A pause is any share of the base doubled each time, up to the cap, and never less than the platform asks for."""
+    """A pause is any share of the base, doubled each time up to the cap, and never less than was asked for."""
     failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=asked))
 
     seconds = pause(policy, number, failure, chance)
@@ -49,7 +49,7 @@ def test_pauses_have_full_jitter(policy: RetryPolicy, number: int, chance: float
 
 
 def test_the_pauses_of_many_calls_are_spread() -> None:
-    """Full jitter: some pauses are next to nothing and some next to the cap, so that callers do not come back as one."""
+    """Full jitter: some pauses are next to nothing, some next to the cap, so that callers do not come back as one."""
     policy = RetryPolicy(base_delay=1.0, max_delay=8.0)
     chance = random.Random(7).random
 
@@ -160,7 +160,7 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
 
 @pytest.mark.control("paymentsdk._core.retry.History.age", lambda self, clock: 0.0)
 async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs) -> None:
-    """A laptop that was shut during a pause wakes up a day later: its monotonic clock stood still, its wall clock not."""
+    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not."""
     transport = MemoryTransport([RESET, jobs["orders.create"].answer])
     client = make_client(transport=transport)
 
@@ -174,7 +174,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
 
 
 async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
-    """Attempts that never left do not make a key older; `first_sent_at` is when the first one left, not when it ended."""
+    """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
     unsent = SendFailed("refused", sent=False)
 
     played = await play("orders.create", unsent, RESET, Response(400), retry=RetryPolicy(base_delay=0))

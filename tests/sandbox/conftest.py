@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Plain:
     async def __call__(
         self, method: str, path: str, body: object = None, *, key: str | None = None, token: str | None = "", headers=()
     ) -> Answer:
-        """Send *body* (bytes as they are, anything else as JSON), with the first seller's token unless told otherwise."""
+        """Send *body* (bytes as they are, anything else as JSON), by default with the first seller's token."""
         sent = {"Authorization": f"Bearer {token or self.sandbox.access_token}"} if token is not None else {}
         if key is not None:
             sent["X-Idempotency-Key"] = key
@@ -80,12 +81,14 @@ async def sandbox(start) -> Sandbox:
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    """Connections of plain clients."""
     async with aiohttp.ClientSession() as session:
         yield session
 
 
 @pytest.fixture
 def plain(session, sandbox) -> Plain:
+    """Sends anything to the sandbox."""
     return Plain(session, sandbox)
 
 
@@ -103,6 +106,7 @@ def client_of(sandbox: Sandbox, tenant: Tenant | None = None, **options: object)
 
 @pytest.fixture
 async def client(sandbox) -> AsyncIterator[PaymentsClient]:
+    """The real client, for the first seller."""
     async with client_of(sandbox) as client:
         yield client
 
@@ -134,6 +138,17 @@ def order_data(amount: str = "50.00", **members: object) -> dict[str, object]:
 def order() -> Callable[..., OrderRequest]:
     """Makes orders to create."""
     return lambda *args, **members: msgspec.convert(order_data(*args, **members), OrderRequest)
+
+
+@pytest.fixture
+def until() -> Callable:
+    """Waits for what happens elsewhere; the test's timeout is the limit."""
+
+    async def until(condition: Callable[[], object]) -> None:
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
+
+    return until
 
 
 @pytest.fixture

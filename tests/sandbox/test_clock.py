@@ -11,6 +11,7 @@ from paymentsdk.sandbox.clock import ClockState, SandboxClock
 
 
 def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> SandboxClock:
+    """Return a clock that nothing hangs on."""
     return SandboxClock(ClockState(**state), changed=lambda state: None, settle=lambda until: (), wall=wall)
 
 

@@ -50,7 +50,7 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
     [pair for pair in CODES if pair[0].name in MEMBERS],
     ids=[name for name, pair in zip(NAMES, CODES, strict=True) if pair[0].name in MEMBERS],
 )
-async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):
+async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
     member, value = MEMBERS[operation.name], value_for(operation, error)
     if "{order_id}" in operation.path:

@@ -78,7 +78,7 @@ async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "hybrid"])
 async def test_a_code_is_scanned(client, plain, sandbox, order, mode):
-    """The order's own code, where it has one; the till's code stands for its newest waiting order, but for dynamic ones."""
+    """The order's own code, where it has one; a till's code stands for its newest order that waits, if not dynamic."""
     config = {"qr": {"external_pos_id": "POS001", "mode": mode}}
     first = await client.orders.create(order(config=config))
     second = await client.orders.create(order(config=config))
@@ -283,11 +283,10 @@ async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:
     return found
 
 
-async def test_orders_are_watched_live(session, sandbox, client, order):
+async def test_orders_are_watched_live(session, sandbox, client, order, until):
     """Documents as they change, and requests as they are answered; no tokens."""
     watching = asyncio.create_task(events(session, sandbox, 5))
-    while not sandbox.platform.feed._watchers:
-        await asyncio.sleep(0)
+    await until(lambda: sandbox.platform.feed._watchers)
     made = await client.orders.create(order())
     await client.oauth.exchange_code(sandbox.authorization_code)
     sandbox.buyer.pay(made)
@@ -299,12 +298,11 @@ async def test_orders_are_watched_live(session, sandbox, client, order):
     assert sandbox.authorization_code not in json.dumps(seen)
 
 
-async def test_watching_ends_with_the_sandbox(start, session):
+async def test_watching_ends_with_the_sandbox(start, session, until):
     """A stream does not keep the server from stopping."""
     sandbox = await start()
     watching = asyncio.create_task(events(session, sandbox, 1))
-    while not sandbox.platform.feed._watchers:
-        await asyncio.sleep(0)
+    await until(lambda: sandbox.platform.feed._watchers)
 
     await sandbox.stop()
 

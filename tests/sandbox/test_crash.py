@@ -20,6 +20,7 @@ WORKER = Path(__file__).parent / "crash_worker.py"
 
 
 def killed_at_every_statement(directory: Path, *options: str) -> dict:
+    """Run the worker; return what it found."""
     command = [sys.executable, str(WORKER), str(directory), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
@@ -62,7 +63,7 @@ async def serve(path: Path) -> tuple[asyncio.subprocess.Process, str]:
     return process, (await process.stdout.readline()).decode().strip()
 
 
-async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order):
+async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order, until):
     """Killed amid concurrent writes, again and again: every key has one effect, and every answer was true."""
     path = tmp_path / "sandbox.db"
     async with Sandbox(db=str(path)) as sandbox:
@@ -81,8 +82,7 @@ async def test_a_kill_loop_loses_and_doubles_nothing(tmp_path, order):
 
         enough = len(answered) + 10
         tasks = [asyncio.create_task(write(key)) for key in sorted(waiting)]
-        while len(answered) < enough and not all(task.done() for task in tasks):
-            await asyncio.sleep(0)
+        await until(lambda enough=enough, tasks=tasks: len(answered) >= enough or all(task.done() for task in tasks))
         if not last:
             process.kill()
             kills += 1

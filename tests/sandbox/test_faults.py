@@ -14,6 +14,7 @@ from paymentsdk.sandbox import FaultRule, Sandbox
 
 
 def created(sandbox: Sandbox) -> int:
+    """Return how many orders were made."""
     return [entry.kind for entry in sandbox.ledger()].count("order_created")
 
 
@@ -80,17 +81,16 @@ async def test_a_hang_ends_with_its_client(plain, sandbox, data):
         async with asyncio.timeout(0.05):
             await plain("POST", "/v1/orders", data(), key="k")
     async with asyncio.timeout(5):
-        while (await plain("POST", "/v1/orders", data(), key="k")).status != 201:
+        while (await plain("POST", "/v1/orders", data(), key="k")).status != 201:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
 
 
-async def test_a_hang_ends_with_the_sandbox(start, plain_to, data):
+async def test_a_hang_ends_with_the_sandbox(start, plain_to, data, until):
     """Stopping does not wait for what would never end."""
     sandbox = await start()
     sandbox.faults.add(FaultRule(effect="hang"))
     call = asyncio.create_task(plain_to(sandbox)("POST", "/v1/orders", data(), key="k"))
-    while not sandbox.faults.list()[0].hits:
-        await asyncio.sleep(0)
+    await until(lambda: sandbox.faults.list()[0].hits)
 
     began = time.perf_counter()
     await sandbox.stop()
@@ -101,7 +101,7 @@ async def test_a_hang_ends_with_the_sandbox(start, plain_to, data):
 
 
 @pytest.mark.parametrize(("effect", "committed"), [("delay_before_commit", 0), ("delay_after_commit", 1)])
-async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, effect, committed):
+async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until, effect, committed):  # noqa: PLR0917
     """A client that gives up during the delay does not know what was done: both are possible."""
     sandbox.faults.add(FaultRule(effect=effect, seconds=0.2))
 
@@ -109,9 +109,7 @@ async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, effec
         async with asyncio.timeout(0.1):
             await plain("POST", "/v1/orders", data(), key="k")
     meanwhile = created(sandbox)
-    async with asyncio.timeout(5):
-        while not created(sandbox):  # The request goes on without its client.
-            await asyncio.sleep(0.01)
+    await until(lambda: created(sandbox))  # The request goes on without its client.
 
     assert committed == meanwhile
 
@@ -167,7 +165,7 @@ async def test_the_effects_on_the_answer_are_what_they_say(plain, sandbox, data)
     assert (503, "text/html") == (page.status, page.headers["Content-Type"].partition(";")[0])
 
 
-async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data):
+async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
     """All bytes arrive in the end; or never, when the client or the sandbox gives up before."""
     sandbox = await start()
     plain = plain_to(sandbox)
@@ -175,8 +173,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data):
         whole = await plain("POST", "/v1/orders", data(), key="k")
     sandbox.faults.add(FaultRule(effect="drip", seconds=60))
     call = asyncio.create_task(plain("POST", "/v1/orders", data(), key="l"))
-    while created(sandbox) < 2:
-        await asyncio.sleep(0.001)
+    await until(lambda: created(sandbox) == 2)
     await sandbox.stop()
 
     assert "created" == whole.json["status"]
@@ -197,7 +194,7 @@ async def walk(plain) -> tuple[list[str], set[int]]:
 @pytest.mark.parametrize(
     ("rows", "found", "totals"), [(-2, "876" + "321" + "0", {9, 7}), (2, "876" + "765" + "432" + "10", {9, 11})]
 )
-async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, order, rows, found, totals):
+async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, order, rows, found, totals):  # noqa: PLR0917 - fixtures
     """A walk by offsets skips what slid to the front, and sees twice what slid back; without the fault, neither."""
     for number in range(9):
         sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
@@ -229,6 +226,7 @@ async def test_a_rule_picks_by_seller(plain, sandbox, data):
 
 
 async def statuses(plain, count: int) -> list[int]:
+    """Return the statuses of *count* searches."""
     return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(count)]
 
 

@@ -75,11 +75,13 @@ def bodies(draw, example: object) -> bytes:
 
 @pytest.fixture(scope="module")
 def served():
+    """A sandbox in a thread, for all examples."""
     with Sandbox(seed=3).in_thread() as sandbox:
         yield sandbox
 
 
 def check(status: int, body: bytes) -> None:
+    """Refuse an answer that nobody should ever see."""
     text = body.decode()
     assert status < 500, text
     assert "Traceback" not in text
@@ -114,12 +116,13 @@ def test_a_hostile_body_gets_a_documented_refusal(served, name, caplog):
 
 
 def codes(body: bytes) -> set[str]:
+    """Return every code in a refusal."""
     answer = msgspec.json.decode(body)
     entries = [*answer.get("errors", ()), *(answer.get("cause") or ())]
     return {str(entry["code"]) for entry in entries} | {answer.get("error")}
 
 
-def ask(sandbox: Sandbox, method: str, path: str, body: bytes = b"", key: str = "", headers=()):
+def ask(sandbox: Sandbox, method: str, path: str, body: bytes = b"", *, key: str = "", headers=()):
     """Send a request by hand: no client library mends it on the way."""
     import http.client
 

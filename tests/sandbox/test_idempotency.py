@@ -187,14 +187,13 @@ async def test_a_refused_request_is_not_remembered(plain, data):
 
 
 @pytest.mark.parametrize(("policy", "status"), [("conflict", 409), ("locked", 423), ("wait", 201)])
-async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, policy, status):
+async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, until, policy, status):  # noqa: PLR0917
     """While the first is on its way, the second is refused, or waits and gets the same answer; one order is made."""
     sandbox = await start(policies={"concurrent_twin": policy})
     plain = plain_to(sandbox)
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=0.1, times=1)):
         first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
-        while not sandbox.faults.list()[0].hits:
-            await asyncio.sleep(0)
+        await until(lambda: sandbox.faults.list()[0].hits)
         twin = await plain("POST", "/v1/orders", data(), key="k")
         done = await first
 

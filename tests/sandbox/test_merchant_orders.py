@@ -21,6 +21,7 @@ def paid(client, sandbox, order):
 
 
 async def references(client, **filters: object) -> list[str]:
+    """Return the references of what is found."""
     return [one.external_reference async for one in client.merchant_orders.search(**filters)]
 
 
@@ -134,7 +135,7 @@ async def test_another_application_is_not_the_callers(client):
     ("edge", "milliseconds", "seen"),
     [("inclusive", 0, True), ("inclusive", 1, False), ("exclusive", 0, False), ("exclusive", -1, True)],
 )
-async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, seen):
+async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, seen):  # noqa: PLR0917 - fixtures
     """To the millisecond, and the edge is a policy."""
     sandbox = await start(frozen=True, policies={"window_edge": edge})
     async with connect(sandbox) as client:
@@ -159,7 +160,7 @@ async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect,
 
 
 @pytest.mark.parametrize(("last", "expected"), [("total", 5), ("zero", 0), ("null", None)])
-async def test_pages_say_where_the_next_begins(start, plain_to, connect, order, last, expected):
+async def test_pages_say_where_the_next_begins(start, plain_to, connect, order, last, expected):  # noqa: PLR0917 - fixtures
     """next_offset grows page by page; on the last page it is what the policy says; past the end a page is empty."""
     sandbox = await start(frozen=True, policies={"last_next_offset": last, "max_page_size": 2})
     plain = plain_to(sandbox)

@@ -7,12 +7,13 @@ from decimal import Decimal
 
 import pytest
 
-from paymentsdk import BadRequest, Conflict, NotFound
+from paymentsdk import APIError, BadRequest, Conflict, NotFound
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Refused
 
 
 def payment(order: Order):
+    """Return the one payment of an order."""
     return order.transactions.payments[0]
 
 
@@ -226,6 +227,20 @@ async def test_a_refund_can_take_its_time(start, connect, order):
     assert ("refunded", "processed") == (done.status, done.transactions.refunds[0].status)
 
 
+async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
+    """423 `resource_locked`: otherwise the money would go back twice."""
+    sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
+    async with connect(sandbox) as client:
+        made = await client.orders.create(order())
+        sandbox.buyer.pay(made)
+        await client.orders.refund(made.id)
+        with pytest.raises(APIError) as refused:
+            await client.orders.cancel(made.id)
+
+    assert (423, "resource_locked") == (refused.value.status, refused.value.code)
+    assert 0 == sum(entry.amount for entry in sandbox.ledger())
+
+
 async def test_the_whole_order_can_be_the_answer_to_a_refund(start, connect, order):
     """Under `refund_answer=full` nothing is left out."""
     sandbox = await start(policies={"refund_answer": "full"})
@@ -349,7 +364,7 @@ async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
     ("policy", "text", "taken"),
     [("PT3600H", "PT3600H", True), ("PT3600H", "PT3601H", False), ("PT3H", "PT3H", True), ("PT3H", "PT3H1S", False)],
 )
-async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy, text, taken):
+async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy, text, taken):  # noqa: PLR0917 - fixtures
     """The contract gives two maxima."""
     sandbox = await start(policies={"max_order_expiration": policy})
 

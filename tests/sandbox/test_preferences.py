@@ -98,6 +98,7 @@ EVERYTHING = {
 
 
 def preference(**members: object) -> PreferenceRequest:
+    """Return a preference of one item."""
     return msgspec.convert({"items": [ITEM], **members}, PreferenceRequest)
 
 

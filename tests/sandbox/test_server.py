@@ -108,6 +108,7 @@ def test_a_thread_that_cannot_start_says_so():
 
 
 def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes:
+    """Send a request without an event loop."""
     request = urllib.request.Request(
         sandbox.base_url + path,
         None if body is None else json.dumps(body).encode(),
@@ -213,6 +214,19 @@ async def test_compressed_bodies_are_not_unpacked(plain, data):
         answer = await plain("POST", "/v1/orders", gzip.compress(body), key="k", headers=headers)
         assert (400, "property_type") == (answer.status, answer.code)
     assert 201 == (await plain("POST", "/v1/orders", data(), key="k", headers=headers)).status
+
+
+async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
+    """Nothing is done, nobody is answered, and nothing is logged."""
+    host, _, port = sandbox.base_url.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f'POST /v1/orders HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n\r\n{{"type":'.encode())
+    writer.close()
+    await writer.wait_closed()
+    await until(lambda: sandbox.platform.feed.requests)
+
+    assert [None] == [line.status for line in sandbox.platform.feed.requests]
+    assert [] == caplog.records
 
 
 async def test_what_fails_inside_stays_inside(plain, sandbox, data, monkeypatch, caplog):

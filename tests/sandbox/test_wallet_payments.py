@@ -13,6 +13,7 @@ CHARGE = {"transaction_amount": 80, "description": "Taxi", "external_reference":
 
 
 def payment(token: str = "token", charge: dict | None = None, **members: object) -> dict:
+    """Return the body of a wallet payment."""
     return {"wallet_payment": charge or CHARGE, "payer": {"token": token, "type_token": "wallet"}, **members}
 
 

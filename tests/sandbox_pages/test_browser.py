@@ -102,6 +102,7 @@ async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:
     """From the top of the page to the button and back to the orders; what has the focus can be seen to have it."""
     await shop.order()
     await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('.card') !== null")
     names = []
     for _ in range(6):
         await tab.press("Tab")

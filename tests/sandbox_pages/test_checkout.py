@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from decimal import Decimal
 
 import msgspec
@@ -236,6 +237,32 @@ async def test_a_shop_can_exclude_everything(shop, visitor) -> None:
 
     assert "No way to pay" in words_of(page)
     assert "<form" not in page
+
+
+async def test_money_that_went_back_is_shown(shop, visitor, sandbox) -> None:
+    """A part of it, and then all of it."""
+    preference = await shop.preference()
+    paid = sandbox.buyer.pay_preference(preference)
+    sandbox.buyer.refund_merchant_order(paid.id, Decimal("20.00"))
+
+    words = words_of(await visitor.get(path_of(preference)))
+    assert "Partly refunded" in words
+    assert "Given back ARS 20.00" in words
+
+    sandbox.buyer.refund_merchant_order(paid.id)
+    assert "given the money back" in words_of(await visitor.get(path_of(preference)))
+
+
+async def test_a_preference_that_has_expired_says_so(shop, visitor, sandbox) -> None:
+    """It is shown until when it can be paid, and after that cannot be."""
+    end = sandbox.clock.now() + timedelta(hours=1)
+    preference = await shop.preference(expires=True, expiration_date_to=end.isoformat())
+    assert f"before {end:%H:%M:%S} UTC" in words_of(await visitor.get(path_of(preference)))
+
+    sandbox.clock.advance("PT61M")
+    await visitor.get(path_of(preference))
+
+    assert 409 == visitor.status
 
 
 async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:

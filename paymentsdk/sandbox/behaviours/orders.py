@@ -140,6 +140,8 @@ def cancel(book: Book, call: Call[None]) -> Order:
         raise Refused(409, "order_already_canceled")
     if order.status != OrderStatus.CREATED and book.policies.cancel_from == "created":
         raise Refused(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
+    if any(one.status == RefundStatus.PROCESSING for one in refunds_of(order)):
+        raise Refused(423, "resource_locked", details=("a refund is being processed",))
     payment = payment_of(order)
     left = refundable(payment)
     changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)

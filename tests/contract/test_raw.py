@@ -1,0 +1,247 @@
+"""Whatever comes over the wire, on whatever route: an answer of a known kind, never a 500, and the server lives on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paymentsdk.sandbox import Sandbox, control_bodies
+from paymentsdk.sandbox.app import make_app
+from paymentsdk.sandbox.intake import ControlStruct
+
+#: What an answer may be: data, a page and what belongs to it, a ledger, a snippet of code.
+KINDS = {
+    "application/json",
+    "application/x-ndjson",
+    "image/svg+xml",
+    "text/css",
+    "text/html",
+    "text/javascript",
+    "text/plain",
+}
+#: What no answer holds: traces, and paths of this machine.
+TRACES = ("Traceback", 'File "', "site-packages", "paymentsdk/", str(Path.cwd()), os.path.dirname(os.__file__))  # noqa: PTH120
+#: Streams until the server stops.
+ENDLESS = {"/_sandbox/events"}
+HOSTILE = (
+    "",
+    "0",
+    "-1",
+    "1e999999999",
+    "9" * 400,
+    "NaN",
+    "\0",
+    "..",
+    "../../etc/passwd",
+    "<script>",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999999-23:59",
+    "9999-12-31",
+    "P999999D",
+    "-PT1S",
+    "PT999999999S",
+    "P999999W",
+    "snapshot",
+)
+#: Every member that a command of the control API takes.
+MEMBERS = sorted(
+    {
+        name
+        for kind in vars(control_bodies).values()
+        if isinstance(kind, type) and issubclass(kind, ControlStruct)
+        for name in kind.__struct_fields__
+    }
+)
+
+texts = st.sampled_from(HOSTILE) | st.text(max_size=20)
+scalars = texts | st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()
+plain = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
+objects = st.dictionaries(st.sampled_from(MEMBERS), plain, max_size=4)
+bodies = st.one_of(
+    objects.map(lambda value: json.dumps(value).encode()),
+    plain.map(lambda value: json.dumps(value).encode()),
+    st.binary(max_size=40),
+    st.sampled_from([b"\xff\xfe{}", b'"\xc3\x28"', b'{"a":' * 5_000, b"[" * 200_000, b'{"at": "\\ud800"}']),
+)
+queries = st.dictionaries(
+    st.sampled_from(["tenant", "limit", "offset", "q", "sort", "attempt", "after", *MEMBERS]) | texts, texts, max_size=3
+)
+# DEL is no character of a header: the HTTP server refuses it, as the garbage below.
+characters = st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f")
+header_values = st.text(characters, max_size=40) | st.sampled_from(["", "a" * 8_000])
+headers = st.dictionaries(
+    st.sampled_from(["Accept", "Content-Type", "Content-Encoding", "Cookie", "Origin", "Range", "X-Idempotency-Key"]),
+    header_values,
+    max_size=3,
+)
+FUZZED = settings(max_examples=3000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Sandbox]:
+    """A sandbox in a thread, its clock frozen: whatever is done to it stays done until the tests are over."""
+    with Sandbox(seed=3, frozen=True).in_thread() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def routes(served) -> list[tuple[str, str]]:
+    """Every route there is."""
+    app = make_app(served.platform)
+    return sorted(
+        {
+            (route.method, route.resource.canonical)
+            for route in app.router.routes()
+            if route.resource.canonical not in ENDLESS
+        }
+    )
+
+
+def check(status: int, content_type: str, body: bytes) -> None:
+    """An answer of a known kind that gives nothing away."""
+    assert status < 500, body
+    kind = content_type.partition(";")[0]
+    assert kind in KINDS or status in {204, 302, 303, 304}, (kind, body)
+    text = body.decode()
+    assert not [trace for trace in TRACES if trace in text], text
+    if kind == "application/json" and body:
+        msgspec.json.decode(body)
+
+
+def test_every_route_answers_whatever_is_asked(served, routes, caplog):
+    """Hostile ids, parameters, headers and bodies on every route: of the contract, the control API and the pages."""
+
+    @FUZZED
+    @given(data=st.data())
+    def fuzz(data) -> None:
+        method, path = data.draw(st.sampled_from(routes))
+        while "{" in path:
+            before, _, rest = path.partition("{")
+            name, _, after = rest.partition("}")
+            value = {"language": "curl"}.get(name) or data.draw(st.sampled_from([*HOSTILE, "POS001", "1"]) | texts)
+            path = before + quote(value, safe=data.draw(st.sampled_from(["", "%"])), errors="replace") + after
+        query = "&".join(
+            f"{quote(name, errors='replace')}={quote(value, safe=data.draw(st.sampled_from(['', '%'])), errors='replace')}"
+            for name, value in data.draw(queries).items()
+        )
+        sent = {"X-Idempotency-Key": "key", "Content-Type": "application/json", **data.draw(headers)}
+        check(*ask(served, method, f"{path}?{query}" if query else path, data.draw(bodies), sent))
+
+    with caplog.at_level(logging.ERROR):
+        fuzz()
+    assert not caplog.records
+
+
+def ask(sandbox: Sandbox, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
+    """Send a request by hand; return the status, the content type and the body."""
+    connection = http.client.HTTPConnection(urlsplit(sandbox.base_url).netloc, timeout=10)
+    sent = {"Authorization": f"Bearer {sandbox.access_token}", **headers}
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in sent.items():
+            connection.putheader(name, value.encode("latin-1"))
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return response.status, response.headers.get("Content-Type", ""), response.read()
+    finally:
+        connection.close()
+
+
+AUTH = b"Host: x\r\nX-Idempotency-Key: a\r\n"
+#: What is no HTTP, or no good one. The HTTP server itself answers it, in plain text, and closes.
+GARBAGE = {
+    "no HTTP": b"\x00\xff\x16\x03garbage\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c40303"),
+    "a method that is none": b"FOO /v1/orders HTTP/1.1\r\n" + AUTH + b"\r\n",
+    "another version": b"GET /openapi.json HTTP/9.9\r\nHost: x\r\n\r\n",
+    "bytes in the path": b"GET /v1/orders/\xff\xfe HTTP/1.1\r\n" + AUTH + b"\r\n",
+    "a host that is none": b"GET http://[::1/v1/orders/a HTTP/1.1\r\n" + AUTH + b"\r\n",
+    "a long path": b"GET /v1/orders/" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long header": b"GET /v1/orders/a HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9_000 + b"\r\n\r\n",
+    "NUL in a header": b"GET /v1/orders/a HTTP/1.1\r\nHost: x\r\nX: \x00\r\n\r\n",
+    "a negative length": b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: -5\r\n\r\nabc",
+    "two lengths": b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+    "two framings": b"POST /a HTTP/1.1\r\n" + AUTH + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_what_is_no_http_is_refused_and_nothing_dies(served, name):
+    """400, the connection closed, and the next one served."""
+    status, _, _, closed = exchange(served, GARBAGE[name])
+
+    assert 400 == status
+    assert closed
+    assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
+
+
+def exchange(sandbox: Sandbox, sent: bytes) -> tuple[int, str, bytes, bool]:
+    """Send bytes; return the status, the content type, the body, and whether the server hung up."""
+    address = urlsplit(sandbox.base_url)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(sent)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        body = response.read()
+        closed = response.will_close
+        if closed:
+            try:
+                closed = connection.recv(1) == b""
+            except ConnectionResetError:
+                closed = True  # With bytes unread, the goodbye is a reset.
+        content_type = response.headers.get("Content-Type", "")
+        response.close()
+    text = body.decode()
+    assert response.status < 500
+    assert not [trace for trace in TRACES if trace in text], text
+    return response.status, content_type, body, closed
+
+
+@pytest.mark.parametrize("path", ["/v1/orders", "/oauth/token", "/_sandbox/scan", "/checkout/none"])
+def test_a_body_above_the_limit_is_refused(served, path):
+    """413 in JSON, or as a page; a body of just the limit is read and refused for what is in it."""
+    kind = "application/x-www-form-urlencoded" if path.startswith("/checkout") else "application/json"
+    sent = {"X-Idempotency-Key": "key", "Content-Type": kind}
+    status, kind, body = ask(served, "POST", path, b" " * (1024 * 1024 + 1), sent)
+
+    assert 413 == status
+    check(status, kind, body)
+    assert 413 != ask(served, "POST", path, b" " * (1024 * 1024), sent)[0]
+
+
+def test_a_body_that_never_comes_holds_nothing_up(served):
+    """Half a body leaves one connection waiting; others are served meanwhile, and it may go away."""
+    address = urlsplit(served.base_url)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: 1000\r\n\r\n{")
+        assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
+    assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
+
+
+def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):
+    """Negative control: a behaviour that fails is a 500, which the check of every answer finds."""
+    from paymentsdk.resources import OPERATIONS
+    from paymentsdk.sandbox import exchange as module
+
+    def fail(book: object, call: object) -> None:
+        raise RuntimeError(__file__)
+
+    monkeypatch.setattr(module, "BEHAVIOUR", {OPERATIONS["release_reports.disable_schedule"]: fail})
+    answer = ask(served, "DELETE", "/v1/account/release_report/schedule", b"", {})
+
+    assert 500 == answer[0]
+    with pytest.raises(AssertionError):
+        check(*answer)
+    assert not [trace for trace in TRACES if trace in answer[2].decode()], "not even then"
