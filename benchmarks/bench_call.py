@@ -19,6 +19,8 @@ from benchmarks.server import nginx_or_asyncio
 
 CONCURRENCY = (1, 16, 128)
 LOOPS = ("asyncio", "uvloop")
+#: Sets a client up.
+Connect = Callable[[Target], AbstractAsyncContextManager[Calls]]
 
 
 def run(
@@ -42,7 +44,7 @@ def run(
             for secure in tls:
                 target = Target(server.tls, server.authority) if secure else Target(server.plain)
                 with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
-                    calls = {one.NAME: connected(one.connect(target), runner, stack) for one in racing}
+                    calls = {one.NAME: connected(one.connect, target, runner, stack) for one in racing}
                     conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
                     variants = list(_variants(calls, runner, concurrency, conditions))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
@@ -72,24 +74,19 @@ def _variants(
                 yield Variant(key, slices(runner, both.get if method == "GET" else both.post, width), least=width)
 
 
-def connected(
-    context: AbstractAsyncContextManager[Calls], runner: asyncio.Runner, stack: contextlib.ExitStack
-) -> Calls:
+def connected(connect: Connect, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
     """Open a contestant now, and close it when the *stack* is left."""
-    calls = runner.run(_enter(context))
-    stack.callback(lambda: runner.run(_leave(context)))
+
+    async def enter() -> tuple[AbstractAsyncContextManager[Calls], Calls]:
+        context = connect(target)  # Some clients want to be made on their loop.
+        return context, await context.__aenter__()
+
+    async def leave() -> None:
+        await context.__aexit__(None, None, None)
+
+    context, calls = runner.run(enter())
+    stack.callback(lambda: runner.run(leave()))
     return calls
-
-
-# The methods of a context manager are awaitable, but the runner wants coroutines.
-
-
-async def _enter(context: AbstractAsyncContextManager[Calls]) -> Calls:
-    return await context.__aenter__()
-
-
-async def _leave(context: AbstractAsyncContextManager[Calls]) -> None:
-    await context.__aexit__(None, None, None)
 
 
 def slices(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width: int) -> Callable[[int], None]:

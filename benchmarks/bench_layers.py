@@ -151,7 +151,7 @@ def run(options: Options) -> Result:
     ):
         target = Target(server.plain)
         layers = {
-            name: connected(connect(target), runner, stack)
+            name: connected(connect, target, runner, stack)
             for name, connect in LAYERS.items()
             if not options.only or name in (*options.only, BASELINE)
         }

@@ -29,7 +29,8 @@ from paymentsdk.resources.common import (
 MOST_INSTALLMENTS = 36
 
 Installments = Annotated[int, Meta(ge=1, le=MOST_INSTALLMENTS)]
-URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z")]
+#: An absolute address, or an empty text for none.
+URL = Annotated[str, Meta(pattern=r"\A(https?://[!-~]+)?\Z")]
 
 
 class OperationType(OpenEnum):
@@ -226,7 +227,7 @@ class ShipmentsRequest(RequestStruct):
 
 
 class BackURLsRequest(RequestStruct):
-    """Where the buyer goes afterwards: absolute http or https addresses."""
+    """Where the buyer goes afterwards: absolute http or https addresses, or empty texts for none."""
 
     success: URL | None = None
     pending: URL | None = None

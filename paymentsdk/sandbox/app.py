@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import count
 
 import msgspec
@@ -16,7 +15,6 @@ from aiohttp import web
 
 from paymentsdk._core.operation import MIB
 from paymentsdk._version import __version__
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
@@ -24,7 +22,7 @@ from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight
-from paymentsdk.sandbox.intake import AnyOperation, refuse
+from paymentsdk.sandbox.intake import AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, send
 from paymentsdk.sandbox.platform import Platform
 
@@ -62,7 +60,9 @@ def make_app(
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
     """
-    from paymentsdk.sandbox import control  # noqa: PLC0415 - it asks for the keys above
+    # They ask for the keys above.
+    from paymentsdk.sandbox import control  # noqa: PLC0415
+    from paymentsdk.sandbox.pages import routes  # noqa: PLC0415
 
     app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_json])
     app[PLATFORM] = platform
@@ -74,10 +74,7 @@ def make_app(
             app.router.add_route(operation.method, path, service.handler(operation))
     app.router.add_get("/openapi.json", _openapi)
     control.add_routes(app, allowed_hosts)
-    if find_spec("paymentsdk.sandbox.pages.routes"):
-        from paymentsdk.sandbox.pages import routes  # noqa: PLC0415 - a sandbox without pages is whole, too
-
-        routes.add_routes(app)
+    routes.add_routes(app)
     return app
 
 
@@ -153,7 +150,7 @@ class _Service:
     async def _answer(self, request: web.Request, exchange: _Exchange) -> Outcome:
         """Read, settle what is due, identify, break what is to be broken, and do what is asked for."""
         platform, operation = self._platform, exchange.operation
-        exchange.incoming = incoming = await _incoming(request, operation)
+        exchange.incoming = incoming = await _incoming(request)
         platform.settle()
         exchange.caller = caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
         user_id = caller.tenant.user_id
@@ -215,7 +212,7 @@ class _Service:
         )
 
 
-async def _incoming(request: web.Request, operation: AnyOperation) -> Incoming:
+async def _incoming(request: web.Request) -> Incoming:
     """Read a request whole.
 
     Raises:

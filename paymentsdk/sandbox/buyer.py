@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Literal
 
+from paymentsdk import money
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order, OrderStatus, QRMode
@@ -139,8 +140,13 @@ class Buyer:
             return merchant_orders.attempt(book, record, self.payer_id, "rejected", "cc_rejected_other_reason")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
-        """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid."""
+        """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid.
+
+        Raises:
+            ValueError: *amount* has more than two decimals, or is no number.
+        """
         name = str(merchant_order)
+        amount = None if amount is None else money.exact(amount)
         with self._platform.store.transaction():
             book = self._book(MERCHANT_ORDERS, name)
             record = book.known(MERCHANT_ORDERS, name)

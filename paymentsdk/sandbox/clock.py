@@ -15,6 +15,8 @@ __all__ = ["ClockState", "Happening", "SandboxClock"]
 _NOTHING = timedelta(0)
 #: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
 LONGEST_ADVANCE = timedelta(days=3660)
+#: Between them every rule can count forward and back, and what falls due can be counted.
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -76,9 +78,9 @@ class SandboxClock:
         """Stop the clock, now or at the moment *at*, and return that moment.
 
         Raises:
-            ValueError: *at* has no time zone.
+            ValueError: *at* has no time zone, or is not between the years 1970 and 3000.
         """
-        moment = self.now() if at is None else _whole_milliseconds(at)
+        moment = self.now() if at is None else _possible(at)
         self._set(ClockState(frozen_at=moment))
         return moment
 
@@ -95,7 +97,8 @@ class SandboxClock:
             What happened.
 
         Raises:
-            ValueError: *duration* is negative, longer than ten years, or is no ISO 8601 duration.
+            ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is no ISO 8601
+                duration.
         """
         if isinstance(duration, str):
             duration = parse_duration(duration)
@@ -105,8 +108,9 @@ class SandboxClock:
             raise ValueError("ten years are the most at once")
         state = self.state
         if state.frozen_at is not None:
-            self._set(ClockState(frozen_at=_whole_milliseconds(state.frozen_at + duration)))
+            self._set(ClockState(frozen_at=_possible(state.frozen_at + duration)))
         else:
+            _possible(self.now() + duration)
             self._set(ClockState(ahead=state.ahead + duration))
         return tuple(self._settle(self.now()))
 
@@ -118,8 +122,15 @@ class SandboxClock:
         return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
 
 
-def _whole_milliseconds(moment: datetime) -> datetime:
+def _possible(moment: datetime) -> datetime:
+    """Return *moment* as the clock has it, if the clock can stand there."""
     if moment.tzinfo is None:
         raise ValueError("a moment needs a time zone")
+    if not EARLIEST <= moment <= LATEST:
+        raise ValueError("the clock runs from the year 1970 to 3000")
+    return _whole_milliseconds(moment)
+
+
+def _whole_milliseconds(moment: datetime) -> datetime:
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -47,6 +47,8 @@ def guarded(handler: Handler) -> Handler:
             refused = error
         except ValueError as error:
             refused = Refused(400, "bad_request", str(error))
+        except web.HTTPRequestEntityTooLarge:
+            refused = Refused(413, "request_too_large", "the body is larger than 1 MiB")
         body = answers.refusal(refused, None, "flat")
         return web.Response(status=refused.status, body=body, content_type="application/json")
 

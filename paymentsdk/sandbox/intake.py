@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from operator import is_
@@ -30,6 +30,8 @@ B = TypeVar("B")
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
+#: The value that stands for every one that a list does not name.
+OTHER = "Other"
 LARGEST_OFFSET = 2**53
 
 
@@ -45,6 +47,8 @@ Reader = Callable[[object, str], object]
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
+#: Days of which a part, at some offset, is no moment in UTC.
+_ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DATE = re.compile(_DAY.pattern + r"\Z")
 
@@ -71,6 +75,7 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         raise refuse(operation, error) from None
     except (ValueError, ArithmeticError, RecursionError) as error:
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a text is out of range"
+        reason = reason.removeprefix("JSON is malformed: ")
         raise refuse(operation, RequestInvalid("$", f"JSON is malformed: {reason}")) from None
 
 
@@ -156,8 +161,15 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
             return next(filter(None, (_reader_of(one, wanted) for one in types)), None)
         case inspect.DecimalType():
             return _amount_reader(wanted)
+        case inspect.IntType():
+            return _whole_reader
         case inspect.DateTimeType():
             return _date_reader
+        # The contract names no refusal for the values of these two, and real clients go beyond them.
+        case inspect.LiteralType(values=("approved",)):
+            return _text_reader({"all": "approved", "": None})
+        case inspect.LiteralType(values=values) if OTHER in values:
+            return _text_reader({"": None, **{str(value): str(value) for value in values}}, rest=OTHER)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             found = _reader_of(item, wanted)
             return _list_reader(found) if found else None
@@ -185,8 +197,33 @@ def _amount_reader(wanted: tuple[type, ...]) -> Reader:
     return read
 
 
-def _date_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
-    return f"{raw}T00:00:00Z" if isinstance(raw, str) and _DATE.match(raw) else raw
+def _whole_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+    """Read ``2.0`` as the integer that it is in JSON: languages with one kind of number write it so."""
+    if isinstance(raw, Decimal) and raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
+        return int(raw)
+    return raw
+
+
+def _text_reader(meanings: Mapping[str, str | None], rest: str | None = None) -> Reader:
+    def read(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+        return meanings.get(raw, rest or raw) if isinstance(raw, str) else raw
+
+    return read
+
+
+def _date_reader(raw: object, path: str) -> object:
+    if not isinstance(raw, str):
+        return raw
+    if _DATE.match(raw):
+        return f"{raw}T00:00:00Z"
+    try:
+        if raw.startswith(_ENDS_OF_TIME):
+            datetime.fromisoformat(raw).astimezone(UTC)
+    except OverflowError:
+        raise RequestInvalid(path, "is out of range") from None
+    except ValueError:
+        pass  # The decoder says what is wrong with it.
+    return raw
 
 
 def _list_reader(inner: Reader) -> Reader:
@@ -219,8 +256,10 @@ def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:
     if noun == "orders" and code not in operation.meanings:
         code = "property_value"
     place = error.path.removeprefix("$").lstrip(".") or "body"
-    details = (f"{place}: {error.reason}",)
-    return Refused(400, code, details=details)
+    detail = f"{place}: {error.reason}"
+    # The contract has no code for the other members of a preference: the message must not blame an item.
+    blameless = code == "invalid_items" and not place.startswith("items")
+    return Refused(400, code, detail if blameless else "", details=(detail,))
 
 
 def _order_code(error: RequestInvalid) -> str:

@@ -18,8 +18,9 @@ from paymentsdk.resources.common import parse_duration
 
 __all__ = ["Policies", "Policy"]
 
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[int, Meta(ge=0)]
+# The ends keep moments within the calendar, and offsets within what a database counts.
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
 class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -220,7 +220,7 @@ async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     assert watch.expired
 
     watch.expired_here()
-    with pytest.raises(asyncio.CancelledError):
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
 
 

@@ -9,6 +9,8 @@ import aiohttp
 import pytest
 
 from paymentsdk.sandbox import FaultRule
+from paymentsdk.sandbox.clock import ClockState
+from paymentsdk.sandbox.events import MOST_BEHIND, Event, Feed
 
 
 async def test_an_order_can_be_paid(client, plain, order):
@@ -309,6 +311,18 @@ async def test_watching_ends_with_the_sandbox(start, session, until):
     assert [] == await watching
 
 
+async def test_a_slow_watcher_loses_the_oldest():
+    """Memory is bounded; who comes back sees the newest."""
+    feed = Feed()
+    with feed.watch() as queue:
+        for number in range(MOST_BEHIND + 5):
+            feed.tell(Event(kind=str(number), tenant=None, document=ClockState()))
+        await asyncio.sleep(0)
+
+        assert MOST_BEHIND == queue.qsize()
+        assert "5" == queue.get_nowait().kind
+
+
 FOREIGN = [
     {"Origin": "https://evil.example.com"},
     {"Origin": "null"},
@@ -317,6 +331,7 @@ FOREIGN = [
     {"Sec-Fetch-Site": "same-site"},
     {"Host": "evil.example.com"},
     {"Host": ""},
+    {"Host": "[::1"},
     {"Host": "127.0.0.1.evil.example.com"},
 ]
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, exchange, intake
 from paymentsdk.sandbox.commands import COMMANDS
 
 scalars = (
@@ -136,6 +136,31 @@ def ask(sandbox: Sandbox, method: str, path: str, body: bytes = b"", *, key: str
         return response.status, response.read(), response.headers
     finally:
         connection.close()
+
+
+def deep(levels: int) -> bytes:
+    """Return a customer whose free-form data is nested."""
+    return b'{"email": "%d@b.com", "metadata": ' % levels + b'{"a": ' * levels + b"1" + b"}" * levels + b"}"
+
+
+@pytest.mark.parametrize("levels", [70, 500, 900, 100_000])
+def test_bottomless_nesting_is_refused(served, levels, monkeypatch, caplog):
+    """At a depth that is safe; without the limit (the negative control), some depth breaks the sandbox."""
+    assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
+    if levels == 900:
+        monkeypatch.setattr(intake, "MAX_DEPTH", 10**6)
+        assert 500 == max(ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
+        assert caplog.records
+
+
+def test_half_a_character_is_refused(served, monkeypatch, caplog):
+    """In a query it arrives as what no text can be; without the check (the negative control), it breaks the sandbox."""
+    path = "/v1/orders/ORD" + "0" * 26
+    lone = {"Authorization": "Bearer \xed\xa0\x80"}
+    assert 401 == ask(served, "GET", path, headers=lone)[0]
+    monkeypatch.setattr(exchange, "unfit", lambda path, text: None)
+    assert 500 == ask(served, "GET", path, headers=lone)[0]
+    assert caplog.records
 
 
 values = st.text(max_size=30) | st.sampled_from(["-1", "0", "9" * 30, "1e3", "2026-13-01T00:00:00Z", "\0", "%ED%A0%80"])

@@ -113,6 +113,23 @@ async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
     assert first.json["id"] != new.json["id"]
 
 
+async def test_how_long_keys_are_and_are_remembered_are_policies(start, plain_to, data):
+    """`max_key_length` and `key_hours`."""
+    sandbox = await start(frozen=True, policies={"max_key_length": 64, "key_hours": 1})
+    plain = plain_to(sandbox)
+
+    assert 400 == (await plain("POST", "/v1/orders", data(), key="k" * 65)).status
+    first = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.clock.advance("PT1H")
+    assert first.raw != (await plain("POST", "/v1/orders", data(), key="k")).raw
+
+
+@pytest.mark.parametrize("key", ["a b", "é", "a\tb"])
+async def test_keys_are_visible_ascii(plain, data, key):
+    """400 for anything else."""
+    assert 400 == (await plain("POST", "/v1/orders", data(), key=key)).status
+
+
 async def test_keys_belong_to_a_seller(plain, sandbox, data):
     """Two sellers may use the same key."""
     other = sandbox.create_tenant()

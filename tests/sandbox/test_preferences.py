@@ -167,6 +167,14 @@ async def test_a_broken_rule_is_refused_with_the_code_of_its_member(plain, membe
     assert (400, code) == (answer.status, answer.code)
 
 
+async def test_a_member_without_a_code_is_named_all_the_same(plain):
+    """The contract has no code for the payer; the message says that it is not about an item."""
+    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "payer": {"email": 5}})
+
+    assert 400 == answer.status
+    assert answer.json["message"].startswith("payer.email")
+
+
 async def test_what_the_contract_does_not_know_is_taken(plain):
     """Extra members, a trailing slash and any case of header names do no harm."""
     body = {"items": [{**ITEM, "colour": "red"}], "surprise": {"a": 1}, "payer": {"nickname": "x"}}

@@ -188,6 +188,19 @@ async def test_one_sandbox_uses_a_file(tmp_path):
         pass
 
 
+async def test_a_file_can_be_restored(tmp_path, connect, order):
+    """A snapshot brings back what a file had, and it stays so after a restart."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        made = await client.orders.create(order())
+        sandbox.platform.snapshot()
+        await client.orders.cancel(made.id)
+        sandbox.platform.restore()
+        assert "created" == (await client.orders.get(made.id)).status
+    async with Sandbox(db=path) as sandbox:
+        assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
+
+
 @pytest.mark.parametrize("content", [b"not a database, but a text that is long enough to be looked at", None])
 def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
     """Something else in it, or a directory that is not there."""

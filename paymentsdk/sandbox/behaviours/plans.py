@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
+from paymentsdk import money
 from paymentsdk.resources import plans
-from paymentsdk.resources.common import Metadata, Paging, PositiveAmount
+from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox import magic
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
@@ -42,6 +43,9 @@ class RecurringRequest(ControlStruct):
     billing_day_proportional: bool | None = None
     free_trial: FreeTrialRequest | None = None
     currency_id: str | None = None
+
+    def __post_init__(self) -> None:
+        require(money.exact(self.transaction_amount) > 0, "$.transaction_amount", "must be above 0")
 
 
 class PaymentMethodsAllowedRequest(ControlStruct):
