@@ -29,8 +29,7 @@ from paymentsdk.resources.common import (
 MOST_INSTALLMENTS = 36
 
 Installments = Annotated[int, Meta(ge=1, le=MOST_INSTALLMENTS)]
-#: An absolute address, or an empty text for none.
-URL = Annotated[str, Meta(pattern=r"\A(https?://[!-~]+)?\Z")]
+URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z")]
 
 
 class OperationType(OpenEnum):
@@ -227,7 +226,7 @@ class ShipmentsRequest(RequestStruct):
 
 
 class BackURLsRequest(RequestStruct):
-    """Where the buyer goes afterwards: absolute http or https addresses, or empty texts for none."""
+    """Where the buyer goes afterwards: absolute http or https addresses."""
 
     success: URL | None = None
     pending: URL | None = None

@@ -165,11 +165,8 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
             return _whole_reader
         case inspect.DateTimeType():
             return _date_reader
-        # The contract names no refusal for the values of these two, and real clients go beyond them.
-        case inspect.LiteralType(values=("approved",)):
-            return _text_reader({"all": "approved", "": None})
         case inspect.LiteralType(values=values) if OTHER in values:
-            return _text_reader({"": None, **{str(value): str(value) for value in values}}, rest=OTHER)
+            return _kind_reader([str(value) for value in values])
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             found = _reader_of(item, wanted)
             return _list_reader(found) if found else None
@@ -204,9 +201,12 @@ def _whole_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader 
     return raw
 
 
-def _text_reader(meanings: Mapping[str, str | None], rest: str | None = None) -> Reader:
+def _kind_reader(values: Sequence[str]) -> Reader:
+    """Take a text that is not listed as ``Other``, as real platforms do; a listed one without its capital is a slip."""
+    kept = {*values, *map(str.lower, values)}
+
     def read(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
-        return meanings.get(raw, rest or raw) if isinstance(raw, str) else raw
+        return OTHER if isinstance(raw, str) and raw not in kept else raw
 
     return read
 

@@ -101,9 +101,11 @@ _RULES: Mapping[tuple[str, str], Schema] = {
     ("plans.search", "sort"): {"enum": [*sorted(SORTABLE)]},
     ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
     ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
-    # Taken as `approved`, and as `Other`: the contract names no refusal for other values.
-    ("PreferenceRequest", "auto_return"): {"enum": ["approved", "all", ""]},
-    ("PayerRequest", "authentication_type"): {"type": "string", "examples": ["Gmail", "Native web"]},
+    # Any other text counts as `Other`, save a listed one without its capital; the SDK sends the named ones.
+    ("PayerRequest", "authentication_type"): {
+        "type": "string",
+        "not": {"enum": ["gmail", "facebook", "native web", "other"]},
+    },
 }
 
 

@@ -127,6 +127,23 @@ def code_of(answer: dict[str, object]) -> str:
     return str(answer["cause"][0]["code"]) if answer["cause"] else answer["error"]
 
 
+#: Texts that Python reads as numbers, and no platform does.
+ODD_AMOUNTS = ["5_0.00", "\u0665\u0660.00", " 50.00", "+50.00", "5e1", "500e-1", "50.0", "50.", ".5", "NaN", "0x32", ""]
+
+
+@pytest.mark.parametrize("amount", ODD_AMOUNTS)
+@pytest.mark.parametrize("policies", [{}], ids=["first"])
+async def test_an_amount_is_digits_with_two_decimals_or_none(amount, sandbox, tenant, send):
+    """Any other notation of a decimal string is refused at its place; the client sends none."""
+    request = whole("orders.create", sandbox, tenant)
+    request["total_amount"] = request["transactions"]["payments"][0]["amount"] = amount
+
+    status, there = await send("POST", "/v1/orders", json.dumps(request).encode())
+
+    assert (400, "property_value") == (status, code_of(there))
+    assert "amount: " in there["errors"][0]["details"][0]
+
+
 QUERIES = [
     ("plans.search", "limit", 0, "0"),
     ("plans.search", "offset", -1, "-1"),
