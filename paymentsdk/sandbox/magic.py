@@ -109,7 +109,6 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",
     ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is no number",
     ("merchant_orders.search", "ds_search_query"): "a moment without a zone, a limit below 1, an offset below 0",
-    ("merchant_orders.search", "invalid_caller_id"): "an application_id other than the token's",
     ("customers.create", "101"): "an email that the seller has a customer for",
     ("customers.create", "103"): "a phone, identification or address that is no object",
     ("customers.create", "104"): "a text of more than 255 characters",
