@@ -14,48 +14,47 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from paymentsdk._core.auth import (
-    Auth,
-    FileTokenStore,
-    MemoryTokenStore,
-    RefreshingToken,
-    StaticToken,
-    TokenPair,
-    TokenStore,
-)
-from paymentsdk._core.clock import Clock
-from paymentsdk._core.decode import Anomaly
-from paymentsdk._core.intent import Result
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-from paymentsdk._core.paging import Page, Pager, WalkOptions
-from paymentsdk._core.report import Attempt
-from paymentsdk._core.retry import RetryPolicy
-from paymentsdk._core.settings import Timeout
-from paymentsdk._core.wire import Request, Response, SendFailed, Transport
-from paymentsdk._version import __version__
-from paymentsdk.client import PaymentsClient
-from paymentsdk.errors import (
-    APIError,
-    AuthenticationFailed,
-    BadRequest,
-    ClientClosed,
-    Conflict,
-    ErrorDetail,
-    IdempotencyConflict,
-    NoAnswer,
-    NotFound,
-    NotSent,
-    OutcomeUnknown,
-    PaginationStalled,
-    PaymentsError,
-    PermissionDenied,
-    RateLimited,
-    ReauthorizationRequired,
-    RequestInvalid,
-    ServerError,
-)
-
 if TYPE_CHECKING:
+    from paymentsdk._core.auth import (
+        Auth,
+        FileTokenStore,
+        MemoryTokenStore,
+        RefreshingToken,
+        StaticToken,
+        TokenPair,
+        TokenStore,
+    )
+    from paymentsdk._core.clock import Clock
+    from paymentsdk._core.decode import Anomaly
+    from paymentsdk._core.intent import Result
+    from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+    from paymentsdk._core.paging import Page, Pager, WalkOptions
+    from paymentsdk._core.report import Attempt
+    from paymentsdk._core.retry import RetryPolicy
+    from paymentsdk._core.settings import Timeout
+    from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+    from paymentsdk._version import __version__
+    from paymentsdk.client import PaymentsClient
+    from paymentsdk.errors import (
+        APIError,
+        AuthenticationFailed,
+        BadRequest,
+        ClientClosed,
+        Conflict,
+        ErrorDetail,
+        IdempotencyConflict,
+        NoAnswer,
+        NotFound,
+        NotSent,
+        OutcomeUnknown,
+        PaginationStalled,
+        PaymentsError,
+        PermissionDenied,
+        RateLimited,
+        ReauthorizationRequired,
+        RequestInvalid,
+        ServerError,
+    )
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
 
@@ -107,21 +106,40 @@ __all__ = [
     "__version__",
 ]
 
+#: Where the names above live, the modules that most programs need first. Each is imported when a name is first asked
+#: for: a program pays for what it uses, and pytest, which finds the plugin of every package, for nothing.
+_HOMES = (
+    "_version",
+    "errors",
+    "client",
+    "resources",
+    "_core.auth",
+    "_core.clock",
+    "_core.decode",
+    "_core.intent",
+    "_core.operation",
+    "_core.paging",
+    "_core.report",
+    "_core.wire",
+    "transports.aiohttp",
+)
+_MODULES = frozenset({"resources", "sandbox", "testing"})
+
 # Silent until the program sets up logging.
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
 
 
-#: Names that are imported at their first use: each takes longer than the client, and many programs use none of them.
-_LAZY = {
-    "AiohttpTransport": "paymentsdk.transports.aiohttp",
-    "OPERATIONS": "paymentsdk.resources",
-}
-_LAZY_MODULES = frozenset({"resources", "sandbox", "testing"})
-
-
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    if name in _LAZY_MODULES:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -116,7 +116,7 @@ def _amounts_in_struct(cls: type[Struct]) -> Amounts | None:
 def _are_odd(amounts: Amounts, value: object) -> bool:
     # Not their sum, which is a little cheaper: a tiny number vanishes in it, and two monstrous ones can cancel out.
     found = cast("list[Decimal]", list(amounts((value,))))
-    sizes = list(map(Decimal.adjusted, found))
-    if not sizes:
-        return False
-    return not all(map(Decimal.is_finite, found)) or min(sizes) <= -MOST_DIGITS or max(sizes) >= MOST_DIGITS
+    sizes = set(map(Decimal.adjusted, found))  # A handful, however many the amounts are.
+    if not all(map(Decimal.is_finite, found)):
+        return True
+    return any(not -MOST_DIGITS < size < MOST_DIGITS for size in sizes)

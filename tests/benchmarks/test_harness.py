@@ -39,7 +39,7 @@ QUICK = Options(rounds=2, slice_ms=0, quick=True)
 #: For each result: how to get it with a few calls, the names in its key, and its metrics.
 BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_call": (
-        partial(bench_call.run, concurrency=(2,)),
+        partial(bench_call.run, concurrency=(2,), tls=(False, True)),
         {"contestant", "method", "in flight", "loop", "tls"},
         {"cpu_us", "wall_us", "server_us"},
     ),
@@ -55,7 +55,7 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
 }
 #: Enough contestants for each bench to be itself; the rest are only other libraries.
 ONLY = {
-    "bench_call": ("paymentsdk", "floor"),
+    "bench_call": ("paymentsdk", "stripe, aiohttp", "floor"),
     "bench_decode": ("paymentsdk",),
     "bench_import": ("paymentsdk",),
     "bench_cold": ("paymentsdk",),
