@@ -91,10 +91,9 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run every benchmark; `nox -s bench -- bench_call` runs one."""
+    """Run every benchmark and show the bars; `nox -s bench -- --only bench_call` runs one."""
     install(session, "bench")
-    for name in session.posargs or sorted(path.stem for path in Path("benchmarks").glob("bench_*.py")):
-        session.run("python", "-m", f"benchmarks.{name}")
+    session.run("python", "-m", "benchmarks.report", "--run", *session.posargs)
 
 
 @nox.session

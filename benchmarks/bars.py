@@ -215,7 +215,7 @@ BARS = (
         known="1.6",
     ),
     Bar(
-        what="`import paymentsdk` over `import asyncio`, whole process",
+        what="`from paymentsdk import PaymentsClient` over `import asyncio`, whole process",
         bench="bench_import",
         of=({"import": "paymentsdk"},),
         to={"import": "asyncio"},

@@ -25,7 +25,8 @@ PROGRAMS = {
     NOTHING: "pass",
     "asyncio": "import asyncio",
     "msgspec": "import msgspec",
-    "paymentsdk": "import paymentsdk",
+    "paymentsdk": "from paymentsdk import PaymentsClient",
+    "paymentsdk, and nothing of it": "import paymentsdk",
     "paymentsdk, and a client that reads orders": (
         "import paymentsdk; paymentsdk.PaymentsClient('t', base_url='http://127.0.0.1').orders"
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -119,6 +120,8 @@ class Store:
             self._connection = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
             )
+            # Also when what follows fails, or when nobody closes a sandbox that was never started.
+            self._close = weakref.finalize(self, self._connection.close)
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
@@ -132,7 +135,7 @@ class Store:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            self._connection.close()
+            self._close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
