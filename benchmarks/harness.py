@@ -295,7 +295,8 @@ def machine() -> dict[str, str]:
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
-        "system": f"{platform.system()} {platform.release()}",
+        # Without what a distribution or a hoster adds to the version of the kernel.
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
 
