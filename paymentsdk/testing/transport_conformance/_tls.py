@@ -50,7 +50,7 @@ async def tls_works(make: MakeTransport) -> None:
                 request = Request("POST", server.url(host=host), {}, b"{}", fresh=fresh)
                 response = await send(transport, request)
                 expect(len(response.body) == 100_000, f"{len(response.body)} bytes came back")  # noqa: PLR2004
-            expect(server.opened - before == 2, f"it took {server.opened - before} connections")  # noqa: PLR2004
+            expect(2 <= server.opened - before < 4, f"it took {server.opened - before} connections")  # noqa: PLR2004
 
 
 @case
