@@ -7,7 +7,6 @@ Python both are :class:`~decimal.Decimal`. An amount has two decimals or none, s
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 __all__ = ["exact"]
@@ -16,7 +15,6 @@ __all__ = ["exact"]
 _MAX_DIGITS = 18
 _CENTS = Decimal("0.01")
 _WHOLE = Decimal(1)
-_TEXT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,2})?\Z")
 
 
 def exact(value: object) -> Decimal:
@@ -50,14 +48,3 @@ def exact(value: object) -> Decimal:
         raise ValueError(f"an amount has at most {_MAX_DIGITS} digits before the point")
     # One decimal is the only exact form that the wire does not know.
     return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else value
-
-
-def parse(text: str) -> Decimal:
-    """Read an amount that came as text: ASCII digits, an optional point with one or two decimals, nothing else.
-
-    Raises:
-        ValueError: For anything else (``"1_000"``, ``"1e3"``, ``"NaN"``, digits of another script).
-    """
-    if not _TEXT.match(text):
-        raise ValueError("an amount is written in digits, with two decimals or none")
-    return exact(Decimal(text))

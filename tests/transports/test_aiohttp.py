@@ -92,6 +92,14 @@ def test_it_can_be_made_without_a_loop() -> None:
         runner.run(injected.close())
 
 
+async def test_one_after_the_other_share_one_connection(transport: AiohttpTransport) -> None:
+    """Exactly one, unlike what the suite asks of transports with threads of their own; over an empty answer, too."""
+    async with FaultServer(always(http(200, b""))) as server:
+        for _ in range(5):
+            await transport.send(Request("POST", server.url(), {}, b"{}"))
+        assert 1 == server.opened
+
+
 # --- injected sessions ------------------------------------------------------------------------------------------------
 
 
