@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paymentsdk._core.wire import Request, Response, SendFailed
@@ -53,6 +54,11 @@ class ConnectorOptions(TypedDict, total=False):
 
 class AiohttpTransport:
     """Carries requests over aiohttp.
+
+    A request takes one of two ways. The usual one goes straight to aiohttp's pool of connections and to its parser,
+    which costs a third less than a session does. What that way has no need of goes through a
+    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, and every request with a version
+    of aiohttp whose pool nobody has tried.
 
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
@@ -100,7 +106,8 @@ class AiohttpTransport:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._timeout = _connecting_within(None)
-        self._origin = "", URL()
+        self._pool: aiohttp.TCPConnector | None = None
+        self._last: _Place | None = None
 
     async def send(self, request: Request) -> Response:
         """See :class:`~paymentsdk.Transport`.
@@ -115,7 +122,10 @@ class AiohttpTransport:
         failure: SendFailed | ClientClosed
         self._in_flight += 1
         try:
-            return await self._exchange(session, request)
+            place = self._place(request)
+            if place is None:
+                return await self._over_session(session, request)
+            return await self._over_pool(place, request)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if not session.closed or task is None or task.cancelling():
@@ -162,18 +172,19 @@ class AiohttpTransport:
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
         self._loop = loop
         if self._session is None:
+            connector = _Connector(**self._connector)
+            if self._proxy is None and not self._trust_env and aiohttp.__version__.startswith(_KNOWN):
+                self._pool = connector
             self._session = aiohttp.ClientSession(
-                connector=_Connector(**self._connector),
+                connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=self._proxy,
                 trust_env=self._trust_env,
             )
         return self._session
 
-    async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Response:
-        url = self._url(request.url)
-        if self._timeout.connect != request.connect_timeout:
-            self._timeout = _connecting_within(request.connect_timeout)
+    async def _over_session(self, session: aiohttp.ClientSession, request: Request) -> Response:
+        url = URL(request.url, encoded=True)
         response = await session.request(
             _ONCE.get(request.method) or _Once(request.method),
             url,
@@ -182,37 +193,70 @@ class AiohttpTransport:
             allow_redirects=False,
             raise_for_status=False,
             auto_decompress=False,
-            timeout=self._timeout,
+            timeout=self._connecting_within(request.connect_timeout),
             # Part of what aiohttp finds a pooled connection by.
             server_hostname=_Unlisted(url.raw_host) if request.fresh else None,
         )
         try:
-            body = await _read(response, request.max_answer)
+            body = await _read(response.status, response.headers, response.content, request.max_answer)
         except BaseException:
             response.close()
             raise
         return Response(response.status, response.headers, body)
 
-    def _url(self, text: str) -> URL:
-        """Parse *text*; most of it is the same as the last time."""
-        at = text.find("/", len("https://"))
-        if at < 0 or "?" in text or "#" in text:
-            return URL(text, encoded=True)
-        if text[:at] != self._origin[0]:
-            self._origin = text[:at], URL(text[:at], encoded=True)
-        return self._origin[1].with_path(text[at:], encoded=True)
+    async def _over_pool(self, place: _Place, request: Request) -> Response:
+        message = _message(request, place)
+        try:
+            connection = await place.pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
+        except TimeoutError:
+            raise aiohttp.ConnectionTimeoutError from None
+        protocol, transport = connection.protocol, connection.transport
+        if protocol is None or transport is None or transport.is_closing():
+            connection.close()
+            raise SendFailed("the connection was closed before the request was sent", sent=False)
+        try:
+            protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+            transport.write(message)
+            while True:
+                head, content = await protocol.read()
+                if head.code >= 200 or head.code == 101:  # noqa: PLR2004
+                    break
+            body = await _read(head.code, head.headers, content, request.max_answer)
+        except BaseException:
+            connection.close()
+            raise
+        connection.release()
+        return Response(head.code, head.headers, body)
+
+    def _place(self, request: Request) -> _Place | None:
+        """Return the server of *request*, or ``None`` if the request is none for the pool."""
+        url = request.url
+        end = url.find("/", len("https://"))
+        odd = end < 0 or "#" in url or request.method not in _METHODS or not _FIELDS.isdisjoint(request.headers)
+        if odd or request.fresh or self._pool is None:
+            return None
+        place = self._last  # Nearly always the right one.
+        if place is None or place.origin != url[:end]:
+            place = self._last = _find_place(url[:end], self._pool)
+        return place
+
+    def _connecting_within(self, seconds: float | None) -> aiohttp.ClientTimeout:
+        """Return a timeout that starts no timer unless a connection has to be opened or waited for."""
+        if self._timeout.connect != seconds:
+            self._timeout = _connecting_within(seconds)
+        return self._timeout
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(status: int, headers: Mapping[str, str], content: aiohttp.StreamReader, most: int) -> bytes:
     """Return the body, if it has at most *most* bytes and came as it is."""
-    if response.status == 101:  # noqa: PLR2004
+    if status == 101:  # noqa: PLR2004
         raise SendFailed("the server switched to another protocol", permanent=True)
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
         raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
-    content = response.content
     if content.is_eof() and content.total_bytes <= most:
         return content.read_nowait()  # It came along with the head, as a small answer does.
-    size = response.content_length or 0
+    length = headers.get("Content-Length", "")
+    size = int(length) if length.isdecimal() else 0
     chunks = []
     if size <= most:
         size = 0
@@ -226,10 +270,7 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
-    """Return a timeout that starts no timer unless a connection has to be opened or waited for.
-
-    Without the threshold aiohttp would round it up to a whole second.
-    """
+    # Without the threshold aiohttp would round it up to a whole second.
     return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=inf)
 
 
@@ -237,6 +278,76 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
+        return None
+
+
+# --- what goes out on a pooled connection -----------------------------------------------------------------------------
+
+#: The versions of aiohttp whose pool and protocol are known to do what is asked of them here. aiohttp does not promise
+#: these parts to anybody, so with another version every request goes through a session.
+_KNOWN = ("3.14.",)
+#: Methods whose answer may have a body.
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+#: Fields that say how a request is to be read. Who sets them asks for more than is done here.
+_FIELDS = frozenset(
+    spelling(name)
+    for name in ("Connection", "Content-Length", "Expect", "Host", "Transfer-Encoding")
+    for spelling in (str, str.lower, str.upper)
+)
+
+
+class _Place(NamedTuple):
+    """A server.
+
+    Attributes:
+        origin: Where its URLs begin, up to the path.
+        host: Its name, as the ``Host`` field has it.
+        pool: The connections.
+        request: What the pool finds and opens them by.
+    """
+
+    origin: str
+    host: str
+    pool: aiohttp.TCPConnector
+    request: aiohttp.ClientRequest
+
+
+def _find_place(origin: str, pool: aiohttp.TCPConnector) -> _Place | None:
+    """Return the server of *origin*, or ``None`` if the way there is not a plain one."""
+    try:
+        url = URL(origin, encoded=True)
+        host = url.host_port_subcomponent
+    except ValueError:
+        return None
+    credentials = (url.raw_user, url.raw_password) != (None, None)
+    if url.scheme not in {"http", "https"} or not host or credentials or url.raw_path != "/":
+        return None
+    return _Place(origin, host, pool, aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop()))
+
+
+def _message(request: Request, place: _Place) -> bytes:
+    """Return the bytes of *request*.
+
+    Raises:
+        SendFailed: It cannot be put into HTTP.
+    """
+    lines = [f"{request.method} {request.url[len(place.origin) :]} HTTP/1.1", f"Host: {place.host}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if request.body or request.method != "GET":
+        lines.append(f"Content-Length: {len(request.body)}")
+    head = "\r\n".join((*lines, "", ""))
+    ends = len(lines) + 1
+    encoded = _utf8(head)
+    if encoded is None or head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
+        raise SendFailed(_flaw(request) or "the URL has a line break in it", sent=False, permanent=True)
+    return encoded + request.body
+
+
+def _utf8(text: str) -> bytes | None:
+    # Its own error would hold the text.
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
         return None
 
 
@@ -317,6 +428,7 @@ _MEANINGS = (
     _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),
     # aiohttp gives it the status 400, but nobody has answered that.
     _Meaning(aiohttp.ClientResponseError, "the answer is not valid HTTP", sent=True),
+    _Meaning(HttpProcessingError, "the answer is not valid HTTP", sent=True),
     _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
 )
 
@@ -357,6 +469,8 @@ def _flaw(request: Request) -> str | None:
     lines = (request.method, *request.headers, *request.headers.values())
     if any(end in line for line in lines for end in "\r\n\0"):
         return "a header has a line break in it"
+    if None in map(_utf8, (request.url, *lines)):
+        return "the URL or a header has a character that UTF-8 cannot hold"
     try:
         URL(request.url, encoded=True).port  # noqa: B018 - it is read when it is asked for
     except ValueError:

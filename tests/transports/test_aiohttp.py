@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import traceback
+from collections.abc import Callable
 
 import aiohttp
 import pytest
 import trustme
+from aiohttp.connector import Connection
+from msgspec import structs
 
 import paymentsdk.transports.aiohttp as ours
 from paymentsdk import Request, SendFailed
@@ -98,6 +102,103 @@ async def test_one_after_the_other_share_one_connection(transport: AiohttpTransp
         for _ in range(5):
             await transport.send(Request("POST", server.url(), {}, b"{}"))
         assert 1 == server.opened
+
+
+async def test_a_connection_that_is_gone_takes_no_request(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written into a connection that was closed while it was handed out, and the failure says so."""
+    connect = ours._Connector.connect
+
+    async def and_close(*given: object) -> Connection:
+        connection = await connect(*given)
+        connection.transport.close()
+        return connection
+
+    monkeypatch.setattr(ours._Connector, "connect", and_close)
+    async with FaultServer(always(http())) as server:
+        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
+        await server.all_hung_up()
+        assert not server.seen
+
+
+#: What is more than the way over the pool does, and what arrives of it.
+ODD = {
+    "a fragment": (lambda url: Request("GET", url + "#part"), {"target": "/orders"}),
+    "no body in the answer": (lambda url: Request("HEAD", url), {"method": "HEAD"}),
+    "a host of the caller's": (lambda url: Request("GET", url, {"host": "a.example"}), {"host": "a.example"}),
+    "a new connection": (lambda url: Request("GET", url, fresh=True), {"connection": "close"}),
+    "a user in the URL": (
+        lambda url: Request("GET", url.replace("//", "//who:word@")),
+        {"authorization": "Basic d2hvOndvcmQ="},
+    ),
+    "no path": (lambda url: Request("GET", url.removesuffix("/orders")), {"target": "/"}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_what_is_odd_goes_over_the_session(
+    name: str, transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way over the pool does the usual and nothing else; the session knows the rest."""
+    make, expected = ODD[name]
+    monkeypatch.setattr(ours, "_message", None)
+
+    async with FaultServer(always(http(200, b""))) as server:
+        assert 200 == (await transport.send(make(server.url("/orders")))).status
+
+    [seen] = server.seen
+    arrived = {**seen.headers, "target": seen.target, "method": seen.method}
+    assert expected.items() <= arrived.items()
+
+
+USUAL = [
+    Request("GET", "/v1/orders/a%2Fb?x=%20&y=1", TOKEN),
+    Request("POST", "/v1/orders", {**TOKEN, "Content-Type": "application/json"}, b'{"a": 1}'),
+    Request("PUT", "/v1/orders", {"Content-Type": "text/plain"}, b"x" * 100_000),
+    Request("POST", "/v1/orders/a/cancel", {**TOKEN, "Content-Type": "application/json"}),
+    Request("DELETE", "/v1/schedule", TOKEN),
+]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lambda url: Request("GET", url, {"X-Name": "\ud800canary"}),
+        lambda url: Request("GET", url + "\ud800canary"),
+        lambda url: Request("GET", url, {"X-Name": "one\r\nX-Other: canary"}),
+        lambda url: Request("GET", url, {"X-Name\n": "canary"}),
+        lambda url: Request("GET", url, {"X-Name": "canary\0"}),
+    ],
+)
+async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], transport: AiohttpTransport) -> None:
+    """A text that cannot be written, or would be read as more than one line, fails for good and is not repeated."""
+    async with FaultServer(always(http())) as server:
+        with pytest.raises(SendFailed) as caught:
+            await transport.send(request_(server.url("/orders")))
+        assert not server.seen
+
+    assert (False, True) == (caught.value.sent, caught.value.permanent)
+    shown = traceback.TracebackException.from_exception(caught.value)
+    assert "canary" not in "".join(shown.format())
+
+
+@pytest.mark.parametrize("request_", USUAL, ids=lambda request: f"{request.method} {request.url}")
+async def test_both_ways_write_the_same(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives does not depend on the way, but for what a session adds if nobody set it."""
+    arrived = []
+    async with FaultServer(always(http())) as server:
+        for versions in (ours._KNOWN, ("0.",)):
+            monkeypatch.setattr(ours, "_KNOWN", versions)
+            transport = AiohttpTransport()
+            await transport.send(structs.replace(request_, url=server.url(request_.url)))
+            await transport.aclose()
+            seen = server.seen[-1]
+            added = {"accept", "accept-encoding", "user-agent"}
+            fields = {name: value for name, value in seen.headers.items() if name not in added}
+            arrived.append((seen.method, seen.target, fields, seen.body))
+
+    assert arrived[0] == arrived[1]
 
 
 # --- injected sessions ------------------------------------------------------------------------------------------------
@@ -388,7 +489,7 @@ async def test_what_an_error_means(name: str, transport: AiohttpTransport, monke
         def __init__(self) -> None:
             pass
 
-    monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
+    monkeypatch.setattr(transport, "_over_pool", broken)
 
     assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
 
@@ -402,7 +503,7 @@ async def test_what_nobody_expects_is_ambiguous(
     async def broken(*given: object, **asked: object) -> None:
         raise kind("Bearer APP_USR-1-2-canary")
 
-    monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
+    monkeypatch.setattr(transport, "_over_pool", broken)
 
     outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
 

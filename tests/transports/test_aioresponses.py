@@ -1,6 +1,6 @@
 """The shape of what aiohttp is asked for, with aioresponses in the place of the network.
 
-It replaces aiohttp's request method, so nothing below is exercised here; that is what the real sockets are for.
+It replaces the request method of sessions, so nothing below is exercised here; that is what the real sockets are for.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ def platform() -> Iterator[aioresponses]:
 
 @pytest.fixture
 async def transport():
-    """The default transport."""
-    transport = AiohttpTransport()
-    yield transport
-    await transport.aclose()
+    """The default transport on a session, whose request method aioresponses replaces."""
+    async with aiohttp.ClientSession() as session:
+        yield AiohttpTransport(session=session)
 
 
 async def test_what_aiohttp_is_asked_for(platform: aioresponses, transport: AiohttpTransport) -> None:
@@ -102,11 +101,11 @@ async def test_errors_are_told_apart(
     assert sent is caught.value.sent
 
 
-async def test_a_closed_session_is_no_failure_of_the_request(platform: aioresponses) -> None:
+async def test_a_closed_session_is_no_failure_of_the_request(
+    platform: aioresponses, transport: AiohttpTransport
+) -> None:
     """The RuntimeError of aiohttp about a closed session becomes ClientClosed."""
     platform.get(ORDERS, exception=RuntimeError("Session is closed"))
-    transport = AiohttpTransport()
 
     with pytest.raises(ClientClosed):
         await transport.send(Request("GET", ORDERS))
-    await transport.aclose()
