@@ -127,11 +127,13 @@ class NoAnswer(PaymentsError):
     """The request was sent, and no answer came that can be trusted.
 
     Attributes:
-        reason: What happened instead.
+        reason: What happened instead, at the last attempt.
+        first_reason: What happened at the first attempt that left it in doubt; the same if there was only one.
         last_error: What the last attempt met: an :class:`APIError`, or ``None`` when there was no answer.
         first_sent_at: When the first attempt left, UTC.
     """
 
+    first_reason: str | None = None
     last_error: PaymentsError | None = None
     first_sent_at: datetime | None = None
 

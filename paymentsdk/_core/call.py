@@ -364,6 +364,7 @@ class Caller(ABC):
         if last.response is not None:
             error.request_id = header(last.response.headers, "X-Request-Id")
         if isinstance(error, NoAnswer):
+            error.first_reason = history.first_doubt or last.reason
             error.last_error = last.error if last.error is not None else last.cause
             if history.first_sent_wall is not None:
                 error.first_sent_at = datetime.fromtimestamp(history.first_sent_wall, UTC)

@@ -190,6 +190,7 @@ class History(Struct, eq=False):
     Attributes:
         attempts: How many requests were sent or tried.
         doubts: Attempts after which nobody can say whether the operation took effect.
+        first_doubt: What happened at the first of them.
         conflicts: How often the platform answered with a conflict.
         first_sent_at: When the first request may have left, on the monotonic clock.
         first_sent_wall: The same in seconds since the epoch.
@@ -197,6 +198,7 @@ class History(Struct, eq=False):
 
     attempts: int = 0
     doubts: int = 0
+    first_doubt: str | None = None
     conflicts: int = 0
     first_sent_at: float | None = None
     first_sent_wall: float | None = None
@@ -218,6 +220,7 @@ class History(Struct, eq=False):
         """Take *failure* into account."""
         if failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
             self.doubts += 1
+            self.first_doubt = self.first_doubt or failure.reason
         elif failure.kind is Failure.CONFLICT:
             self.conflicts += 1
 

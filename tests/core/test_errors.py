@@ -38,7 +38,7 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
     else:
         error = cls("the reason")
     if isinstance(error, NoAnswer):
-        error.last_error, error.first_sent_at = REFUSAL, NOW
+        error.first_reason, error.last_error, error.first_sent_at = "reset", REFUSAL, NOW
     error.operation, error.attempts, error.idempotency_key = "orders.create", 3, "k-1"
     error.request_id, error.resume_point = "r-1", 60
     return error

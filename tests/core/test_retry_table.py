@@ -200,6 +200,8 @@ async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> 
     assert 1 + 1 + 2 == len(played.requests)
     assert played.is_unknown()
     assert 409 == played.error.last_error.status
+    assert "connection reset" in played.error.first_reason
+    assert "409" in played.error.reason
 
 
 @pytest.mark.control("paymentsdk._core.retry.History.note", lambda self, failure: None)
