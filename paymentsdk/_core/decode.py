@@ -54,11 +54,11 @@ class Undecodable(ValueError):  # noqa: N818 - it says what the body is
 class AnswerDecoder(Generic[R]):
     """Decodes the answers of one operation."""
 
-    def __init__(self, result: type[R], *, empty: bool = False, page: bool = False) -> None:
+    def __init__(self, result: type[R], *, empty: bool = False) -> None:
         self._type = result
         self._empty = empty
         self._exact = msgspec.json.Decoder(result).decode
-        self._odd = oddity.in_page(result) if page else oddity.in_one(result)
+        self._odd = oddity.compile_check(result)
         self._mend: Mender | None = None
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:

@@ -154,7 +154,7 @@ class Operation(Generic[B, R]):
     @cached_property
     def decoder(self) -> AnswerDecoder[R]:
         """Decodes the answer."""
-        return AnswerDecoder(self.result, empty=self.empty_answer, page=self.page is not None)
+        return AnswerDecoder(self.result, empty=self.empty_answer)
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:
