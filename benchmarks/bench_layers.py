@@ -92,9 +92,10 @@ async def over_session(target: Target, *, headers: Mapping[str, str], **request:
 
 
 @asynccontextmanager
-async def over_transport(target: Target, *checks: str) -> AsyncIterator[Calls]:
-    """Call over the SDK's transport, without its engine."""
-    transport = AiohttpTransport()
+async def over_transport(target: Target, *checks: str, session: bool = False) -> AsyncIterator[Calls]:
+    """Call over the SDK's transport, without its engine; by the way that it takes with a *session*, or past it."""
+    injected = ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) if session else None
+    transport = AiohttpTransport(session=injected)
 
     async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
         response: Response = await transport.send(Request(method, url, own, body, 30.0, 5.0))
@@ -106,6 +107,8 @@ async def over_transport(target: Target, *checks: str) -> AsyncIterator[Calls]:
         yield calls(send, target.base_url, _OURS, checks)
     finally:
         await transport.aclose()
+        if injected is not None:
+            await injected.close()
 
 
 _OPTIONS = {"allow_redirects": False, "raise_for_status": False, "auto_decompress": False}
@@ -113,13 +116,16 @@ _OPTIONS = {"allow_redirects": False, "raise_for_status": False, "auto_decompres
 #: From the baseline up; each is the one above and one thing more.
 LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
     BASELINE: bare_aiohttp.connect,
-    "no cookies, a URL and headers made for each call": lambda target: over_session(target, headers=_BARE),
-    "our headers (two more: identity, user agent)": lambda target: over_session(target, headers=_OURS),
-    "no redirects, no decompression": lambda target: over_session(target, headers=_OURS, **_OPTIONS),
+    "our headers and options (no cookies, no redirects, no decompression)": lambda target: over_session(
+        target, headers=_OURS, **_OPTIONS
+    ),
     "no timer of aiohttp's own (the engine has one)": lambda target: over_session(
         target, headers=_OURS, timeout=ClientTimeout(connect=5.0, ceil_threshold=inf), **_OPTIONS
     ),
-    "AiohttpTransport (bounded body, stray answers, failures told apart)": over_transport,
+    "AiohttpTransport on a session (bounded body, failures told apart)": lambda target: over_transport(
+        target, session=True
+    ),
+    "AiohttpTransport past the session (stray answers dropped)": over_transport,
     "the check of the answer (amounts, identity)": lambda target: over_transport(target, "answer"),
     BODY: lambda target: over_transport(target, "answer", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,

@@ -58,6 +58,7 @@ BASELINE = "bare aiohttp"
 _MODULES = (
     "bare_aiohttp",
     "sdk",
+    "sdk_session",
     "sdk_pyreqwest",
     "naive",
     "stripe_aiohttp",
