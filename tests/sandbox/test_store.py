@@ -178,6 +178,20 @@ async def test_a_restart_gives_grants_that_work(tmp_path, connect):
         assert await client.oauth.refresh(sandbox.refresh_token)
 
 
+async def test_a_restart_gives_a_code_that_has_not_expired(tmp_path, connect, plain_to):
+    """By the clock that the file keeps; every place that shows the code shows the same one."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        expired = sandbox.authorization_code
+        sandbox.clock.advance("PT10M")
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        state = (await plain_to(sandbox)("GET", "/_sandbox/state")).json
+        assert expired != sandbox.authorization_code
+        assert sandbox.authorization_code == sandbox.describe().authorization_code
+        assert sandbox.authorization_code == state["sandbox"]["authorization_code"]
+        assert await client.oauth.exchange_code(sandbox.authorization_code)
+
+
 async def test_one_sandbox_uses_a_file(tmp_path):
     """A second one says so; when the first has ended, it may."""
     path = str(tmp_path / "sandbox.db")
