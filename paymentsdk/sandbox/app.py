@@ -21,7 +21,7 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
-from paymentsdk.sandbox.idempotency import InFlight
+from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
 from paymentsdk.sandbox.intake import AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, send
 from paymentsdk.sandbox.platform import Platform
@@ -156,8 +156,10 @@ class _Service:
         user_id = caller.tenant.user_id
         exchange.hit = platform.faults.match(operation.name, user_id)
         if operation.keyed and incoming.key:
-            await self._in_flight.wait(user_id, incoming.key, platform.policies_of(caller.tenant))
-            with self._in_flight.hold(user_id, incoming.key):
+            policies = platform.policies_of(caller.tenant)
+            claim = claim_of(user_id, incoming.key, place_of(operation, incoming.path), policies)
+            await self._in_flight.wait(claim, policies)
+            with self._in_flight.hold(claim):
                 await self._faults_before(request, exchange)
                 return carry_out(platform, operation, incoming, caller, exchange.hit)
         await self._faults_before(request, exchange)
