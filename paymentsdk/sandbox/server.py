@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from paymentsdk.sandbox.app import STOPPING, make_app
 from paymentsdk.sandbox.buyer import Buyer
@@ -31,6 +32,16 @@ _GRACE = 0.5
 #: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
+
+
+def _without_content(record: logging.LogRecord) -> bool:
+    """Say that a request was no HTTP, and not what was in it: any of its lines may be a token."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+    return True
+
+
+_log.addFilter(_without_content)
 
 
 class Sandbox:
