@@ -155,6 +155,33 @@ async def test_preferences_are_opened_paid_and_refunded(plain, client):
     assert 1 == len((await plain("GET", "/_sandbox/merchant_orders")).json)
 
 
+@pytest.mark.parametrize("amount", ["5_0", " 50", "+50", "\u0665\u0660", "5e1", "50.0", "", "50\n"])
+async def test_an_amount_is_written_in_digits(plain, client, amount):
+    """What Python would read as a number, and the platform would not, is refused with the place."""
+    body = {"items": [{"title": "t", "quantity": 1, "unit_price": 60}]}
+    name = (await plain("POST", "/checkout/preferences", body)).json["id"]
+    paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
+    plan = {"reason": "r", "auto_recurring": {"transaction_amount": amount}}
+
+    refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": amount})
+    made = await plain("POST", "/_sandbox/plans", plan)
+
+    rule = "an amount is written in digits, with two decimals or none"
+    assert [(400, "bad_request")] * 2 == [(answer.status, answer.code) for answer in (refund, made)]
+    assert f"$.amount: {rule}" == refund.json["message"]
+    assert f"$.auto_recurring.transaction_amount: {rule}" == made.json["message"]
+
+
+@pytest.mark.parametrize("amount", [b'"50"', b'"50.00"', b"50", b"50.0"])
+async def test_an_amount_is_text_or_a_number(plain, amount):
+    """Negative control: text as in an answer, or a JSON number."""
+    body = b'{"reason": "r", "auto_recurring": {"transaction_amount": %s}}' % amount
+
+    made = (await plain("POST", "/_sandbox/plans", body)).json
+
+    assert 50 == float(made["auto_recurring"]["transaction_amount"])
+
+
 async def test_the_clock_is_moved(plain, client, order):
     """Frozen, advanced with a report of what happened, resumed."""
     frozen = (await plain("POST", "/_sandbox/clock/freeze", {"at": "2026-01-31T00:00:00Z"})).json
