@@ -233,6 +233,32 @@ async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
     assert made.created_date == sandbox.clock.now()
 
 
+async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
+    """The rules of then and no others, as far as they had come: what they hit afterwards, they hit again."""
+
+    async def statuses() -> list[int]:
+        return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
+
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", status=503, probability=0.5, times=9))
+    removed = sandbox.faults.add(FaultRule(effect="refuse", operation="orders.*"))
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 7})
+    await statuses()
+    before = (await plain("GET", "/_sandbox/faults")).json
+    await plain("POST", "/_sandbox/snapshot")
+    then = await statuses()
+    removed.remove()
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 8, "cancel_from": "any"})
+    await plain("POST", "/_sandbox/faults", {"effect": "hang"})
+
+    for _ in range(2):
+        await plain("POST", "/_sandbox/restore")
+        assert before == (await plain("GET", "/_sandbox/faults")).json
+        assert (7, "created") == (sandbox.policies.page_size, sandbox.policies.cancel_from)
+        assert then == await statuses()
+    removed.remove()
+    assert [1] == [added.id for added in sandbox.faults.list()]
+
+
 async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandbox, order):
     """Of all sellers, or of one; amounts as text."""
     tenant = sandbox.create_tenant()
