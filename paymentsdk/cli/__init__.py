@@ -6,6 +6,8 @@
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
 
+``python -m paymentsdk`` is the same command.
+
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 if it was done, 1 if it was not, 2 if
 the command makes no sense, and 130 if somebody interrupted it.
 """

@@ -28,6 +28,18 @@ def test_version(capsys):
     assert f"paymentsdk {version('paymentsdk')}\n" == capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["sandbox", "policies"], ["unknown"]], ids=" ".join)
+def test_the_package_can_be_run(arguments: list[str]):
+    """`python -m paymentsdk` says and ends as the command does."""
+    command = run(*arguments)
+    module = subprocess.run(
+        [sys.executable, "-m", "paymentsdk", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (command.returncode, command.stdout, command.stderr) == (module.returncode, module.stdout, module.stderr)
+    assert module.stdout or module.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
