@@ -121,6 +121,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["rotate", "keep"], Meta(description="Whether a refresh token is spent by its first use.")
     ] = "rotate"
 
+    def __post_init__(self) -> None:
+        try:
+            _ = self.retry_waits
+        except ValueError as error:
+            # Found later, it would keep the clock from going on.
+            raise ValueError(f"invoice_retries {error}") from None
+
     def merged(self, changes: Mapping[str, object]) -> Policies:
         """Return a copy with *changes*.
 
