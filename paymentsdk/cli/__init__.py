@@ -37,10 +37,14 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
     parser = _parser()
-    options = parser.parse_args(arguments)
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
+        try:
+            options = parser.parse_args(arguments)
+            code: int = options.run(options)
+        finally:
+            # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
+            # it works where there is no stdout.
+            print(end="", flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
