@@ -123,15 +123,24 @@ class Store:
             )
             # Also when what follows fails, or when nobody closes a sandbox that was never started.
             self._close = weakref.finalize(self, self._connection.close)
+            self._check_owner()
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                 )
-            self._connection.executescript(_TABLES + "".join(noun.create for noun in nouns))
+            # All tables or none: a file with some of them would not be known again.
+            tables = _TABLES + "".join(noun.create for noun in nouns)
+            self._connection.executescript(f"BEGIN;{tables}COMMIT;")
         except sqlite3.Error as error:
             raise OSError(f"cannot use {path!r} as the database of a sandbox: {error}") from None
+
+    def _check_owner(self) -> None:
+        """Refuse the database of another program, before anything is written into it."""
+        names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and not {"ledger", "due", "settings"} <= names:
+            raise sqlite3.DatabaseError("it is the database of another program")
 
     def close(self) -> None:
         """Let go of the file."""

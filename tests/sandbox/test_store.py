@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -225,6 +226,20 @@ def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
 
     with pytest.raises(OSError, match="cannot use"):
         Sandbox(db=str(path))
+
+
+@pytest.mark.parametrize("table", ["orders", "settings"])
+def test_the_database_of_another_program_is_left_alone(tmp_path, table):
+    """It is refused, also where a table has a name that the sandbox uses, and not a byte of it is changed."""
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"CREATE TABLE {table} (a, b, c)")
+    before = path.read_bytes()
+
+    with pytest.raises(OSError, match="it is the database of another program"):
+        Sandbox(db=str(path))
+
+    assert before == path.read_bytes()
 
 
 def test_identifiers_sort_by_time():
