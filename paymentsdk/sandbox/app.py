@@ -41,7 +41,7 @@ _SECRET_MEMBER = re.compile(
     r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"?'
 )
 _GRANT_CODE = re.compile(r'("code"\s*:\s*)"(?:[^"\\]|\\.)*"?')
-_SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|refresh_token|code)=)[^&]*")
+_SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|code_verifier|refresh_token|code)=)[^&\s\"]*")
 _LONGEST_SHOWN = 4_096
 _log = logging.getLogger("paymentsdk.sandbox")
 
@@ -247,7 +247,8 @@ def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
 
 def _masked(body: bytes, *, grant: bool) -> str:
     text = _SECRET_MEMBER.sub(r'\1"***"', body[:_LONGEST_SHOWN].decode(errors="replace"))
-    return _GRANT_CODE.sub(r'\1"***"', text) if grant else text
+    # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
+    return _SECRET_PARAMETER.sub(r"\1***", _GRANT_CODE.sub(r'\1"***"', text)) if grant else text
 
 
 async def _openapi(request: web.Request) -> web.StreamResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -310,6 +311,21 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
     )
     for secret in secrets:
         assert secret not in shown
+
+
+async def test_a_form_is_shown_without_credentials(plain, sandbox):
+    """A form at the token endpoint is refused, and its secrets are shown no more than those of a JSON body."""
+    info = sandbox.describe()
+    form = {"grant_type": "authorization_code", "client_secret": info.client_secret, "code": info.authorization_code}
+    form |= {"code_verifier": "very-secret", "refresh_token": info.refresh_token}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    refused = await plain("POST", "/oauth/token", urlencode(form).encode(), headers=headers)
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert 400 == refused.status
+    hidden = "client_secret=***&code=***&code_verifier=***&refresh_token=***"
+    assert f"grant_type=authorization_code&{hidden}" == line["body"]
 
 
 async def test_the_state_says_where_everything_is(plain, sandbox):
