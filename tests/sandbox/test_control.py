@@ -369,6 +369,11 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert sandbox.authorization_code not in json.dumps(seen)
 
 
+async def test_a_stream_has_no_head(plain):
+    """Asking for the headers alone is refused, instead of hanging: 405."""
+    assert 405 == (await plain("HEAD", "/_sandbox/events")).status
+
+
 async def test_watching_ends_with_the_sandbox(start, session, until):
     """A stream does not keep the server from stopping."""
     sandbox = await start()
