@@ -68,8 +68,8 @@ class Sandbox:
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
 
     Raises:
-        ValueError: The host is not this machine's own and ``public`` was not set; a policy is unknown or has a value
-            that it may not have.
+        ValueError: The host is empty, or not this machine's own and ``public`` was not set; a policy is unknown or has
+            a value that it may not have.
         OSError: The file or the port cannot be used.
     """
 
@@ -86,6 +86,8 @@ class Sandbox:
         public: bool = False,
         live_tokens: bool = False,
     ) -> None:
+        if not host:
+            raise ValueError("the host is '', which is no address that anybody could ask")
         if not public and not _is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
         self._host, self._port, self._live_tokens = host, port, live_tokens

@@ -117,6 +117,8 @@ class Store:
         self._lock = threading.RLock()
         self._inside = False
         self._after: list[Callable[[], None]] = []
+        if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
+            raise OSError("cannot use '' as the database of a sandbox: it names no file")
         try:
             self._connection = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
