@@ -6,6 +6,8 @@
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
 
+``python -m paymentsdk`` is the same command.
+
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 if it was done, 1 if it was not, 2 if
 the command makes no sense, and 130 if somebody interrupted it.
 """
@@ -35,10 +37,14 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
     parser = _parser()
-    options = parser.parse_args(arguments)
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
+        try:
+            options = parser.parse_args(arguments)
+            code: int = options.run(options)
+        finally:
+            # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
+            # it works where there is no stdout.
+            print(end="", flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -120,3 +120,5 @@ class Resource:
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")
+#: The contract names the status alone. A write that can be sent again says so in its own words.
+INTERNAL_ERROR = ErrorCode(500, "internal_error", "internal error; try again")

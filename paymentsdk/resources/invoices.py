@@ -7,7 +7,17 @@ from typing import TypedDict, Unpack
 
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
 from paymentsdk._core.paging import Pager, Position, WalkOptions
-from paymentsdk.resources.common import RESULTS, UNAUTHORIZED, AnswerStruct, Id, Moment, OpenEnum, Paging, Resource
+from paymentsdk.resources.common import (
+    INTERNAL_ERROR,
+    RESULTS,
+    UNAUTHORIZED,
+    AnswerStruct,
+    Id,
+    Moment,
+    OpenEnum,
+    Paging,
+    Resource,
+)
 
 
 class InvoiceType(OpenEnum):
@@ -131,8 +141,7 @@ SEARCH: Operation[None, InvoicePage] = Operation(
     errors=(
         ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),
         UNAUTHORIZED,
-        # The contract names the status alone.
-        ErrorCode(500, "internal_error", "internal error; try again"),
+        INTERNAL_ERROR,
     ),
 )
 

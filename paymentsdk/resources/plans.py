@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
 from paymentsdk._core.paging import Pager, Position, WalkOptions
 from paymentsdk.resources.common import (
+    INTERNAL_ERROR,
     RESULTS,
     UNAUTHORIZED,
     AnswerStruct,
@@ -134,10 +135,6 @@ class PlanQuery(PlanFilters, Position, total=False):
     """The filters and the position of a page."""
 
 
-# The contract names the status alone, here and for the 400 of a search.
-_INTERNAL = ErrorCode(500, "internal_error", "internal error; try again")
-
-
 def _is_asked(body: object, path: Mapping[str, str], plan: Plan) -> str | None:
     return None if plan.id == path["id"] else "the answer is about another plan"
 
@@ -151,7 +148,7 @@ GET: Operation[None, Plan] = Operation(
     retry=RetryClass.READ,
     result=Plan,
     mismatch=_is_asked,
-    errors=(UNAUTHORIZED, ErrorCode(404, "not-found", "no plan has this id"), _INTERNAL),
+    errors=(UNAUTHORIZED, ErrorCode(404, "not-found", "no plan has this id"), INTERNAL_ERROR),
 )
 SEARCH: Operation[None, PlanPage] = Operation(
     name="plans.search",
@@ -164,7 +161,12 @@ SEARCH: Operation[None, PlanPage] = Operation(
     result=PlanPage,
     page=RESULTS,
     max_answer=32 * MIB,
-    errors=(ErrorCode(400, "bad-request", "a filter is invalid"), UNAUTHORIZED, _INTERNAL),
+    errors=(
+        # The contract names the status alone.
+        ErrorCode(400, "bad-request", "a filter is invalid"),
+        UNAUTHORIZED,
+        INTERNAL_ERROR,
+    ),
 )
 
 

@@ -10,10 +10,12 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.common import (
+    INTERNAL_ERROR,
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
@@ -208,7 +210,7 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
         ErrorCode(400, "bad_request", "a member is missing or breaks a rule"),
         UNAUTHORIZED,
-        ErrorCode(500, "internal_error", "internal error; send it again with the same key"),
+        replace(INTERNAL_ERROR, meaning="internal error; send it again with the same key"),
     ),
 )
 

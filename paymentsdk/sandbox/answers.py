@@ -79,7 +79,12 @@ def refusal(refused: Refused, operation: Operation[object, object] | None, shape
     noun = "" if operation is None else operation.name.split(".")[0]
     message = refused.message or (operation.meanings.get(refused.code) if operation else None)
     body = _SHAPES[_SHAPE_OF.get(noun, "cause") if shape == "per_api" else shape]
-    return msgspec.json.encode(body(refused, message or HTTPStatus(refused.status).phrase.lower()))
+    return msgspec.json.encode(body(refused, message or _phrase(refused.status)))
+
+
+def _phrase(status: int) -> str:
+    """Return what *status* is called; a fault may ask for one that has no name."""
+    return HTTPStatus(status).phrase.lower() if status in set(HTTPStatus) else f"status {status}"
 
 
 def _errors(refused: Refused, message: str) -> Mapping[str, object]:

@@ -21,7 +21,7 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
-from paymentsdk.sandbox.idempotency import InFlight
+from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
 from paymentsdk.sandbox.intake import AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, send
 from paymentsdk.sandbox.platform import Platform
@@ -41,7 +41,7 @@ _SECRET_MEMBER = re.compile(
     r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"?'
 )
 _GRANT_CODE = re.compile(r'("code"\s*:\s*)"(?:[^"\\]|\\.)*"?')
-_SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|refresh_token|code)=)[^&]*")
+_SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|code_verifier|refresh_token|code)=)[^&\s\"]*")
 _LONGEST_SHOWN = 4_096
 _log = logging.getLogger("paymentsdk.sandbox")
 
@@ -156,8 +156,10 @@ class _Service:
         user_id = caller.tenant.user_id
         exchange.hit = platform.faults.match(operation.name, user_id)
         if operation.keyed and incoming.key:
-            await self._in_flight.wait(user_id, incoming.key, platform.policies_of(caller.tenant))
-            with self._in_flight.hold(user_id, incoming.key):
+            policies = platform.policies_of(caller.tenant)
+            claim = claim_of(user_id, incoming.key, place_of(operation, incoming.path), policies)
+            await self._in_flight.wait(claim, policies)
+            with self._in_flight.hold(claim):
                 await self._faults_before(request, exchange)
                 return carry_out(platform, operation, incoming, caller, exchange.hit)
         await self._faults_before(request, exchange)
@@ -245,7 +247,8 @@ def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
 
 def _masked(body: bytes, *, grant: bool) -> str:
     text = _SECRET_MEMBER.sub(r'\1"***"', body[:_LONGEST_SHOWN].decode(errors="replace"))
-    return _GRANT_CODE.sub(r'\1"***"', text) if grant else text
+    # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
+    return _SECRET_PARAMETER.sub(r"\1***", _GRANT_CODE.sub(r'\1"***"', text)) if grant else text
 
 
 async def _openapi(request: web.Request) -> web.StreamResponse:

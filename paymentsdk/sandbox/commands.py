@@ -221,7 +221,7 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
 
 
 def snapshot(platform: Platform, request: ControlRequest) -> object:
-    """Remember everything as it is."""
+    """Remember everything as it is: documents, ledger, keys, clock, policies and faults; until the sandbox ends."""
     name = request.read(SnapshotRequest).name
     platform.snapshot(name)
     return {"name": name}

@@ -33,7 +33,8 @@ def add_routes(app: web.Application, allowed_hosts: frozenset[str]) -> None:
     for (method, path), command in COMMANDS.items():
         app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
     app.router.add_get(PREFIX + "ledger", guarded(_ledger))
-    app.router.add_get(PREFIX + "events", guarded(_events))
+    # A HEAD would wait for the end of what has none.
+    app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)
 
 
 def guarded(handler: Handler) -> Handler:

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Meta, Struct, ValidationError
 
 from paymentsdk._core.encode import request_invalid
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours.plans import PlanRequest
 from paymentsdk.sandbox.buyer import DEFAULT_PAYER, Outcome, PaymentMethod
-from paymentsdk.sandbox.intake import ControlStruct
+from paymentsdk.sandbox.intake import ControlStruct, check_amounts
 
 S = TypeVar("S", bound=Struct)
 _MOST_DIGITS = 15
@@ -35,12 +36,14 @@ class ControlRequest:
         Raises:
             Refused: It is something else.
         """
+        body = self.body.strip() or b"{}"
         try:
-            return msgspec.json.decode(self.body.strip() or b"{}", type=form)
-        except ValidationError as error:
-            found = request_invalid(error)
+            check_amounts(form, body)
+            return msgspec.json.decode(body, type=form)
+        except (ValidationError, RequestInvalid) as error:
+            found = error if isinstance(error, RequestInvalid) else request_invalid(error)
             raise Refused(400, "bad_request", str(found), details=(found.path,)) from None
-        except (ValueError, RecursionError):
+        except (ValueError, ArithmeticError, RecursionError):
             raise Refused(400, "bad_request", "the body is not JSON") from None
 
     def number(self, name: str) -> int | None:

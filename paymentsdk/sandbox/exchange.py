@@ -128,9 +128,10 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
     with platform.store.transaction():
         book = platform.book(tenant, key=key)
         mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
+        place = idempotency.place_of(operation, incoming.path)
         if key:
             saved = idempotency.replay(
-                platform.store, tenant.user_id, key, operation.name, mark, now=book.now, policies=policies
+                platform.store, tenant.user_id, key, place, mark, now=book.now, policies=policies
             )
             if saved:
                 return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
@@ -148,9 +149,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         answer = BEHAVIOUR[operation](book, call)
         body = answers.encode(answer, decimal_strings=operation.decimal_strings)
         if key:
-            saved = SavedAnswer(
-                operation=operation.name, fingerprint=mark, status=operation.status, body=body, at=book.now
-            )
+            saved = SavedAnswer(place=place, fingerprint=mark, status=operation.status, body=body, at=book.now)
             platform.store.save_answer(tenant.user_id, key, saved)
     return Outcome(status=operation.status, body=body)
 

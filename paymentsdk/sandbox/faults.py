@@ -97,6 +97,16 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     ) -> None:
         self.remove()
 
+    def standing(self) -> Callable[[], None]:
+        """Return what sets the counters and chance back to where they stand now."""
+        seen, hits, chance = self.seen, self.hits, self._random.getstate()
+
+        def set_back() -> None:
+            self.seen, self.hits = seen, hits
+            self._random.setstate(chance)
+
+        return set_back
+
     def picks(self, operation: str, tenant: int | None) -> bool:
         """Count a request, and say whether it is hit."""
         rule = self.rule
@@ -155,6 +165,19 @@ class Faults:
         """Return the rules in force, in the order of their making."""
         with self._lock:
             return tuple(self._rules.values())
+
+    def snapshot(self) -> Callable[[], None]:
+        """Return what puts the rules of now in force again, and no others, as far as they have come by now."""
+        with self._lock:
+            rules = [(added, added.standing()) for added in self._rules.values()]
+
+        def restore() -> None:
+            with self._lock:
+                for _, set_back in rules:
+                    set_back()
+                self._rules = {added.id: added for added, _ in rules}
+
+        return restore
 
     def match(self, operation: str, tenant: int | None) -> Hit:
         """Count a request of *operation* with every rule, and return those that hit it."""

@@ -1,9 +1,9 @@
 """Idempotency keys to the letter (spec: Limits; wire-facts: Requests).
 
 A key belongs to a seller and to one request: an operation, its path and its body. In the 24 hours after its first use
-the same request gets the saved answer again, byte for byte; another one gets 409. The answer is saved in the
-transaction of the effect. A refused request had no effect and is not remembered: it may be mended and sent again with
-its key.
+the same request gets the saved answer again, byte for byte; another one gets 409. With the policy ``key_scope=path`` it
+is one request at each path. The answer is saved in the transaction of the effect. A refused request had no effect and
+is not remembered: it may be mended and sent again with its key.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,8 +22,10 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.store import SavedAnswer, Store
 
-__all__ = ["InFlight", "checked_key", "fingerprint", "replay"]
+__all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "place_of", "replay"]
 
+#: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
+Claim: TypeAlias = tuple[int, str, str]
 
 #: Numbers stay as they are written: as floats, two large amounts could look the same.
 _READ = msgspec.json.Decoder(float_hook=str).decode
@@ -47,6 +50,16 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
     return key
 
 
+def place_of(operation: Operation[object, object], path: Mapping[str, str]) -> str:
+    """Return where a key was sent: the path with its values. Operations that take keys have a path each."""
+    return operation.path.format_map(path)
+
+
+def claim_of(tenant: int, key: str, place: str, policies: Policies) -> Claim:
+    """Return what a request with *key* claims."""
+    return tenant, key, place if policies.key_scope == "path" else ""
+
+
 def fingerprint(operation: Operation[object, object], path: Mapping[str, str], body: bytes) -> str:
     """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it.
 
@@ -58,44 +71,48 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
 
 
 def replay(  # noqa: PLR0917 - the store, and what one request is
-    store: Store, tenant: int, key: str, operation: str, print_: str, now: datetime, policies: Policies
+    store: Store, tenant: int, key: str, place: str, print_: str, now: datetime, policies: Policies
 ) -> SavedAnswer | None:
     """Return the saved answer for *key*, or ``None`` when the request is the first with it.
 
     Raises:
         Refused: The key went with another request.
     """
-    saved = store.saved_answer(tenant, key)
-    if saved is None or saved.at + timedelta(hours=policies.key_hours) <= now:
-        return None
-    if (saved.operation, saved.fingerprint) != (operation, print_):
+    remembered = [
+        saved
+        for saved in store.saved_answers(tenant, key)
+        if saved.at + timedelta(hours=policies.key_hours) > now
+        and (policies.key_scope == "seller" or saved.place == place)
+    ]
+    same = next((saved for saved in remembered if saved.fingerprint == print_), None)
+    if remembered and same is None:
         raise Refused(409, "idempotency_key_already_used")
-    return saved
+    return same
 
 
 class InFlight:
     """The keys of the requests that are being answered, for the twins that arrive meanwhile."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[int, str], asyncio.Event] = {}
+        self._claims: dict[Claim, asyncio.Event] = {}
 
-    async def wait(self, tenant: int, key: str, policies: Policies) -> None:
-        """Return once no other request has *key* in flight.
+    async def wait(self, claim: Claim, policies: Policies) -> None:
+        """Return once no other request holds *claim*.
 
         Raises:
             Refused: One has, and the policy ``concurrent_twin`` says to refuse the second.
         """
-        while (done := self._keys.get((tenant, key))) is not None:
+        while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
                 raise Refused(409 if policies.concurrent_twin == "conflict" else 423, "resource_locked")
             await done.wait()
 
     @contextmanager
-    def hold(self, tenant: int, key: str) -> Iterator[None]:
-        """Keep *key* in flight."""
-        done = self._keys[tenant, key] = asyncio.Event()
+    def hold(self, claim: Claim) -> Iterator[None]:
+        """Keep *claim* in flight."""
+        done = self._claims[claim] = asyncio.Event()
         try:
             yield
         finally:
-            del self._keys[tenant, key]
+            del self._claims[claim]
             done.set()

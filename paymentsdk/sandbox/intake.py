@@ -22,7 +22,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 
-__all__ = ["AnyOperation", "ControlStruct", "read_body", "read_query", "refuse", "unfit"]
+__all__ = ["AnyOperation", "ControlStruct", "check_amounts", "read_body", "read_query", "refuse", "unfit"]
 
 AnyOperation = Operation[object, object]
 B = TypeVar("B")
@@ -108,6 +108,22 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     return known
 
 
+def check_amounts(form: type[Struct], body: bytes) -> None:
+    """Refuse a *body* of the control API in which an amount of *form* is a text that is not written as one.
+
+    Raises:
+        RequestInvalid: There is one.
+        ValueError: It is not JSON.
+        ArithmeticError: It has a number that is out of range.
+    """
+    _amounts(form)(_READ(body), "$")
+
+
+@cache
+def _amounts(form: type[Struct]) -> Reader:
+    return _reader_of(inspect.type_info(form), (str, int, Decimal)) or _as_it_is
+
+
 def unfit(path: str, text: str) -> None:
     """Refuse text that cannot be kept: half a character, or NUL.
 
@@ -170,10 +186,11 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             found = _reader_of(item, wanted)
             return _list_reader(found) if found else None
-        case inspect.StructType(fields=fields):
+        case inspect.StructType(cls=cls, fields=fields):
             members = {f.encode_name: found for f in fields if (found := _reader_of(f.type, wanted))}
-            # A member that the SDK fills in is one that the contract requires.
-            required = [f.encode_name for f in fields if f.default_factory is not msgspec.NODEFAULT]
+            # A member that the SDK fills in is one that the contract requires; the control API fills in its own.
+            filled_in = [f.encode_name for f in fields if f.default_factory is not msgspec.NODEFAULT]
+            required = [] if issubclass(cls, ControlStruct) else filled_in
             return _struct_reader(members, required) if members or required else None
         case _:
             return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
@@ -47,6 +48,15 @@ class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
     )
 
 
+@dataclass(frozen=True)
+class _Snapshot:
+    """Everything at one moment; the clock is kept with the documents."""
+
+    documents: sqlite3.Connection
+    policies: Policies
+    restore_faults: Callable[[], None]
+
+
 class Platform:
     """Everything that the sandbox does, in one process and from any thread.
 
@@ -74,12 +84,12 @@ class Platform:
         self.store: Store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
         self.ids: Ids = Ids(self._seed(seed))
         self.clock: SandboxClock = SandboxClock(self._kept_clock(), changed=self._clock_moved, settle=self.settle)
-        self._snapshots: dict[str, sqlite3.Connection] = {}
+        self._snapshots: dict[str, _Snapshot] = {}
 
     def close(self) -> None:
         """Let go of the file."""
         for name in list(self._snapshots):
-            self._snapshots.pop(name).close()
+            self._snapshots.pop(name).documents.close()
         self.store.close()
 
     def _seed(self, seed: int | None) -> str:
@@ -198,11 +208,11 @@ class Platform:
         return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
 
     def snapshot(self, name: str = "snapshot") -> None:
-        """Remember everything as it is, clock included, under *name*; it lasts as long as the sandbox."""
+        """Remember everything as it is under *name*, with clock, policies and faults, as long as the sandbox lasts."""
         earlier = self._snapshots.pop(name, None)
-        self._snapshots[name] = self.store.snapshot()
+        self._snapshots[name] = _Snapshot(self.store.snapshot(), self.policies, self.faults.snapshot())
         if earlier:
-            earlier.close()
+            earlier.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*.
@@ -210,8 +220,11 @@ class Platform:
         Raises:
             KeyError: There is none of this name.
         """
-        self.store.restore(self._snapshots[name])
+        kept = self._snapshots[name]
+        self.store.restore(kept.documents)
         self.clock.state = self._kept_clock()
+        self.policies = kept.policies
+        kept.restore_faults()
 
     def find_owner(self, noun: Noun[Struct], key: str) -> Tenant | None:
         """Return whose document *key* is: buyers know things by their ids alone."""

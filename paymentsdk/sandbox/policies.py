@@ -51,6 +51,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=1, le=4096)], Meta(description="Most characters of an X-Idempotency-Key.")
     ] = 128
     key_hours: Annotated[Count, Meta(description="Hours an idempotency key is remembered (spec: Limits).")] = 24
+    key_scope: Annotated[
+        Literal["seller", "path"],
+        Meta(
+            description="Where a key can be used once: at any path of a seller, so that another request with it is a "
+            "409; or once at each path, so that a key that slips into another call is a new one there."
+        ),
+    ] = "seller"
     concurrent_twin: Annotated[
         Literal["conflict", "locked", "wait"],
         Meta(
@@ -113,6 +120,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refresh_tokens: Annotated[
         Literal["rotate", "keep"], Meta(description="Whether a refresh token is spent by its first use.")
     ] = "rotate"
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.retry_waits
+        except ValueError as error:
+            # Found later, it would keep the clock from going on.
+            raise ValueError(f"invoice_retries {error}") from None
 
     def merged(self, changes: Mapping[str, object]) -> Policies:
         """Return a copy with *changes*.

@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from paymentsdk.sandbox.app import STOPPING, make_app
 from paymentsdk.sandbox.buyer import Buyer
@@ -31,6 +32,16 @@ _GRACE = 0.5
 #: What clients do wrong below HTTP is heard by whoever listens, and is no news on the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
+
+
+def _without_content(record: logging.LogRecord) -> bool:
+    """Say that a request was no HTTP, and not what was in it: any of its lines may be a token."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+    return True
+
+
+_log.addFilter(_without_content)
 
 
 class Sandbox:
@@ -57,8 +68,8 @@ class Sandbox:
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
 
     Raises:
-        ValueError: The host is not this machine's own and ``public`` was not set; a policy is unknown or has a value
-            that it may not have.
+        ValueError: The host is empty, or not this machine's own and ``public`` was not set; a policy is unknown or has
+            a value that it may not have.
         OSError: The file or the port cannot be used.
     """
 
@@ -75,6 +86,8 @@ class Sandbox:
         public: bool = False,
         live_tokens: bool = False,
     ) -> None:
+        if not host:
+            raise ValueError("the host is '', which is no address that anybody could ask")
         if not public and not _is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
         self._host, self._port, self._live_tokens = host, port, live_tokens

@@ -29,7 +29,8 @@ CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant
 CREATE INDEX IF NOT EXISTS ledger_tenant ON ledger (tenant);
 CREATE TRIGGER IF NOT EXISTS ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER IF NOT EXISTS ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE IF NOT EXISTS keys (tenant INTEGER, key TEXT, answer BLOB, PRIMARY KEY (tenant, key));
+CREATE TABLE IF NOT EXISTS saved_answers
+    (tenant INTEGER, key TEXT, place TEXT, answer BLOB, PRIMARY KEY (tenant, key, place));
 CREATE TABLE IF NOT EXISTS due (seq INTEGER PRIMARY KEY, at TEXT, tenant INTEGER, kind TEXT, id TEXT);
 CREATE INDEX IF NOT EXISTS due_at ON due (at, seq);
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB);
@@ -76,14 +77,14 @@ class SavedAnswer(Struct, frozen=True, kw_only=True):
     """The answer that went with an idempotency key.
 
     Attributes:
-        operation: What was asked for.
-        fingerprint: Of the request: the path and the body.
+        place: Where the key was sent: the path.
+        fingerprint: Of the request: operation, path and body.
         status: The status of the answer.
         body: The very bytes of the answer.
         at: When it was given.
     """
 
-    operation: str
+    place: str
     fingerprint: str
     status: int
     body: bytes
@@ -116,21 +117,32 @@ class Store:
         self._lock = threading.RLock()
         self._inside = False
         self._after: list[Callable[[], None]] = []
+        if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
+            raise OSError("cannot use '' as the database of a sandbox: it names no file")
         try:
             self._connection = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False, timeout=0.5
             )
             # Also when what follows fails, or when nobody closes a sandbox that was never started.
             self._close = weakref.finalize(self, self._connection.close)
+            self._check_owner()
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                 )
-            self._connection.executescript(_TABLES + "".join(noun.create for noun in nouns))
+            # All tables or none: a file with some of them would not be known again.
+            tables = _TABLES + "".join(noun.create for noun in nouns)
+            self._connection.executescript(f"BEGIN;{tables}COMMIT;")
         except sqlite3.Error as error:
             raise OSError(f"cannot use {path!r} as the database of a sandbox: {error}") from None
+
+    def _check_owner(self) -> None:
+        """Refuse the database of another program, before anything is written into it."""
+        names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and not {"ledger", "due", "settings"} <= names:
+            raise sqlite3.DatabaseError("it is the database of another program")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -229,19 +241,20 @@ class Store:
             )
             return [row[0] for row in rows]
 
-    def saved_answer(self, tenant: int, key: str) -> SavedAnswer | None:
-        """Return the answer that went with the idempotency key *key*."""
+    def saved_answers(self, tenant: int, key: str) -> list[SavedAnswer]:
+        """Return the answers that went with the idempotency key *key*, at most one for each place."""
         with self._lock:
-            row = self._connection.execute(
-                "SELECT answer FROM keys WHERE tenant = ? AND key = ?", (tenant, key)
-            ).fetchone()
-        return None if row is None else msgspec.json.decode(row[0], type=SavedAnswer)
+            rows = self._connection.execute(
+                "SELECT answer FROM saved_answers WHERE tenant = ? AND key = ?", (tenant, key)
+            ).fetchall()
+        return [msgspec.json.decode(row[0], type=SavedAnswer) for row in rows]
 
     def save_answer(self, tenant: int, key: str, answer: SavedAnswer) -> None:
-        """Keep the answer that went with *key*, in place of an older one."""
+        """Keep the answer that went with *key*, instead of an older one of its place."""
         with self._lock:
             self._connection.execute(
-                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?)", (tenant, key, msgspec.json.encode(answer))
+                "INSERT OR REPLACE INTO saved_answers VALUES (?, ?, ?, ?)",
+                (tenant, key, answer.place, msgspec.json.encode(answer)),
             )
 
     def schedule(self, due: Due) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -26,6 +27,18 @@ def test_version(capsys):
 
     assert 0 == ended.value.code
     assert f"paymentsdk {version('paymentsdk')}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["sandbox", "policies"], ["unknown"]], ids=" ".join)
+def test_the_package_can_be_run(arguments: list[str]):
+    """`python -m paymentsdk` says and ends as the command does."""
+    command = run(*arguments)
+    module = subprocess.run(
+        [sys.executable, "-m", "paymentsdk", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (command.returncode, command.stdout, command.stderr) == (module.returncode, module.stdout, module.stderr)
+    assert module.stdout or module.stderr
 
 
 @pytest.mark.parametrize(
@@ -84,12 +97,25 @@ def test_an_interruption_is_130(monkeypatch, capsys):
     assert "" == capsys.readouterr().err
 
 
-def test_a_reader_who_leaves_is_no_crash():
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [(["sandbox", "policies"], ""), (["sandbox", "--help"], ""), (["--version"], ""), (["--version"], "1")],
+)
+def test_a_reader_who_leaves_is_no_crash(arguments: list[str], unbuffered: str):
     """When nobody reads stdout any more (`| head`), the command ends without a traceback."""
-    program = PROGRAM.format(arguments=["sandbox", "policies"])
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]
+    settings = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         complaint = process.stderr.read()
 
     assert b"" == complaint
     assert 1 == process.returncode
+
+
+def test_no_stdout_is_no_crash(monkeypatch, capsys):
+    """Where there is no stdout (`>&-`), the command is done all the same."""
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert 0 == main(["sandbox", "policies"])
+    assert "" == capsys.readouterr().err

@@ -136,6 +136,8 @@ def test_a_port_in_use_is_one_line(capsys):
         (["--policy", "no_such=1"], "--policy: Object contains unknown field `no_such`"),
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines; ask for it with --public"),
         (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
+        (["--db", ""], "cannot use '' as the database of a sandbox: it names no file"),
+        (["--host", "", "--public"], "the host is '', which is no address"),
     ],
 )
 def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -155,6 +156,33 @@ async def test_preferences_are_opened_paid_and_refunded(plain, client):
     assert 1 == len((await plain("GET", "/_sandbox/merchant_orders")).json)
 
 
+@pytest.mark.parametrize("amount", ["5_0", " 50", "+50", "\u0665\u0660", "5e1", "50.0", "", "50\n"])
+async def test_an_amount_is_written_in_digits(plain, client, amount):
+    """What Python would read as a number, and the platform would not, is refused with the place."""
+    body = {"items": [{"title": "t", "quantity": 1, "unit_price": 60}]}
+    name = (await plain("POST", "/checkout/preferences", body)).json["id"]
+    paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
+    plan = {"reason": "r", "auto_recurring": {"transaction_amount": amount}}
+
+    refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": amount})
+    made = await plain("POST", "/_sandbox/plans", plan)
+
+    rule = "an amount is written in digits, with two decimals or none"
+    assert [(400, "bad_request")] * 2 == [(answer.status, answer.code) for answer in (refund, made)]
+    assert f"$.amount: {rule}" == refund.json["message"]
+    assert f"$.auto_recurring.transaction_amount: {rule}" == made.json["message"]
+
+
+@pytest.mark.parametrize("amount", [b'"50"', b'"50.00"', b"50", b"50.0"])
+async def test_an_amount_is_text_or_a_number(plain, amount):
+    """Negative control: text as in an answer, or a JSON number."""
+    body = b'{"reason": "r", "auto_recurring": {"transaction_amount": %s}}' % amount
+
+    made = (await plain("POST", "/_sandbox/plans", body)).json
+
+    assert 50 == float(made["auto_recurring"]["transaction_amount"])
+
+
 async def test_the_clock_is_moved(plain, client, order):
     """Frozen, advanced with a report of what happened, resumed."""
     frozen = (await plain("POST", "/_sandbox/clock/freeze", {"at": "2026-01-31T00:00:00Z"})).json
@@ -204,6 +232,32 @@ async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
     assert 404 == (await plain("GET", f"/v1/orders/{other.id}")).status
     assert made == await client.orders.create(order(), idempotency_key="k")
     assert made.created_date == sandbox.clock.now()
+
+
+async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
+    """The rules of then and no others, as far as they had come: what they hit afterwards, they hit again."""
+
+    async def statuses() -> list[int]:
+        return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
+
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", status=503, probability=0.5, times=9))
+    removed = sandbox.faults.add(FaultRule(effect="refuse", operation="orders.*"))
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 7})
+    await statuses()
+    before = (await plain("GET", "/_sandbox/faults")).json
+    await plain("POST", "/_sandbox/snapshot")
+    then = await statuses()
+    removed.remove()
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 8, "cancel_from": "any"})
+    await plain("POST", "/_sandbox/faults", {"effect": "hang"})
+
+    for _ in range(2):
+        await plain("POST", "/_sandbox/restore")
+        assert before == (await plain("GET", "/_sandbox/faults")).json
+        assert (7, "created") == (sandbox.policies.page_size, sandbox.policies.cancel_from)
+        assert then == await statuses()
+    removed.remove()
+    assert [1] == [added.id for added in sandbox.faults.list()]
 
 
 async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandbox, order):
@@ -259,6 +313,21 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
         assert secret not in shown
 
 
+async def test_a_form_is_shown_without_credentials(plain, sandbox):
+    """A form at the token endpoint is refused, and its secrets are shown no more than those of a JSON body."""
+    info = sandbox.describe()
+    form = {"grant_type": "authorization_code", "client_secret": info.client_secret, "code": info.authorization_code}
+    form |= {"code_verifier": "very-secret", "refresh_token": info.refresh_token}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    refused = await plain("POST", "/oauth/token", urlencode(form).encode(), headers=headers)
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert 400 == refused.status
+    hidden = "client_secret=***&code=***&code_verifier=***&refresh_token=***"
+    assert f"grant_type=authorization_code&{hidden}" == line["body"]
+
+
 async def test_the_state_says_where_everything_is(plain, sandbox):
     """Enough for a program that only knows the address."""
     state = (await plain("GET", "/_sandbox/state", token=None)).json
@@ -298,6 +367,11 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert ["created", "processed"] == [data["document"]["order"]["status"] for kind, data in seen if kind == "orders"]
     assert sandbox.tenant.user_id == seen[0][1]["tenant"]
     assert sandbox.authorization_code not in json.dumps(seen)
+
+
+async def test_a_stream_has_no_head(plain):
+    """Asking for the headers alone is refused, instead of hanging: 405."""
+    assert 405 == (await plain("HEAD", "/_sandbox/events")).status
 
 
 async def test_watching_ends_with_the_sandbox(start, session, until):

@@ -128,6 +128,18 @@ async def test_refuse_answers_in_the_shape_of_the_operation(plain, sandbox, data
     assert (401, "invalid_token") == (search.status, search.code)
 
 
+@pytest.mark.parametrize("effect", ["refuse", "fail_before_commit"])
+@pytest.mark.parametrize("status", [499, 520, 599])
+async def test_a_status_without_a_name_is_answered(plain, sandbox, caplog, effect, status):
+    """Proxies make up statuses of their own: the answer has it, and nothing fails over its missing phrase."""
+    sandbox.faults.add(FaultRule(effect=effect, status=status))
+
+    answer = await plain("GET", "/preapproval_plan/search")
+
+    assert (status, f"status {status}") == (answer.status, answer.json["message"])
+    assert [] == caplog.records
+
+
 async def test_rate_limit_says_when_to_come_back(client, sandbox, order):
     """429 with Retry-After in seconds."""
     with sandbox.faults.add(FaultRule(effect="rate_limit", retry_after=7)), pytest.raises(RateLimited) as limited:

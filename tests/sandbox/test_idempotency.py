@@ -73,6 +73,65 @@ async def test_another_operation_or_another_order_is_a_conflict(plain, client, s
     assert "created" == (await client.orders.get(two.id)).status
 
 
+@pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
+async def test_where_a_key_holds_is_a_policy(start, plain_to, data, scope, status):
+    """With `key_scope=path`, one key at another operation or another order is a new intent, and each has its replay."""
+    sandbox = await start(policies={"key_scope": scope})
+    plain = plain_to(sandbox)
+    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    other = (await plain("POST", "/v1/orders", data(), key="other")).json
+    for order in (made, other):
+        sandbox.buyer.pay(order["id"])
+
+    paths = ["/v1/advanced_payments", *(f"/v1/orders/{order['id']}/refund" for order in (made, other))]
+    answers = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
+    again = [await plain("POST", path, WALLET if "advanced" in path else None, key="k") for path in paths]
+
+    assert [status] * 3 == [answer.status for answer in answers]
+    assert [answer.raw for answer in answers] == [answer.raw for answer in again]
+    assert (0 if status == 409 else 2) == [entry.kind for entry in sandbox.ledger()].count("refund")
+    assert made == (await plain("POST", "/v1/orders", data(), key="k")).json
+
+
+@pytest.mark.parametrize("scope", ["seller", "path"])
+async def test_another_body_is_a_conflict_wherever_a_key_holds(start, plain_to, data, scope):
+    """At one path a key is good for one body, under both settings of `key_scope`."""
+    plain = plain_to(await start(policies={"key_scope": scope}))
+    await plain("POST", "/v1/orders", data(), key="k")
+
+    answer = await plain("POST", "/v1/orders", data("51.00"), key="k")
+
+    assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+
+
+async def test_no_key_is_forgotten_when_its_scope_changes(start, plain_to, data):
+    """What was done under one setting of `key_scope` is replayed under the other."""
+    sandbox = await start(policies={"key_scope": "path"})
+    plain = plain_to(sandbox)
+    answers = {path: [] for path in ("/v1/orders", "/v1/advanced_payments")}
+    for scope in ("path", "seller", "path"):
+        sandbox.platform.change_policies({"key_scope": scope})
+        for path, given in answers.items():
+            given.append(await plain("POST", path, data() if path == "/v1/orders" else WALLET, key="k"))
+
+    assert {201} == {answer.status for given in answers.values() for answer in given}
+    assert [1, 1] == [len({answer.raw for answer in given}) for given in answers.values()]
+
+
+@pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
+async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, scope, status):  # noqa: PLR0917
+    """While a key is in flight at one path, the same key at another waits for nobody with `key_scope=path`."""
+    sandbox = await start(policies={"key_scope": scope})
+    plain = plain_to(sandbox)
+    with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.*", seconds=0.1, times=1)):
+        first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
+        await until(lambda: sandbox.faults.list()[0].hits)
+        meanwhile = await plain("POST", "/v1/advanced_payments", WALLET, key="k")
+        await first
+
+    assert status == meanwhile.status
+
+
 async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_changed(plain, client, sandbox, order):
     """What was saved is given again, although a new request would be refused by now."""
     made = await client.orders.create(order())

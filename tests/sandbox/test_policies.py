@@ -31,12 +31,15 @@ def test_the_defaults_are_what_a_sandbox_has():
         {"page_size": 0},
         {"page_size": "many"},
         {"invoice_retries": "tomorrow"},
+        {"invoice_retries": "PD"},
+        {"invoice_retries": "P1D,P1M"},
+        {"invoice_retries": "P9999999D"},
         {"max_key_length": 5_000},
     ],
 )
 def test_unknown_names_and_values_are_refused(changes):
     """At the start, with the place."""
-    with pytest.raises(ValueError, match=r"unknown field|Invalid enum|Expected|matching"):
+    with pytest.raises(ValueError, match=r"unknown field|Invalid enum|Expected|matching|invoice_retries is not"):
         Sandbox(policies=changes)
 
 

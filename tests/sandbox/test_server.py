@@ -229,6 +229,24 @@ async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
     assert [] == caplog.records
 
 
+@pytest.mark.parametrize(
+    "line", ["TEST-secret", "GET /TEST-secret HTTP/9", "GET / HTTP/1.1\r\nAuthorization TEST-secret"]
+)
+async def test_nothing_of_what_is_no_http_is_logged(sandbox, caplog, line):
+    """It is refused with 400, and the log says that it came, but not what it was: it may hold a token."""
+    caplog.set_level("DEBUG", logger="paymentsdk")
+    host, _, port = sandbox.base_url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{line}\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert ["Error handling request from 127.0.0.1"] == [record.getMessage() for record in caplog.records]
+    assert "secret" not in caplog.text
+
+
 async def test_what_fails_inside_stays_inside(plain, sandbox, data, monkeypatch, caplog):
     """A 500 says that something failed; the log says what, and the answer does not."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -178,6 +179,20 @@ async def test_a_restart_gives_grants_that_work(tmp_path, connect):
         assert await client.oauth.refresh(sandbox.refresh_token)
 
 
+async def test_a_restart_gives_a_code_that_has_not_expired(tmp_path, connect, plain_to):
+    """By the clock that the file keeps; every place that shows the code shows the same one."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        expired = sandbox.authorization_code
+        sandbox.clock.advance("PT10M")
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        state = (await plain_to(sandbox)("GET", "/_sandbox/state")).json
+        assert expired != sandbox.authorization_code
+        assert sandbox.authorization_code == sandbox.describe().authorization_code
+        assert sandbox.authorization_code == state["sandbox"]["authorization_code"]
+        assert await client.oauth.exchange_code(sandbox.authorization_code)
+
+
 async def test_one_sandbox_uses_a_file(tmp_path):
     """A second one says so; when the first has ended, it may."""
     path = str(tmp_path / "sandbox.db")
@@ -211,6 +226,20 @@ def test_a_file_that_is_no_sandbox_is_refused(tmp_path, content):
 
     with pytest.raises(OSError, match="cannot use"):
         Sandbox(db=str(path))
+
+
+@pytest.mark.parametrize("table", ["orders", "settings"])
+def test_the_database_of_another_program_is_left_alone(tmp_path, table):
+    """It is refused, also where a table has a name that the sandbox uses, and not a byte of it is changed."""
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"CREATE TABLE {table} (a, b, c)")
+    before = path.read_bytes()
+
+    with pytest.raises(OSError, match="it is the database of another program"):
+        Sandbox(db=str(path))
+
+    assert before == path.read_bytes()
 
 
 def test_identifiers_sort_by_time():
