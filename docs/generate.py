@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from docs.describe import code, fields, members, opening, parameters, row_of, section, table
 from paymentsdk import OPERATIONS, ErrorCode, Operation, Pager, PaymentsClient, RetryPolicy, Timeout, errors
+from paymentsdk._core.refusal import TERMINAL
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
 from paymentsdk.sandbox.control import PREFIX
@@ -154,6 +155,8 @@ def errors_and_codes() -> str:
 def raised_as(status: int, name: str, operations: Iterable[Operation[object, object]]) -> str:
     """Name the classes that a code is raised as."""
     usual = code(error_class(status, name).__name__)
+    if name in TERMINAL:
+        return f"{usual}; of a refresh token {code(errors.ReauthorizationRequired.__name__)}"
     if status < 500:  # noqa: PLR2004
         return usual
     unknown = code(errors.OutcomeUnknown.__name__)

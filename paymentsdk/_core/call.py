@@ -182,6 +182,7 @@ class Caller(ABC):
         intent.history.attempts += 1
         try:
             response = await shared.transport.send(self._request(intent))
+            accepted = 200 <= response.status < 300  # noqa: PLR2004
         except BaseException as error:
             failure = self._unanswered(intent, error)
             if failure is None:
@@ -189,7 +190,7 @@ class Caller(ABC):
         else:
             if intent.watch.expired:
                 intent.watch.expired_here()  # The answer came at the very moment that our deadline cancelled the wait.
-            if 200 <= response.status < 300:  # noqa: PLR2004
+            if accepted:
                 return self._accept(intent, response)
             failure = self._refused(intent, response)
             if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not renewed:
@@ -222,13 +223,15 @@ class Caller(ABC):
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
         except PaymentsError as error:
-            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {error}", cause=error, permanent=True)
+            why = error.reason if isinstance(error, NoAnswer | NotSent) else str(error)
+            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {why}", cause=error, permanent=True)
         except Exception as error:  # noqa: BLE001 - a store that fails must not hide that an earlier attempt is in doubt
             failure = AttemptFailed(Failure.NOT_SENT, f"no token: {type(error).__name__}", permanent=True)
         else:
             intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
             return
         if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
+            report.renewal_failed(intent, failure.reason)
             failure = refusal
         raise self._failed(intent, failure)
 
@@ -262,13 +265,13 @@ class Caller(ABC):
     def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no answer came; ``None`` if *error* has nothing to do with the request."""
         expired = intent.watch.expired_here()
-        reason = _ran_out(intent, self._settings.timeout)
         match error:
             case SendFailed():
                 kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
                 # The transport may have made our cancellation a failure of its own.
                 return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)
             case asyncio.CancelledError() if expired:
+                reason = _ran_out(intent, self._settings.timeout)
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
             case ClientClosed():
                 return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
@@ -394,8 +397,10 @@ def _mismatch(intent: Intent[B, R], value: R) -> str | None:
     operation = intent.operation
     if operation.mismatch is not None:
         return operation.mismatch(intent.body, intent.path, value)
-    if operation.page is not None and operation.page.offset is not None:
-        echoed = operation.page.offset(value)
+    if operation.page is not None:
+        if operation.page.items(value) is None and operation.page.total(value) is None:
+            return "the answer is no page: it has neither rows nor a total"
+        echoed = operation.page.offset(value) if operation.page.offset is not None else None
         if echoed is not None and echoed != (intent.offset or 0):
             return f"the answer is the page at offset {echoed}"
     return None

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
+_NO_OBJECT: tuple[object, ...] = ("", [])
 _MISSING = object()
 #: What an answer without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
@@ -102,11 +104,13 @@ def _number(text: str) -> Decimal | float:
     return Decimal(text) if _PLAIN_AMOUNT.match(text) else float(text)
 
 
-def _mender(info: inspect.Type) -> Mender:
+def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
     """Compile the repair for a type."""
     from msgspec import inspect  # noqa: PLC0415
 
     match info:
+        case inspect.Metadata(extra={"day": True}):
+            return _leaf(datetime, {str: _moment, int: _epoch}, plain=_day)
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
             return _union(kinds) if len(kinds) > 1 else _mender(kinds[0])
@@ -209,7 +213,8 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
         if not isinstance(value, dict):
-            reason = "stands for unset; read as None" if value in _UNSET else f"expected an object, got {_kind(value)}"
+            unset = "stands for unset; read as None"
+            reason = unset if value in _UNSET else f"expected an object, got {_kind(value)}; dropped"
             anomalies.append(Anomaly(path, value, reason))
             return None
         members = {}
@@ -243,8 +248,8 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
         rows = []
         for i, raw in enumerate(value):
             place = f"{path}[{i}]"
-            if raw is None:
-                anomalies.append(Anomaly(place, None, "null in a list; dropped"))
+            if raw is None or (of_structs and raw in _NO_OBJECT):
+                anomalies.append(Anomaly(place, raw, "is no entry; dropped"))
                 continue
             row = item(raw, place, anomalies)
             if row is not None:
@@ -314,6 +319,12 @@ def _exact_moment(value: object) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("no zone")
     return moment
+
+
+def _day(value: object) -> datetime:
+    if isinstance(value, str) and _DATE.match(value):
+        return _moment(value)
+    return _exact_moment(value)
 
 
 def _moment(text: str) -> datetime:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, ValidationError
+from msgspec.structs import fields
 
 from paymentsdk import money
 from paymentsdk._core.secrets import Hidden
@@ -59,9 +61,13 @@ class BodyEncoder(Generic[B]):
         encoded = b""
         try:
             encoded = self._encode(value)
-            self._decode(encoded)
+            read = self._decode(encoded)
+            if read != body:  # Nearly always the same: then nothing was written in another form.
+                _compare(body, read)
         except ValidationError as error:
             failure = request_invalid(error)
+        except RequestInvalid as error:
+            failure = _below("$", error)
         except (TypeError, ValueError, RecursionError) as error:
             failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
         else:
@@ -90,6 +96,35 @@ class BodyEncoder(Generic[B]):
             return body if self._wire_form is None else self._wire_form(body)
         except RequestInvalid as error:
             raise _below("$", error) from None
+
+
+def _compare(given: object, read: object) -> None:
+    """Refuse what the encoder has written in a form of its own: ``bytes`` as base64, a UUID as text, NaN as null.
+
+    Raises:
+        RequestInvalid: There is such a member; its place is below *given*.
+    """
+    members: Iterable[tuple[str, object, object]] = ()
+    match read:
+        case str() if not isinstance(given, str | Enum):
+            raise RequestInvalid("", f"expected a text, got {type(given).__name__}")
+        case None if isinstance(given, float):
+            raise RequestInvalid("", f"{given} is no number of JSON")
+        case Struct():
+            members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
+        case list() if isinstance(given, list | tuple):
+            members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
+        case dict() if isinstance(given, Mapping):
+            # Free-form data: a text may well stand for something else.
+            kept = given.keys() & {name for name, member in read.items() if not isinstance(member, str)}
+            members = ((f".{name}", given[name], read[name]) for name in kept)
+        case _:
+            pass
+    for place, before, after in members:
+        try:
+            _compare(before, after)
+        except RequestInvalid as error:
+            raise _below(place, error) from None
 
 
 def _plain(value: object) -> str:

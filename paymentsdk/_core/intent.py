@@ -53,6 +53,9 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Result({self.value!r}, status={self.status}, attempts={self.attempts}, anomalies={self.anomalies!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]
+
 
 class Shared:
     """What a client and all its copies have in common: connections, time, and the budget for retries."""
@@ -121,3 +124,6 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
 
     def __repr__(self) -> str:
         return f"<Intent {self.operation.name}>"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("operation", self.operation)]

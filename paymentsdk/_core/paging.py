@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
@@ -32,6 +33,8 @@ logger = logging.getLogger("paymentsdk")
 
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
+#: The place of a row in a page.
+_ROW = re.compile(r"\$\.\w+\[[0-9]+\]\Z")
 #: Pages in a row with nothing new after which a walk gives up.
 MOST_STALE_PAGES = 100
 #: Pages after which a walk gives up in any case.
@@ -66,12 +69,16 @@ class WalkOptions(TypedDict, total=False):
         prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
         overlap: Rows to read again at every page, 0 or more and below the rows of a page. It finds rows that slide
             over a page's edge when others vanish while as many appear; without it, a walk notices only a falling total.
+        limit: What the platform calls ``page_size``; give one of the two.
+        offset: What the platform calls ``start``; give one of the two.
     """
 
     page_size: int | None
-    start: int
+    start: int | None
     prefetch: int
     overlap: int
+    limit: int | None
+    offset: int | None
 
 
 class Position(TypedDict, total=False):
@@ -94,6 +101,8 @@ class Pager(Generic[T]):
         start: Where the walk begins.
         prefetch: How far it looks ahead.
         overlap: How much it reads twice.
+        limit: In place of *page_size*.
+        offset: In place of *start*.
         **filters: What is searched for.
 
     Raises:
@@ -108,13 +117,15 @@ class Pager(Generic[T]):
         operation: Operation[None, object],
         *,
         page_size: int | None = None,
-        start: int = 0,
+        start: int | None = None,
         prefetch: int = 1,
         overlap: int = 0,
+        limit: int | None = None,
+        offset: int | None = None,
         **filters: object,
     ) -> None:
-        _within("page_size", page_size, 1, 1_000_000)
-        _within("start", start, 0, 2**53)
+        page_size = _one_of(1, 1_000_000, page_size=page_size, limit=limit)
+        start = _one_of(0, 2**53, start=start, offset=offset) or 0
         _within("prefetch", prefetch, 1, MOST_PREFETCH)
         _within("overlap", overlap, 0, (page_size or 1_000_000) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
@@ -278,20 +289,23 @@ class Pages(AsyncIterator[Page[T]]):
     def _accept(self, offset: int, result: Result[object]) -> Page[T]:
         """Take a page into the walk, and find out where the next one begins."""
         rows = tuple(cast("Sequence[T] | None", self._shape.items(result.value)) or ())
+        received = len(rows) + _dropped(result.anomalies)
         total = self._shape.total(result.value)
         anomalies = result.anomalies
-        self._guard(offset, rows, total, result)
-        if not rows and total is not None and total > offset:
+        self._guard(offset, rows, received, total, result)
+        if not received and total is not None and total > offset:
             anomalies += (Anomaly("$", total, f"an empty page at offset {offset}, though the total is {total}"),)
             logger.warning("%s: an empty page at offset %d of %d", self._operation.name, offset, total)
-        following = self._following(offset, len(rows), total, result)
+        following = self._following(offset, received, total, result)
         fresh = self._seen.fresh(rows)
-        self._stale = 0 if fresh or not rows else self._stale + 1
+        self._stale = 0 if fresh or not received else self._stale + 1
         self._total = self._total if total is None else total
         self._position = following
         return Page(items=fresh, total=total, offset=offset, resume_point=following, anomalies=anomalies)
 
-    def _guard(self, offset: int, rows: tuple[T, ...], total: int | None, result: Result[object]) -> None:
+    def _guard(
+        self, offset: int, rows: tuple[T, ...], received: int, total: int | None, result: Result[object]
+    ) -> None:
         """Refuse to go in a circle.
 
         Raises:
@@ -304,7 +318,7 @@ class Pages(AsyncIterator[Page[T]]):
             raise PaginationStalled("the platform sent the same page twice")
         self._previous = ids
         proposed = self._proposed(result)
-        if rows and proposed and proposed <= offset and offset + len(rows) < (total or 0):
+        if received and proposed and proposed <= offset and offset + received < (total or 0):
             raise PaginationStalled(f"next_offset is {proposed}, which does not grow")
         if self._stale >= MOST_STALE_PAGES or self._count > MOST_PAGES:
             raise PaginationStalled(f"{self._count} pages, and no end")
@@ -354,9 +368,29 @@ class _Seen:
         return fresh
 
 
+def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
+    """Return how many rows came that were none: the platform counts them in its offsets all the same."""
+    return sum(1 for anomaly in anomalies if anomaly.reason.endswith("dropped") and _ROW.match(anomaly.path))
+
+
 def _look_away(task: asyncio.Task[Result[object]]) -> None:
     if not task.cancelled():
         task.exception()
+
+
+def _one_of(least: int, most: int, **given: int | None) -> int | None:
+    """Return what was given under one of two names.
+
+    Raises:
+        RequestInvalid: It was given under both, or is out of bounds.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    if len(values) > 1:
+        first, second = values
+        raise RequestInvalid(second, f"is another name of {first}: give one of them")
+    for name, value in values.items():
+        _within(name, value, least, most)
+    return next(iter(values.values()), None)
 
 
 def _within(name: str, value: int | None, least: int, most: int) -> None:

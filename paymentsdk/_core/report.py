@@ -100,6 +100,11 @@ def outcome_unknown(intent: Intent[B, R], why: str, elapsed: float) -> None:
     _log(logging.WARNING, f"the outcome is unknown: {why}", attempt)
 
 
+def renewal_failed(intent: Intent[B, R], why: str) -> None:
+    """Warn that a refused token could not be renewed: the caller learns of the refusal alone."""
+    logger.warning("%s: %s", intent.operation.name, why, extra={"payments_operation": intent.operation.name})
+
+
 def anomalies_found(operation: str, anomalies: Iterable[Anomaly]) -> None:
     """Warn of members that did not follow the contract, without their values: they may be anybody's name."""
     for anomaly in anomalies:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, Self, TypeVar, cast
 
 from msgspec import Struct
 
@@ -21,6 +22,9 @@ class Hidden(str):
 
     def __repr__(self) -> str:
         return repr(MASK)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a credential cannot be pickled")
@@ -48,6 +52,10 @@ class Secretive:
             (name, MASK if name in self.__secrets__ and getattr(self, name) is not None else getattr(self, name))
             for name in getattr(self, "__struct_fields__", ())
         ]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        names: tuple[str, ...] = getattr(self, "__struct_fields__", ())
+        return type(self)(**{name: copy.deepcopy(getattr(self, name), memo) for name in names})
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled; keep it with a TokenStore")

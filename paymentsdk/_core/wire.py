@@ -54,6 +54,9 @@ class Request(Struct, frozen=True):
         # Bodies hold payer tokens and client secrets; their size is all that a log needs.
         return f"Request({self.method} {self.url}, headers={Headers(self.headers)!r}, body=<{len(self.body)} bytes>)"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("method", self.method), ("url", self.url), ("headers", Headers(self.headers))]
+
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a Request holds credentials and cannot be pickled")
 
@@ -74,6 +77,12 @@ class Response(Struct, frozen=True):
     def __repr__(self) -> str:
         # The body of a token answer is a token.
         return f"Response({self.status}, body=<{len(self.body)} bytes>)"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("status", self.status)]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a Response may hold credentials and cannot be pickled")
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:

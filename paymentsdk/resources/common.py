@@ -19,6 +19,7 @@ from paymentsdk.errors import RequestInvalid
 __all__ = [
     "Amount",
     "AnswerStruct",
+    "Day",
     "Id",
     "Metadata",
     "Moment",
@@ -62,6 +63,8 @@ class AnswerStruct(Struct, frozen=True, kw_only=True, gc=False):
 Id: TypeAlias = int | str
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+#: A day, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
+Day: TypeAlias = Annotated[datetime, Meta(tz=True, extra={"day": True})]
 #: An amount of a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal
 #: An amount of a request, above zero.

@@ -12,6 +12,7 @@ from paymentsdk.resources.common import (
     RESULTS,
     UNAUTHORIZED,
     AnswerStruct,
+    Day,
     Id,
     Moment,
     OpenEnum,
@@ -96,7 +97,7 @@ class Invoice(AnswerStruct):
     external_reference: str | None = None
     currency_id: str | None = None
     transaction_amount: Decimal | None = None
-    debit_date: Moment | None = None
+    debit_date: Day | None = None
     retry_attempt: int | None = None
     status: InvoiceStatus | None = None
     summarized: InvoiceSummary | None = None

@@ -202,7 +202,7 @@ class OrderRequest(OrderRequestStruct):
         if not isinstance(self.transactions, TransactionsRequest):
             return  # The call refuses it, with its place.
         amounts = [payment.amount for payment in self.transactions.payments]
-        if _comparable(self.total_amount, *amounts):
+        if amounts and _comparable(self.total_amount, *amounts):
             require(sum(amounts) == self.total_amount, "$.total_amount", "is not the sum of the payments")
         if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
             require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
@@ -226,6 +226,8 @@ def check_expiration(text: str, longest: timedelta) -> None:
     Raises:
         RequestInvalid: It is no duration, below 30 seconds, or above *longest*.
     """
+    if not isinstance(text, str):
+        raise RequestInvalid("$.expiration_time", f"expected a text such as PT5M, got {type(text).__name__}")
     try:
         duration = parse_duration(text)
     except ValueError as error:

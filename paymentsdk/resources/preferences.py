@@ -17,6 +17,7 @@ from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import (
     Amount,
     AnswerStruct,
+    Day,
     Id,
     Metadata,
     Moment,
@@ -348,7 +349,7 @@ class PreferenceItem(AnswerStruct):
     unit_price: Decimal | None = None
     type: str | None = None
     warranty: bool | None = None
-    event_date: Moment | None = None
+    event_date: Day | None = None
     category_descriptor: CategoryDescriptor | None = None
 
 
@@ -365,10 +366,10 @@ class Payer(AnswerStruct):
     address: PayerAddress | None = None
     date_created: Moment | None = None
     authentication_type: AuthenticationType | None = None
-    registration_date: Moment | None = None
+    registration_date: Day | None = None
     is_prime_user: bool | None = None
     is_first_purchase_online: bool | None = None
-    last_purchase: Moment | None = None
+    last_purchase: Day | None = None
 
 
 class PaymentMethods(AnswerStruct):

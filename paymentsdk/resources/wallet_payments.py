@@ -177,10 +177,11 @@ class WalletPayment(AnswerStruct):
 
 
 def _is_created(body: WalletPaymentRequest | None, path: Mapping[str, str], payment: WalletPayment) -> str | None:
-    if body is None or payment.wallet_payment is None:
+    if body is None:
         return None
-    asked, got = body.wallet_payment, payment.wallet_payment
-    if asked.external_reference and got.external_reference not in (None, "", asked.external_reference):
+    asked, got = body.wallet_payment, payment.wallet_payment or WalletCharge()
+    echoed = {got.external_reference, *(part.external_reference for part in payment.payments or ())}
+    if asked.external_reference and echoed - {None, "", asked.external_reference}:
         return "the answer is about another external_reference"
     # With a discount the platform may echo either amount.
     if asked.discount is None and None not in (asked.transaction_amount, got.transaction_amount):

@@ -126,7 +126,9 @@ JOBS: dict[str, Job] = {
     "plans.search": Job(lambda c: c.plans.search().first(), PAGE, OTHER_PAGE),
     "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE, OTHER_PAGE),
     "merchant_orders.search": Job(
-        lambda c: c.merchant_orders.search().first(), says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}')
+        lambda c: c.merchant_orders.search().first(),
+        says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}'),
+        OTHER_ORDER,
     ),
     "orders.create": Job(lambda c: c.orders.create(order_request()), ORDER, OTHER_ORDER),
     "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER, OTHER_ORDER),

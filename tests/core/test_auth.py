@@ -376,8 +376,11 @@ async def test_a_renewal_without_an_answer_is_not_the_writes(signed_in, issuer, 
 
 
 @pytest.mark.parametrize("trouble", [SendFailed("reset"), Response(503), Response(400)])
-async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issuer, trouble: object) -> None:
-    """A write that was refused for its token was refused: that is what is raised when there is no other token."""
+async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issuer, trouble, caplog) -> None:
+    """A write that was refused for its token was refused: that is what is raised when there is no other token.
+
+    Why there is none stands in the log.
+    """
     issuer.trouble = [trouble] * 9
     client = signed_in(issuer.pair())
     issuer.generation = 2
@@ -386,6 +389,8 @@ async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issu
         await client.orders.cancel("ORD1")
 
     assert 1 == refused.value.attempts
+    [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
+    assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
 
 
 async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:

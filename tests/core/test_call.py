@@ -192,7 +192,7 @@ async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get", "invoices.search",
-           "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
+           "merchant_orders.search", "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
 
 
 @pytest.mark.control("paymentsdk._core.call._mismatch", lambda intent, value: None)
@@ -203,6 +203,39 @@ async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
 
     assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)
     assert "the answer is" in played.error.reason
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"id":"ORD1","status":"created"}', b'{"error":"boom","status":500}'])
+@pytest.mark.parametrize("name", ["merchant_orders.search", "invoices.search", "plans.search"])
+async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: bytes) -> None:
+    """A search that answers with something else has not answered: it does not count as one without rows."""
+    played = await play(name, Response(200, {}, body), retry=ONCE)
+
+    assert NoAnswer is type(played.error)
+    assert "is no page" in played.error.reason
+
+
+async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
+    """The parts of a wallet payment say whose it is, even when it does not echo what was asked for."""
+    foreign = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-2"}]}')
+    ours = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-1"}]}')
+
+    assert (await play("wallet_payments.create", foreign, retry=ONCE)).is_unknown()
+    assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
+
+
+@pytest.mark.parametrize("answer", [None, "200 OK"])
+async def test_a_transport_that_answers_nonsense(make_client, answer: object) -> None:
+    """What is no response is no answer: the caller of a write still gets the key."""
+
+    class Broken(MemoryTransport):
+        async def send(self, request) -> object:
+            return answer
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await make_client(transport=Broken(), retry=ONCE).orders.cancel("ORD1")
+
+    assert unknown.value.idempotency_key
 
 
 async def test_an_answer_that_says_little_is_taken(play) -> None:

@@ -69,6 +69,15 @@ async def test_the_message_says_which_bound_ran_out(
     assert words in str(played.error)
 
 
+@pytest.mark.parametrize("failure", ["reset", "unsent", "503"])
+async def test_without_bounds_failures_are_what_they_are(play, failures, failure: str) -> None:
+    """A call with no bound of time at all fails and is tried again like any other."""
+    played = await play("orders.create", failures[failure], timeout=Timeout(total=None, attempt=None))
+
+    assert 4 == len(played.requests)
+    assert (NotSent if failure == "unsent" else OutcomeUnknown) is type(played.error)
+
+
 async def test_the_last_attempt_gets_what_is_left(play, hang, clock) -> None:
     """An attempt that would outlive the call gets the rest of its time, and it is the total that ran out then."""
     policy = RetryPolicy(base_delay=0)

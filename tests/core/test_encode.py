@@ -6,7 +6,9 @@ import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import Annotated, TypedDict
+from uuid import UUID
 
 import pytest
 from msgspec import Meta
@@ -22,6 +24,7 @@ class Line(RequestStruct):
     """A part of a body, with every kind of member that has a form of its own on the wire."""
 
     title: Annotated[str, Meta(max_length=5)] | None = None
+    note: str | None = None
     price: Amount | None = None
     share: PositiveAmount | None = None
     at: Moment | None = None
@@ -38,6 +41,7 @@ class Body(RequestStruct):
     line: Line | None = None
     fees: Annotated[list[Decimal], Meta(extra={"note": "of no weight"})] | None = None
     count: Annotated[int, Meta(ge=1, le=9)] | None = None
+    note: str | None = None
     code: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", min_length=2)] | None = None
 
 
@@ -127,6 +131,25 @@ def test_a_body_reads_as_it_was_written() -> None:
     assert body == STRINGS.decode(STRINGS.encode(body)) == NUMBERS.decode(NUMBERS.encode(body))
 
 
+class Code(Enum):
+    """A code of a program's own."""
+
+    LATIN = "abc"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Body(code=Code.LATIN),
+        Body(lines=(Line(title="abc"), Line(at=NOON))),
+        Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
+    ],
+)
+def test_what_means_the_same_goes_out(body: Body) -> None:
+    """An Enum for its text, a tuple for a list, and what JSON spells its own way in free-form data."""
+    assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 REFUSED = {
@@ -154,6 +177,11 @@ REFUSED = {
     "Expected `str` of length <= 5": ("$.lines[0].title", Body(lines=[Line(title="abcdef")])),
     "Expected `str` of length >= 2": ("$.code", Body(code="a")),
     "Expected `str` matching regex": ("$.code", Body(code="ab\n")),
+    "expected a text, got bytes": ("$.note", Body(note=b"abc")),
+    "expected a text, got UUID": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
+    "expected a text, got Decimal": ("$.note", Body(note=Decimal(24))),
+    "nan is no number of JSON": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, float("nan")]}))),
+    "inf is no number of JSON": ("$.line.free.a", Body(line=Line(free={"a": float("inf")}))),
     "no JSON can hold a object": ("$", Body(line=Line(free={"a": object()}))),
     "surrogates not allowed": ("$", Body(line=Line(free={"a": "\ud800"}))),
     "nested too deeply|recursion": ("$", Body(line=Line(free=deep(100_000)))),

@@ -80,6 +80,28 @@ async def test_a_cap_loses_no_rows(tables, elements: bool) -> None:
     assert [0, 30, 60, 90] == table.offsets
 
 
+@pytest.mark.control(
+    "paymentsdk._core.paging._dropped", lambda anomalies: 0, raises=(AssertionError, PaginationStalled)
+)
+@SHAPES
+@pytest.mark.parametrize("nothing", [None, "", [], 5])
+@pytest.mark.parametrize("cap", [1, 2, 3, 30])
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_an_entry_that_is_no_row_takes_its_place(
+    tables, *, nothing: object, cap: int, prefetch: int, elements: bool
+) -> None:
+    """An entry that is null or no object is left out, and counts as a row that came: none of the others is lost."""
+    bad = {3, 5, 6, 7}
+
+    def spoil(answer: dict[str, object], request) -> None:
+        name = "elements" if elements else "results"
+        answer[name] = [nothing if row["id"] in bad else row for row in answer[name]]
+
+    table = tables(9, cap=cap, elements=elements, changes=spoil)
+
+    assert [row for row in table.ids if row not in bad] == await ids(table.search(over(table), prefetch=prefetch))
+
+
 async def test_a_page_knows_where_it_stands(tables) -> None:
     """A page has its rows, the total, its offset, and where to go on; the last one says that it is the last."""
     table = tables(70)
@@ -675,12 +697,14 @@ async def test_only_a_search_can_be_walked(client) -> None:
 
 async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
     """Filters, offset and page size are sent together; without a page size the platform takes its own."""
-    transport.replies(*[Response(200, {}, b"{}")] * 2)
+    transport.replies(*[Response(200, {}, b'{"results":[]}')] * 3)
 
     await client.invoices.search(payer_id=5, start=60, page_size=20).collect()
+    await client.invoices.search(payer_id=5, offset=60, limit=20).collect()
     await client.invoices.search().collect()
 
     assert [
+        "http://platform.test/authorized_payments/search?payer_id=5&offset=60&limit=20",
         "http://platform.test/authorized_payments/search?payer_id=5&offset=60&limit=20",
         "http://platform.test/authorized_payments/search?offset=0",
     ] == [request.url for request in transport.requests]

@@ -21,6 +21,7 @@ from paymentsdk import (
     RefreshingToken,
     Request,
     Response,
+    Result,
     SendFailed,
     StaticToken,
     Timeout,
@@ -99,14 +100,16 @@ THINGS = [
     Headers({"Authorization": f"Bearer {ACCESS}", "cookie": ACCESS}),
     Request("POST", "http://x", {"authorization": f"Bearer {ACCESS}"}, PAYER.encode()),
     Response(200, {"Set-Cookie": ACCESS}, TOKENS),
+    Result(value=PAIR, status=200, headers={"Set-Cookie": ACCESS}, attempts=1, elapsed=0.0, anomalies=(), raw=TOKENS),
     MemoryTransport(),
 ]
 
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
 def test_things_do_not_show_what_they_hold(thing: object) -> None:
-    """Neither `repr` nor `str` nor formatting shows a credential."""
+    """Neither `repr` nor `str` nor formatting shows a credential, nor do the tracebacks of rich."""
     assert_clean(repr(thing), [thing], {"thing": thing})
+    assert_clean(*getattr(thing, "__rich_repr__", list)())
     if not isinstance(thing, str):
         assert_clean(str(thing), f"{thing}")
 
@@ -119,13 +122,13 @@ def test_without_the_mixin_they_would() -> None:
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
 def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
-    """What holds a credential refuses to be pickled; an answer, which may be anything, is the program's own."""
-    if not isinstance(thing, Response | Headers):
+    """What holds a credential refuses to be pickled."""
+    if not isinstance(thing, Headers):
         assert_clean(str(pickled(thing)))
     if isinstance(thing, Secretive):
         with pytest.raises(TypeError, match="credentials"):
             pickle.dumps(thing)
-        assert copy.copy(thing) == thing
+        assert copy.copy(thing) == thing == copy.deepcopy(thing)
 
 
 def test_a_client_does_not_show_its_credentials() -> None:

@@ -312,7 +312,11 @@ CROOKED = [
      "expires_in", 21600, ["$.expires_in"]),
     # Dates: without a zone, alone, empty, with three, six or nine digits, before time.
     ("invoices.search", '{"results": [{"id": 1, "debit_date": "2026-02-01"}]}',
-     "results.0.debit_date", datetime(2026, 2, 1, tzinfo=UTC), ["$.results[0].debit_date"]),
+     "results.0.debit_date", datetime(2026, 2, 1, tzinfo=UTC), []),
+    ("invoices.search", '{"results": [{"id": 1, "debit_date": "2026-02-31"}]}',
+     "results.0.debit_date", None, ["$.results[0].debit_date"]),
+    ("invoices.search", '{"results": [{"id": 1, "date_created": "2026-02-01"}]}',
+     "results.0.date_created", datetime(2026, 2, 1, tzinfo=UTC), ["$.results[0].date_created"]),
     ("invoices.search", '{"results": [{"id": 1, "debit_date": "2026-02-01T09:30:00"}]}',
      "results.0.debit_date", datetime(2026, 2, 1, 9, 30, tzinfo=UTC), ["$.results[0].debit_date"]),
     ("invoices.search", '{"results": [{"id": 1, "debit_date": ""}]}',
