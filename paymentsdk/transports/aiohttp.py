@@ -56,9 +56,9 @@ class AiohttpTransport:
     """Carries requests over aiohttp.
 
     A request takes one of two ways. The usual one goes straight to aiohttp's pool of connections and to its parser,
-    which costs a third less than a session does. What that way has no need of goes through a
-    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, and every request with a version
-    of aiohttp whose pool nobody has tried.
+    which costs about half of what a session does. What is out of the ordinary goes through a
+    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, a URL or a header field that asks
+    for more, and every request if nobody has tried this version of aiohttp.
 
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or

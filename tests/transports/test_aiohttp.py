@@ -122,6 +122,14 @@ async def test_a_connection_that_is_gone_takes_no_request(
         assert not server.seen
 
 
+async def test_the_way_past_the_session_is_taken(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this aiohttp the usual request takes it: when a new version is out, it has to be tried and written down."""
+    monkeypatch.setattr(transport, "_over_session", None)
+
+    async with FaultServer(always(http())) as server:
+        assert 200 == (await transport.send(Request("GET", server.url()))).status
+
+
 #: What is more than the way over the pool does, and what arrives of it.
 ODD = {
     "a fragment": (lambda url: Request("GET", url + "#part"), {"target": "/orders"}),
