@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
 
-__all__ = [
-    "OPERATIONS",
+__all__ = [  # noqa: RUF022 - as `sorted` has it
     "APIError",
     "AiohttpTransport",
     "Anomaly",
@@ -78,6 +77,7 @@ __all__ = [
     "NoAnswer",
     "NotFound",
     "NotSent",
+    "OPERATIONS",
     "Operation",
     "OutcomeUnknown",
     "Page",

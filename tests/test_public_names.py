@@ -97,6 +97,11 @@ def test_public_names_are_those_of_the_snapshot() -> None:
     assert [] == difference
 
 
+def test_the_public_names_are_sorted() -> None:
+    """A reader finds a name where it belongs."""
+    assert paymentsdk.__all__ == sorted(paymentsdk.__all__)
+
+
 def test_every_public_name_resolves() -> None:
     """Whatever a module lists can be imported from it, and is listed once."""
     for module in public_modules():
