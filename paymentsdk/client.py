@@ -20,7 +20,7 @@ from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.secrets import hide
-from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
+from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.wire import Transport
 from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
@@ -113,7 +113,7 @@ class PaymentsClient(Caller):
             retry=retry or RetryPolicy(),
             limits=Limits() if max_order_expiration is None else Limits(order_expiration=max_order_expiration),
             session_header=session_header,
-            headers={**_HEADERS, **check_headers(headers or {})},
+            headers=merged(_HEADERS, check_headers(headers or {})),
             idempotency_key=None,
             strict=strict,
             observer=observer,
@@ -178,7 +178,7 @@ class PaymentsClient(Caller):
             "timeout": timeout,
             "retry": retry,
             "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
-            "headers": None if headers is None else {**self._settings.headers, **check_headers(headers)},
+            "headers": None if headers is None else merged(self._settings.headers, check_headers(headers)),
             "strict": strict,
             "observer": observer,
         }

@@ -25,7 +25,7 @@ from paymentsdk._core.operation import RetryClass
 from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
 from paymentsdk._core.secrets import Hidden, secrets_in
-from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key
+from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
 from paymentsdk.errors import (
     ClientClosed,
@@ -244,7 +244,7 @@ class Caller(ABC):
         if intent.key is not None:
             headers["X-Idempotency-Key"] = intent.key
         if intent.headers is not None:
-            headers.update(intent.headers)
+            headers = Headers(merged(headers, intent.headers))
         operation = intent.operation
         left = intent.watch.when - intent.sending
         connect = self._settings.timeout.connect

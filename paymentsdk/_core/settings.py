@@ -79,6 +79,12 @@ def check_key(key: str) -> str:
     return key
 
 
+def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
+    replaced = {name.lower() for name in more}
+    return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
+
+
 def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return *headers* if they can be sent.
 

@@ -189,6 +189,21 @@ async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
     assert [None, "copy", None, None, "copy"] == [headers.get("X-Tag") for headers in (call, copied, *later, read)]
 
 
+async def test_a_header_is_sent_once_however_it_is_written(make_client, transport, jobs) -> None:
+    """Names of fields have no case: what is nearer to the call replaces the others, and none goes out twice."""
+    transport.replies(*[jobs["orders.get"].answer] * 3)
+    client = make_client(transport=transport, headers={"user-agent": "mine", "x-tag": "client"})
+
+    await client.orders.get("ORD1")
+    await client.with_options(headers={"X-TAG": "copy"}).orders.get("ORD1")
+    await client.call(GET, order_id="ORD1", headers={"X-Tag": "call"})
+
+    sent = [{name.lower(): value for name, value in request.headers.items()} for request in transport.requests]
+    assert ["client", "copy", "call"] == [fields["x-tag"] for fields in sent]
+    assert {"mine"} == {fields["user-agent"] for fields in sent}
+    assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
+
+
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get", "invoices.search",
