@@ -171,7 +171,7 @@ class APIError(PaymentsError):
             named none.
         meaning: What the contract says the code means, or ``None``.
         message: What the platform said, never empty.
-        details: Every entry of the answer, in its order.
+        details: The entries of the answer, in its order; at most 100, and no text above 500 characters.
         retry_after: Seconds that the platform asked to wait, or ``None``.
         raw: The first 2,048 bytes of the body.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +20,8 @@ R = TypeVar("R")
 #: How much of a body stays on the error.
 RAW_LIMIT = 2048
 _MESSAGE_LIMIT = 500
+#: Entries of an error, and lines of an entry. Nobody reads more, and a body of 8 MiB can hold a million.
+_MOST_ENTRIES = 100
 #: Members that hold the entries of an error, the most telling first.
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg")
@@ -81,17 +84,17 @@ def _parse(body: bytes) -> object:
 
 
 def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
-    for entry in _entries(parsed):
+    for entry in _entries(parsed)[:_MOST_ENTRIES]:
         if isinstance(entry, Mapping):
             code = _text(entry, *_CODES)
             yield ErrorDetail(
                 code=code,
                 message=_text(entry, *_MESSAGES),
                 meaning=meanings.get(code) if code else None,
-                details=tuple(_lines(entry)),
+                details=tuple(islice(_lines(entry), _MOST_ENTRIES)),
             )
         elif isinstance(entry, str | int | float) and not isinstance(entry, bool):
-            yield ErrorDetail(message=str(entry))
+            yield ErrorDetail(message=str(entry)[:_MESSAGE_LIMIT])
 
 
 def _entries(parsed: object) -> list[object]:
@@ -115,9 +118,9 @@ def _lines(entry: Mapping[str, object]) -> Iterable[str]:
     lines = entry.get("details") or entry.get("data") or ()
     for line in lines if isinstance(lines, list | tuple) else (lines,):
         if isinstance(line, Mapping):
-            yield ", ".join(f"{name}: {_plain(value)}" for name, value in line.items())
+            yield ", ".join(f"{name}: {_plain(value)}" for name, value in line.items())[:_MESSAGE_LIMIT]
         else:
-            yield _plain(line)
+            yield _plain(line)[:_MESSAGE_LIMIT]
 
 
 def _plain(value: object) -> str:
@@ -159,5 +162,5 @@ def _text(entry: Mapping[str, object], *names: str) -> str | None:
     for name in names:
         value = entry.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return str(value)
+            return str(value)[:_MESSAGE_LIMIT]
     return None

@@ -173,6 +173,18 @@ def test_only_the_beginning_of_the_body_is_kept() -> None:
     assert 2048 == RAW_LIMIT
 
 
+def test_only_so_many_entries_are_kept() -> None:
+    """An error is small, whatever the platform pours out: 100 entries, 100 lines of each, 500 characters of a text."""
+    entry = {"code": "c" * 10_000, "message": "m" * 10_000, "details": ["x" * 10_000] * 1_000}
+
+    error = read({"errors": [entry] * 1_000})
+
+    assert 100 == len(error.details)
+    assert {(500, 500, 100, 500)} == {
+        (len(one.code), len(one.message), len(one.details), len(one.details[0])) for one in error.details
+    }
+
+
 @pytest.mark.parametrize("levels", [*range(100, 1000, 100), *range(900, 1000, 7)])
 def test_a_body_that_is_nested_deeply(levels: int) -> None:
     """No depth of nesting breaks the reader."""
