@@ -14,20 +14,25 @@ NAME = "paymentsdk"
 NOTES = ""
 
 
+def calls(client: PaymentsClient) -> Calls:
+    """Return both calls, as a program makes them."""
+    ids = payloads.order_ids()
+    request = payloads.order_request()
+    orders = client.orders
+
+    async def get() -> Order:
+        return await orders.get(next(ids))
+
+    async def post() -> Order:
+        return await orders.create(request)
+
+    return Calls(get, post)
+
+
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    request = payloads.order_request()
     context = target.context()
     transport = AiohttpTransport(ssl=context) if context else None
     async with PaymentsClient(payloads.TOKEN, base_url=target.base_url, transport=transport) as client:
-        orders = client.orders
-
-        async def get() -> Order:
-            return await orders.get(next(ids))
-
-        async def post() -> Order:
-            return await orders.create(request)
-
-        yield Calls(get, post)
+        yield calls(client)

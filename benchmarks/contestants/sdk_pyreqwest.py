@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
+from benchmarks.contestants.sdk import calls
 from paymentsdk import PaymentsClient
-from paymentsdk.resources.orders import Order
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
 
 NAME = "paymentsdk, pyreqwest"
@@ -19,17 +19,7 @@ NOTES = "paymentsdk, pyreqwest: the CPU time of the threads that pyreqwest runs 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    request = payloads.order_request()
     authority = Path(target.authority).read_bytes() if target.authority else None  # noqa: ASYNC240 - before the race
     transport = PyreqwestTransport(ca=authority, limit=1_000)
     async with PaymentsClient(payloads.TOKEN, base_url=target.base_url, transport=transport) as client:
-        orders = client.orders
-
-        async def get() -> Order:
-            return await orders.get(next(ids))
-
-        async def post() -> Order:
-            return await orders.create(request)
-
-        yield Calls(get, post)
+        yield calls(client)
