@@ -1,4 +1,8 @@
-"""What holds for every test: reproducible examples, and nothing left behind."""
+"""What holds for every test: reproducible examples, nothing left behind, and the controls of its defences.
+
+A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
+that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -93,3 +97,38 @@ def ends_of(connection: socket.socket) -> str:
         return f"{here} <-> {connection.getpeername()[:2]}"
     except OSError:
         return f"{here}, listening or not connected"
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark."""
+    config.addinivalue_line("markers", "control(name, replacement, raises=AssertionError): the test fails without name")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a marked test as it stands, and once without each of its defences."""
+    marks = list(metafunc.definition.iter_markers("control"))
+    if marks:
+        ids = ["as-it-stands", *("without-" + mark.args[0].removeprefix("paymentsdk.") for mark in marks)]
+        metafunc.parametrize("defence", [None, *marks], ids=ids, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a defence away, if this run is a control."""
+    mark = getattr(request, "param", None)
+    if mark is not None:
+        monkeypatch.setattr(*mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Turn the result of a control around."""
+    mark = getattr(pyfuncitem, "callspec", None) and pyfuncitem.callspec.params.get("defence")
+    if mark is None:
+        return (yield)
+    with pytest.raises(mark.kwargs.get("raises", (AssertionError, pytest.fail.Exception))):
+        yield
+    return True

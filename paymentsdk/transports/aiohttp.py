@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
+import select
 import socket
 from collections.abc import Callable, Mapping
 from math import inf
@@ -24,6 +26,8 @@ from paymentsdk.errors import ClientClosed
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
 
@@ -154,14 +158,19 @@ class AiohttpTransport:
         self._closed = True
         if self._session is None or not self._owned:
             return
-        if self._loop is not asyncio.get_running_loop():
-            if self._loop is not None and self._loop.is_running():
-                raise ClientClosed("the connections belong to another event loop: close the transport there")
-        elif self._in_flight:
+        here = self._loop is asyncio.get_running_loop()
+        if not here and self._loop is not None and self._loop.is_running():
+            raise ClientClosed("the connections belong to another event loop: close the transport there")
+        try:
+            if self._in_flight and here:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._drain):
+                        await self._idle.wait()
+        finally:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._drain):
-                    await self._idle.wait()
-        await self._session.close()
+                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                async with asyncio.timeout(_PARTING):
+                    await self._session.close()
 
     def _open(self) -> aiohttp.ClientSession:
         """Open the session and bind it to this loop, or say why there is none to use."""
@@ -172,8 +181,9 @@ class AiohttpTransport:
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
         self._loop = loop
         if self._session is None:
-            connector = _Connector(**self._connector)
-            if self._proxy is None and not self._trust_env and aiohttp.__version__.startswith(_KNOWN):
+            known = aiohttp.__version__.startswith(_KNOWN)
+            connector = (_Pool if known else aiohttp.TCPConnector)(**self._connector)
+            if known and self._proxy is None and not self._trust_env:
                 self._pool = connector
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -206,34 +216,52 @@ class AiohttpTransport:
 
     async def _over_pool(self, place: _Place, request: Request) -> Response:
         message = _message(request, place)
-        try:
-            connection = await place.pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
-        except TimeoutError:
-            raise aiohttp.ConnectionTimeoutError from None
-        protocol, transport = connection.protocol, connection.transport
-        if protocol is None or transport is None or transport.is_closing():
-            connection.close()
-            raise SendFailed("the connection was closed before the request was sent", sent=False)
+        connection, protocol, transport = await self._connected(place, request)
+        large = len(message) > _LARGE
         try:
             protocol.set_response_params(read_until_eof=True, auto_decompress=False)
             transport.write(message)
+            del message  # A traceback can show variables.
             while True:
                 head, content = await protocol.read()
-                if head.code >= 200 or head.code == 101:  # noqa: PLR2004
+                if not 100 <= head.code < 200 or head.code == 101:  # noqa: PLR2004
                     break
             body = await _read(head.code, head.headers, content, request.max_answer)
         except BaseException:
+            if large:
+                transport.abort()  # Closed, it would go on to write what is left.
             connection.close()
             raise
-        connection.release()
+        if large or transport.get_write_buffer_size():
+            connection.close()  # It may not have taken all of the request yet: the next one would wait behind it.
+        else:
+            connection.release()
         return Response(head.code, head.headers, body)
+
+    async def _connected(
+        self, place: _Place, request: Request
+    ) -> tuple[Connection, ResponseHandler, asyncio.Transport]:
+        """Return a connection on which nothing has happened yet. Whatever is raised, nothing was sent."""
+        failure: SendFailed | ClientClosed
+        try:
+            connection = await place.pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
+            failure = _unsent(error, request, place.pool)
+        else:
+            protocol, transport = connection.protocol, connection.transport
+            if protocol is not None and transport is not None and not (transport.is_closing() or protocol.should_close):
+                return connection, protocol, transport
+            connection.close()
+            failure = SendFailed("the connection was closed, or answered, before the request was sent", sent=False)
+        # Outside the handler: aiohttp's error must not become its context.
+        raise failure
 
     def _place(self, request: Request) -> _Place | None:
         """Return the server of *request*, or ``None`` if the request is none for the pool."""
         url = request.url
         end = url.find("/", len("https://"))
-        odd = end < 0 or "#" in url or request.method not in _METHODS or not _FIELDS.isdisjoint(request.headers)
-        if odd or request.fresh or self._pool is None:
+        odd = end < 0 or "#" in url or "\t" in url or request.method not in _METHODS
+        if odd or request.fresh or self._pool is None or not _FIELDS.isdisjoint(map(str.lower, request.headers)):
             return None
         place = self._last  # Nearly always the right one.
         if place is None or place.origin != url[:end]:
@@ -289,11 +317,13 @@ _KNOWN = ("3.14.",)
 #: Methods whose answer may have a body.
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 #: Fields that say how a request is to be read. Who sets them asks for more than is done here.
-_FIELDS = frozenset(
-    spelling(name)
-    for name in ("Connection", "Content-Length", "Expect", "Host", "Transfer-Encoding")
-    for spelling in (str, str.lower, str.upper)
-)
+_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
+#: A request of more bytes may not have left when its answer comes.
+_LARGE = 64 * 1024
+#: Seconds that connections get to close.
+_PARTING = 1.0
+#: What no line of a request may hold; a tab may stand in the value of a field.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class _Place(NamedTuple):
@@ -320,7 +350,7 @@ def _find_place(origin: str, pool: aiohttp.TCPConnector) -> _Place | None:
     except ValueError:
         return None
     credentials = (url.raw_user, url.raw_password) != (None, None)
-    if url.scheme not in {"http", "https"} or not host or credentials or url.raw_path != "/":
+    if url.scheme not in {"http", "https"} or not host or credentials or url.raw_path_qs != "/" or "?" in origin:
         return None
     return _Place(origin, host, pool, aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop()))
 
@@ -335,11 +365,11 @@ def _message(request: Request, place: _Place) -> bytes:
     lines += [f"{name}: {value}" for name, value in request.headers.items()]
     if request.body or request.method != "GET":
         lines.append(f"Content-Length: {len(request.body)}")
-    head = "\r\n".join((*lines, "", ""))
-    ends = len(lines) + 1
-    encoded = _utf8(head)
-    if encoded is None or head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
-        raise SendFailed(_flaw(request) or "the URL has a line break in it", sent=False, permanent=True)
+    # What cannot be printed is nearly always what cannot be sent.
+    flaw = None if all(map(str.isprintable, lines)) else _flaw(request)
+    encoded = _utf8("\r\n".join((*lines, "", "")))
+    if flaw or encoded is None:
+        raise SendFailed(flaw or "it has a character that UTF-8 cannot hold", sent=False, permanent=True)
     return encoded + request.body
 
 
@@ -382,11 +412,8 @@ class _Once(str):  # noqa: SLOT000 - a str cannot have slots
 _ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}
 
 
-class _Connector(aiohttp.TCPConnector):
-    """A pool that drops an idle connection on which an answer to nobody has arrived.
-
-    aiohttp would hand it to the next request as its answer.
-    """
+class _Pool(aiohttp.TCPConnector):
+    """aiohttp's pool, without three of its flaws."""
 
     async def connect(
         self,
@@ -394,12 +421,44 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the method is aiohttp's
     ) -> Connection:
-        while True:
+        """Return a connection.
+
+        aiohttp forgets the place of a waiter that is cancelled just as it gets it, and the others wait for ever. And it
+        keeps a connection that nobody will ask for again, if the server does not close it.
+        """
+        try:
             connection = await super().connect(req, traces, timeout)
-            # The protocol is a queue of answers. That of a new connection reads none before it is asked to.
-            if connection.protocol is None or len(connection.protocol) == 0:
-                return connection
+        except BaseException:
+            if not self.closed:
+                self._release_waiter()
+            raise
+        if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
+            connection.protocol.force_close()
+        return connection
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        """Return an idle connection that is as idle as it should be.
+
+        aiohttp would hand out one on which an answer to nobody has arrived, and the next request would take it for its
+        own. What the loop has not read yet is seen by asking the system. A new connection is not asked: with TLS it has
+        a greeting to read.
+        """
+        while (connection := await super()._get(key, traces)) is not None:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and not _readable(connection.transport):
+                break
             connection.close()
+        return connection
+
+
+def _readable(transport: asyncio.Transport | None) -> bool:
+    """Whether there is something to read, be it the end."""
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None or not hasattr(select, "poll"):  # On Windows.
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 # --- what a failure means ---------------------------------------------------------------------------------------------
@@ -431,6 +490,16 @@ _MEANINGS = (
     _Meaning(HttpProcessingError, "the answer is not valid HTTP", sent=True),
     _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
 )
+
+
+def _unsent(error: Exception, request: Request, pool: aiohttp.TCPConnector) -> SendFailed | ClientClosed:
+    """Say what *error* means that came instead of a connection."""
+    if pool.closed:
+        return ClientClosed("the transport was closed while the request waited for a connection")
+    if isinstance(error, TimeoutError):
+        return SendFailed("no connection in time", sent=False)
+    found = _failure(error, request)
+    return SendFailed(str(found), sent=False, permanent=isinstance(found, SendFailed) and found.permanent)
 
 
 def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
@@ -467,8 +536,10 @@ def _detail(error: Exception) -> str:
 def _flaw(request: Request) -> str | None:
     """Say why *request* cannot be put into HTTP, so that aiohttp refused it before it wrote anything."""
     lines = (request.method, *request.headers, *request.headers.values())
-    if any(end in line for line in lines for end in "\r\n\0"):
-        return "a header has a line break in it"
+    if any(map(_CONTROL.search, lines)):
+        return "a header has a line break or another control character in it"
+    if _CONTROL.search(request.url):
+        return "the URL has a control character in it"
     if None in map(_utf8, (request.url, *lines)):
         return "the URL or a header has a character that UTF-8 cannot hold"
     try:

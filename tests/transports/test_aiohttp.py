@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import traceback
@@ -36,6 +37,15 @@ async def failed(transport: AiohttpTransport, request: Request) -> tuple[bool, b
     with pytest.raises(SendFailed) as caught:
         await transport.send(request)
     return caught.value.sent, caught.value.permanent, caught.value.reason
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the others go on until something is true."""
+    for _ in range(100_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it never becomes true")
 
 
 # --- the event loop ---------------------------------------------------------------------------------------------------
@@ -108,14 +118,14 @@ async def test_a_connection_that_is_gone_takes_no_request(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written into a connection that was closed while it was handed out, and the failure says so."""
-    connect = ours._Connector.connect
+    connect = ours._Pool.connect
 
     async def and_close(*given: object) -> Connection:
         connection = await connect(*given)
         connection.transport.close()
         return connection
 
-    monkeypatch.setattr(ours._Connector, "connect", and_close)
+    monkeypatch.setattr(ours._Pool, "connect", and_close)
     async with FaultServer(always(http())) as server:
         assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
         await server.all_hung_up()
@@ -140,6 +150,11 @@ ODD = {
         lambda url: Request("GET", url.replace("//", "//who:word@")),
         {"authorization": "Basic d2hvOndvcmQ="},
     ),
+    "a length of the caller's": (
+        lambda url: Request("POST", url, {"content-Length": "2"}, b"{}"),
+        {"content-length": "2"},
+    ),
+    "no path but a query": (lambda url: Request("GET", url.replace("/orders", "?x=/y")), {"target": "/?x=/y"}),
     "no path": (lambda url: Request("GET", url.removesuffix("/orders")), {"target": "/"}),
 }
 
@@ -177,6 +192,9 @@ USUAL = [
         lambda url: Request("GET", url, {"X-Name": "one\r\nX-Other: canary"}),
         lambda url: Request("GET", url, {"X-Name\n": "canary"}),
         lambda url: Request("GET", url, {"X-Name": "canary\0"}),
+        lambda url: Request("GET", url, {"X-Name": "canary\x01"}),
+        lambda url: Request("GET", url + "\x7fcanary"),
+        lambda url: Request("GET", url + "\ncanary"),
     ],
 )
 async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], transport: AiohttpTransport) -> None:
@@ -276,9 +294,195 @@ async def test_a_stray_answer_on_an_idle_connection_is_dropped(transport: Aiohtt
 
 async def test_aiohttp_takes_a_stray_answer(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """With aiohttp's own pool the next request gets it: that is what ours is for."""
-    monkeypatch.setattr(ours, "_Connector", aiohttp.TCPConnector)
+    monkeypatch.setattr(ours, "_KNOWN", ("0.",))
 
     assert (b"stray", 1) == await stray(transport)
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._readable", lambda transport: False)
+async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTransport) -> None:
+    """An answer to nobody, or the end, that only the system knows of: the next request takes another connection."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        async def answer(body: bytes) -> socket.socket:
+            connection, _ = await loop.sock_accept(server)
+            await loop.sock_recv(connection, 65_536)
+            await loop.sock_sendall(connection, http(200, body))
+            return connection
+
+        for late in (lambda idle: idle.send(http(200, b"stray")), lambda idle: idle.shutdown(socket.SHUT_WR)):
+            answering = asyncio.ensure_future(answer(b"first"))
+            await transport.send(Request("GET", f"{url}/first"))
+            with await answering as idle:
+                answering = asyncio.ensure_future(answer(b"second"))
+                late(idle)  # The loop gets no turn between this and the next request.
+                body = (await transport.send(Request("POST", f"{url}/second"))).body
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await answering).close()
+            assert b"second" == body
+
+
+async def test_a_server_that_speaks_first_gets_no_request(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that came before the request is none: nothing is sent to whoever gave it."""
+    connect = ours._Pool.connect
+
+    async def and_wait(*given: object) -> Connection:
+        connection = await connect(*given)
+        await until(lambda: connection.protocol.should_close)
+        return connection
+
+    async def script(peer: Peer) -> None:
+        await peer.write(http(200, b"early"))
+        await peer.request()
+
+    monkeypatch.setattr(ours._Pool, "connect", and_wait)
+    async with FaultServer(script) as server:
+        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
+        await server.all_hung_up()
+        assert not server.seen
+
+
+async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: AiohttpTransport) -> None:
+    """A server may answer before it has read all: what is left of the request is not in the way of the next."""
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer._reader.readuntil(b"\r\n\r\n")
+            await peer.write(http(413))
+            await done.wait()
+        else:
+            await peer.request()
+            await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        for size, status in ((5_000_000, 413), (2, 201)):
+            request = Request("POST", server.url(), {}, b"x" * size)
+            assert status == (await asyncio.wait_for(transport.send(request), 5)).status
+        assert 2 == server.opened
+        done.set()
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._LARGE", 2**30)
+async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
+    """What is left of a large body does not go out behind the back of a caller who has given up."""
+    arrived, go_on, size = asyncio.Event(), asyncio.Event(), 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal size
+        await peer._reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await go_on.wait()
+        with contextlib.suppress(ConnectionError):
+            while chunk := await peer._reader.read(65_536):
+                size += len(chunk)
+
+    async with FaultServer(script) as server:
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"x" * 20_000_000)))
+        await arrived.wait()
+        sending.cancel()
+        await asyncio.wait([sending])
+        go_on.set()
+        await server.all_hung_up()
+
+    assert size < 20_000_000
+
+
+async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> None:
+    """It is an odd one, but not one to wait behind."""
+    async with FaultServer(always(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}")) as server:
+        assert 99 == (await transport.send(Request("GET", server.url()))).status
+
+
+# --- places in the pool -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect, raises=SendFailed)
+async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport) -> None:
+    """A waiter that is cancelled as it gets its place leaves it to the next."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target == "/a":
+                await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+
+        async def send(target: str) -> int:
+            return (await limited.send(Request("GET", server.url(target), connect_timeout=1.0))).status
+
+        async def first() -> int:
+            status = await send("/a")
+            second.cancel()
+            return status
+
+        leading, second, third = (asyncio.ensure_future(one) for one in (first(), send("/b"), send("/c")))
+        await until(lambda: server.seen and sum(map(len, limited._pool._waiters.values())) == 2)
+        go_on.set()
+
+        assert [200, 200] == [await leading, await third]
+        assert second.cancelled()
+
+
+@pytest.fixture
+async def limited():
+    """A transport of one connection at a time."""
+    transport = AiohttpTransport(limit=1, drain=0.1)
+    yield transport
+    await transport.aclose()
+
+
+async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> None:
+    """Nobody will ask for it again: it is closed, even if the server would keep it."""
+    async with FaultServer(always(http())) as server:
+        for _ in range(5):
+            await transport.send(Request("POST", server.url(), {}, b"{}", fresh=True))
+        await server.all_hung_up()
+        assert 5 == server.opened
+
+
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._unsent", lambda error, request, pool: ours._failure(error, request)
+)
+async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
+    """A part of the caller's that fails in its own way has kept every byte here."""
+
+    def broken(address: object) -> socket.socket:
+        raise LookupError("canary")
+
+    async with contextlib.aclosing(AiohttpTransport(socket_factory=broken)) as transport:
+        outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+
+    assert (False, False, "aiohttp raised LookupError") == outcome
+
+
+async def test_closing_ends_even_when_it_is_cancelled() -> None:
+    """The connections are closed, whether or not somebody waits for it."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=60.0)
+        flying = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        await until(lambda: server.seen)
+        closing = asyncio.ensure_future(transport.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing, flying])
+
+        assert closing.cancelled()
+        assert isinstance(flying.exception(), SendFailed)
+        await server.all_hung_up()
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------

@@ -178,6 +178,11 @@ def unchecked(request: Request, place: ours._Place) -> bytes:
     )
 
 
+def pessimistic(error: Exception, request: Request, pool: aiohttp.TCPConnector) -> SendFailed:
+    """Say of every failure to connect that something may have been sent."""
+    return SendFailed("no connection", sent=True)
+
+
 def without_limits(self: ResponseHandler, *, read=ResponseHandler.set_response_params, **asked: object) -> None:
     """Take in heads of any size."""
     read(self, **asked, max_line_size=2**30, max_field_size=2**30, max_headers=2**30)
@@ -306,9 +311,6 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("nothing_is_unpacked", has(_read=read_unpacked)),
     ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked)),
     ("connections_are_kept", Reconnecting),
-    ("refused", meaning(sent=True)),
-    ("no_such_host", meaning(sent=True)),
-    ("connecting_takes_too_long", meaning(sent=True)),
     ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
     ("waiting_for_a_place_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
     ("no_answer_at_all", Shielding),
@@ -322,11 +324,9 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("closing_takes_the_connections_along", Lingering),
     ("failures_hold_no_credentials", Chaining),
     ("failures_hold_no_credentials", Telling),
-    ("cancellation_holds_no_credentials", Chaining),
     ("an_unknown_authority_is_refused", meaning(permanent=False)),
     ("another_host_is_refused", has(_MEANINGS=ours._MEANINGS[1:])),
     ("an_expired_certificate_is_refused", Believing),
-    ("a_handshake_that_fails", meaning(sent=True)),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
 ]
 #: Flaws that only a session can have: over the pool nothing is done that was not asked for.
@@ -341,6 +341,11 @@ OF_A_SESSION: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("a_head_without_end_is_not_taken_in", asks(max_line_size=2**30, max_field_size=2**30, max_headers=2**30)),
     ("a_fresh_connection_is_new", has(_Unlisted=str)),
     ("nothing_is_sent_again", has(_ONCE={}, _Once=str)),
+    ("refused", meaning(sent=True)),
+    ("no_such_host", meaning(sent=True)),
+    ("connecting_takes_too_long", meaning(sent=True)),
+    ("a_handshake_that_fails", meaning(sent=True)),
+    ("cancellation_holds_no_credentials", Chaining),
     ("garbage_is_no_answer", Answering),
     ("broken_chunks_are_no_answer", Answering),
     ("two_lengths_are_no_answer", Answering),
@@ -355,6 +360,10 @@ OF_THE_POOL: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("a_header_with_a_line_break_is_not_sent", has(_message=unchecked)),
     ("a_head_without_end_is_not_taken_in", has(ResponseHandler, set_response_params=without_limits)),
     ("nothing_is_sent_again", Resending),
+    ("refused", has(_unsent=pessimistic)),
+    ("no_such_host", has(_unsent=pessimistic)),
+    ("connecting_takes_too_long", has(_unsent=pessimistic)),
+    ("a_handshake_that_fails", has(_unsent=pessimistic)),
     ("garbage_is_no_answer", Answering),
     ("broken_chunks_are_no_answer", Answering),
     ("two_lengths_are_no_answer", Answering),
