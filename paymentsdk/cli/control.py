@@ -129,7 +129,9 @@ def _add(
 
 
 def _ask(options: Namespace) -> int:
-    answer: Answer = options.command(Running(options.url), options)
+    # Whoever starts a sandbox with `--port` also says so to find it again, before the command or after `--url`.
+    elsewhere = f"http://{options.host}:{options.port}" if options.port != DEFAULT_PORT else None
+    answer: Answer = options.command(Running(options.url or elsewhere), options)
     print(msgspec.json.encode(answer.data).decode() if options.json else "\n".join(answer.lines))
     return 0
 

@@ -174,13 +174,13 @@ class Excluded(RequestStruct):
 
 
 class PaymentMethodsRequest(RequestStruct):
-    """How the buyer may pay. Installments are 1 to 36."""
+    """How the buyer may pay. Installments are 1 to 36; those proposed first are 1 or more."""
 
     excluded_payment_methods: list[Excluded] | None = None
     excluded_payment_types: list[Excluded] | None = None
     default_payment_method_id: str | None = None
     installments: Installments | None = None
-    default_installments: Installments | None = None
+    default_installments: Annotated[int, Meta(ge=1)] | None = None
 
 
 class FreeMethod(RequestStruct):

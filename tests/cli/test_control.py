@@ -185,6 +185,14 @@ def test_the_url_goes_before_the_environment(capsys, sandbox, monkeypatch):
     assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url)
 
 
+def test_the_port_of_the_sandbox_finds_it_again(capsys, sandbox, monkeypatch):
+    """What a sandbox was started with leads to it, whatever the environment says."""
+    port = sandbox.base_url.rpartition(":")[2]
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:9")
+
+    assert "no faults\n" == ask(capsys, "--port", port, "faults")
+
+
 def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
     """A proxy in the environment is not asked about this machine."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
