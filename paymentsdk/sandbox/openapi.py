@@ -205,7 +205,7 @@ def _above_zero(schema: JSON) -> JSON:
 def _free_form(kind: type) -> Schema:
     if kind is object:
         return {"description": "Any JSON value."}
-    raise NotImplementedError(kind)
+    raise TypeError(f"nobody knows how to describe {kind}")
 
 
 def _structs(types: Iterable[type]) -> Iterable[type]:

@@ -66,8 +66,8 @@ class AiohttpTransport:
 
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
-    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again (except with
-    a version of aiohttp that nobody has tried).
+    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again, except
+    with a version of aiohttp that nobody has tried.
 
     ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
     ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
