@@ -205,7 +205,7 @@ def _above_zero(schema: JSON) -> JSON:
 def _free_form(kind: type) -> Schema:
     if kind is object:
         return {"description": "Any JSON value."}
-    raise TypeError(f"nobody knows how to describe {kind}")
+    raise NotImplementedError(kind)  # As msgspec asks of a hook.
 
 
 def _structs(types: Iterable[type]) -> Iterable[type]:
