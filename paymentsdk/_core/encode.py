@@ -110,8 +110,11 @@ def _compare(given: object, read: object) -> None:
             raise RequestInvalid("", f"expected a text, got {type(given).__name__}")
         case None if isinstance(given, float):
             raise RequestInvalid("", f"{given} is no number of JSON")
-        case Struct():
+        case Struct() if isinstance(given, Struct):
             members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
+        case Struct() if isinstance(given, Mapping):
+            names = {f.encode_name: f.name for f in fields(read)}
+            members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
         case list() if isinstance(given, list | tuple):
             members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
         case dict() if isinstance(given, Mapping):

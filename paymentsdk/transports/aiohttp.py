@@ -60,7 +60,7 @@ class AiohttpTransport:
     """Carries requests over aiohttp.
 
     A request takes one of two ways. The usual one goes straight to aiohttp's pool of connections and to its parser,
-    which costs about half of what a session does. What is out of the ordinary goes through a
+    which costs about three fifths of what a session does. What is out of the ordinary goes through a
     :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, a URL or a header field that asks
     for more, and every request if nobody has tried this version of aiohttp.
 

@@ -34,11 +34,18 @@ class Line(RequestStruct):
         require(self.title != "bad", "$.title", "is bad")
 
 
+class Plain(RequestStruct):
+    """A part with nothing that has a form of its own on the wire."""
+
+    name: str | None = None
+
+
 class Body(RequestStruct):
     """A body, with parts of its own kind."""
 
     lines: list[Line] | None = None
     line: Line | None = None
+    plain: Plain | None = None
     fees: Annotated[list[Decimal], Meta(extra={"note": "of no weight"})] | None = None
     count: Annotated[int, Meta(ge=1, le=9)] | None = None
     note: str | None = None
@@ -142,11 +149,12 @@ class Code(Enum):
     [
         Body(code=Code.LATIN),
         Body(lines=(Line(title="abc"), Line(at=NOON))),
+        Body(plain={"name": "abc"}),
         Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
     ],
 )
 def test_what_means_the_same_goes_out(body: Body) -> None:
-    """An Enum for its text, a tuple for a list, and what JSON spells its own way in free-form data."""
+    """An Enum for its text, a tuple for a list, a dict for a part, and what JSON spells its own way in free data."""
     assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
 
 
@@ -179,6 +187,7 @@ REFUSED = {
     "Expected `str` matching regex": ("$.code", Body(code="ab\n")),
     "expected a text, got bytes": ("$.note", Body(note=b"abc")),
     "expected a text, got UUID": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
+    "expected a text, got bytearray": ("$.plain.name", Body(plain={"name": bytearray(b"abc")})),
     "expected a text, got Decimal": ("$.note", Body(note=Decimal(24))),
     "nan is no number of JSON": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, float("nan")]}))),
     "inf is no number of JSON": ("$.line.free.a", Body(line=Line(free={"a": float("inf")}))),
