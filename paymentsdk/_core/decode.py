@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, ValidationError
+from msgspec.structs import replace
 
 from paymentsdk._core import oddity
 from paymentsdk._core.secrets import MASK, Secretive
@@ -42,11 +43,13 @@ class Anomaly(Struct, frozen=True):
         path: Its place (``$.results[3].debit_date``).
         value: What came, as it was read from JSON.
         reason: What was wrong, and what was done about it.
+        dropped: Whether it could not be mended, and is missing from the answer.
     """
 
     path: str
     value: object
     reason: str
+    dropped: bool = False
 
 
 class Undecodable(ValueError):  # noqa: N818 - it says what the body is
@@ -151,7 +154,7 @@ def _leaf(
         except (ValidationError, ValueError, TypeError):
             pass
         except RecursionError:
-            anomalies.append(Anomaly(path, None, "is nested too deeply; dropped"))
+            anomalies.append(Anomaly(path, None, "is nested too deeply; dropped", dropped=True))
             return None
         if value in _UNSET:
             anomalies.append(Anomaly(path, value, "stands for unset; read as None"))
@@ -164,7 +167,7 @@ def _leaf(
                 return mended
         except (ValueError, KeyError, ArithmeticError, OSError):  # OSError: of a moment beyond all calendars.
             pass
-        anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; dropped"))
+        anomalies.append(_misfit(path, value, wanted.__name__))
         return None
 
     return mend
@@ -176,7 +179,7 @@ def _masked(inner: Mender) -> Mender:
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         found: list[Anomaly] = []
         mended = inner(value, path, found)
-        anomalies.extend(Anomaly(anomaly.path, MASK, anomaly.reason) for anomaly in found)
+        anomalies.extend(replace(anomaly, value=MASK) for anomaly in found)
         return mended
 
     return mend
@@ -213,9 +216,8 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
         if not isinstance(value, dict):
-            unset = "stands for unset; read as None"
-            reason = unset if value in _UNSET else f"expected an object, got {_kind(value)}; dropped"
-            anomalies.append(Anomaly(path, value, reason))
+            unset = Anomaly(path, value, "stands for unset; read as None")
+            anomalies.append(unset if value in _UNSET else _misfit(path, value, "an object"))
             return None
         members = {}
         for name, key, required, mender in menders:
@@ -242,14 +244,14 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
             anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
             value = [value]
         if not isinstance(value, list):
-            reason = "stands for an empty list" if value in _UNSET else f"expected a list, got {_kind(value)}; dropped"
-            anomalies.append(Anomaly(path, value, reason))
+            unset = Anomaly(path, value, "stands for an empty list")
+            anomalies.append(unset if value in _UNSET else _misfit(path, value, "a list"))
             return None
         rows = []
         for i, raw in enumerate(value):
             place = f"{path}[{i}]"
             if raw is None or (of_structs and raw in _NO_OBJECT):
-                anomalies.append(Anomaly(place, raw, "is no entry; dropped"))
+                anomalies.append(Anomaly(place, raw, "is no entry; dropped", dropped=True))
                 continue
             row = item(raw, place, anomalies)
             if row is not None:
@@ -257,6 +259,10 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
         return tuple(rows)
 
     return mend
+
+
+def _misfit(path: str, value: object, wanted: str) -> Anomaly:
+    return Anomaly(path, value, f"expected {wanted}, got {_kind(value)}; dropped", dropped=True)
 
 
 def _kind(value: object) -> str:

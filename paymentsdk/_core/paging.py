@@ -370,7 +370,7 @@ class _Seen:
 
 def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
     """Return how many rows came that were none: the platform counts them in its offsets all the same."""
-    return sum(1 for anomaly in anomalies if anomaly.reason.endswith("dropped") and _ROW.match(anomaly.path))
+    return sum(1 for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
 
 
 def _look_away(task: asyncio.Task[Result[object]]) -> None:

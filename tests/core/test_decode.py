@@ -209,6 +209,7 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     assert "X1" == getattr(decoded, "id", "X1")
     [anomaly] = anomalies or [Anomaly("", None, "")]
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
+    assert anomaly.reason.endswith(DROPPED) == anomaly.dropped
 
 
 def test_what_is_right_stays_beside_what_is_mended() -> None:
