@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import structs
 
-from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair, check_token
+from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
 from paymentsdk._core.intent import Shared
@@ -191,8 +191,12 @@ class PaymentsClient(Caller):
         return copy
 
     async def aclose(self) -> None:
-        """Close the connections and refuse further calls. Calls in flight fail; closing twice is allowed."""
-        if self._owner and not self._shared.closed:
+        """Refuse further calls, and close the connections.
+
+        Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
+        they fail. Closing twice is allowed.
+        """
+        if self._owner:
             self._shared.closed = True
             # The calls that are let end still have their deadlines.
             await self._shared.transport.aclose()
@@ -215,10 +219,12 @@ class PaymentsClient(Caller):
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
 
     async def _exchange(self, refresh_token: str) -> TokenPair:
+        refresh_token = hide(refresh_token)
         token = await self.oauth.refresh(refresh_token)
         lifetime = token.expires_in
+        # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
         return TokenPair(
-            access_token=check_token(token.access_token),
+            access_token=token.access_token,
             refresh_token=token.refresh_token or refresh_token,
             expires_at=None if lifetime is None else self._shared.clock.now() + lifetime,
         )

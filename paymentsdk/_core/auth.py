@@ -12,9 +12,11 @@ from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
-from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
+from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
 
@@ -47,7 +49,7 @@ class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
-#: Asks the platform for a new pair, given a refresh token and the seconds since the epoch now.
+#: Asks the platform for a new pair, given a refresh token.
 Exchange = Callable[[str], Awaitable[TokenPair]]
 
 
@@ -203,29 +205,47 @@ class RefreshingToken:
 
     However many calls find out at the same moment, the platform is asked once, and all of them get the same new token.
     A caller that is cancelled while it waits does not take the renewal with it. The new pair is saved before anyone
-    uses it. A renewal that fails early leaves the live token in use. A grant that is spent is remembered: once the live
-    token has ended or is refused, every call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
+    uses it. An early renewal holds up nobody but the call that begins it, and when it fails, or takes too long, the
+    live token stays in use. A grant that is spent is remembered: once the live token has ended or is refused, every
+    call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
 
     Args:
-        pair: What to begin with; ``None`` to begin with what *store* has.
+        pair: What to begin with; ``None`` to begin with what *store* has. A pair in the store that ends later, or of
+            which nobody knows when it ends, takes its place as soon as it has to be renewed.
         store: Where pairs are kept; in memory unless given.
         early: Seconds before the expiry at which a renewal is tried, 0 or more.
 
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
     """
 
-    __slots__ = ("_early", "_early_again", "_flight", "_pair", "_spent", "_store", "_unsaved")
+    __slots__ = (
+        "_early",
+        "_early_again",
+        "_failed_early",
+        "_flight",
+        "_former",
+        "_loop",
+        "_pair",
+        "_spent",
+        "_store",
+        "_unsaved",
+    )
 
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
         if not early >= 0:
             raise RequestInvalid("early", "must be 0 or more seconds")
         self._pair = pair
+        #: The pair that gave way to a stored one.
+        self._former: TokenPair | None = None
+        #: A new pair that the store could not keep yet.
+        self._unsaved: TokenPair | None = None
         self._store: TokenStore = store or MemoryTokenStore(pair)
         self._early = early
         self._early_again = 0.0
-        self._unsaved = False
+        self._failed_early = False
         self._spent: ReauthorizationRequired | None = None
         self._flight: asyncio.Task[TokenPair] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"RefreshingToken(store={type(self._store).__name__})"
@@ -233,22 +253,27 @@ class RefreshingToken:
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""
         pair = self._pair
-        if pair is None or self._unsaved:
+        if pair is None:
             return None
         ends = pair.expires_at
-        if ends is not None and now >= min(ends, max(ends - self._early, self._early_again)):
+        if ends is None or now < min(ends, max(ends - self._early, self._early_again)):
+            return pair.access_token
+        if now >= ends:
             return None
+        if self._flight is None and not self._failed_early:
+            return None
+        if self._failed_early:
+            # The pause begins here and not with the renewal, which may have taken longer than the pause.
+            self._failed_early = False
+            self._early_again = now + EARLY_PAUSE
         return pair.access_token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See :meth:`Auth.renew`."""
-        if self._spent is not None:
-            if rejected is not None:
-                self._pair = None  # It was live, but it is no longer.
-            raise copy.copy(self._spent)
         pair = self._pair
-        if rejected is not None and pair is not None and pair.access_token != rejected and not self._unsaved:
+        if rejected is not None and pair is not None and pair.access_token != rejected:
             return pair.access_token  # Someone else has renewed it in the meantime.
+        self._check_loop()
         joins = self._flight is not None
         if self._flight is None:
             self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
@@ -265,58 +290,93 @@ class RefreshingToken:
             return renewed.access_token
         raise failure
 
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise ClientClosed("the RefreshingToken belongs to another event loop; share its store instead")
+            self._loop = loop
+            self._flight = None
+
     def _landed(self, flight: asyncio.Task[TokenPair]) -> None:
-        self._flight = None
+        if self._flight is flight:
+            self._flight = None
         if not flight.cancelled():
             flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
 
     async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         pair = self._pair
-        if self._unsaved and pair is not None:
-            return await self._keep(pair)
         try:
-            found = await self._found(rejected, now)
-            if found is not None:
-                return found
-            renewed = await self._exchanged(exchange)
-        except Exception:
+            return await self._renewed(rejected, exchange, now)
+        except Exception as error:
+            if self._unsaved is not None or self._spent is not None:
+                self._end(rejected)
             if rejected is not None or pair is None or pair.expires_at is None or now >= pair.expires_at:
                 raise
             # It was early, and the live token will do: until the next try, or to its end if there can be none.
-            self._early_again = now + EARLY_PAUSE if self._spent is None else pair.expires_at
+            logger.warning("the access token could not be renewed early: %s", in_words(error))
+            self._failed_early = True
+            if self._spent is not None:
+                self._early_again = pair.expires_at
             return pair
-        if renewed.expires_at is not None:
+
+    def _end(self, rejected: str | None) -> None:
+        """Let nobody use the *rejected* token again."""
+        if self._pair is not None and self._pair.access_token == rejected:
+            self._pair = replace(self._pair, expires_at=0.0)
+
+    async def _renewed(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        if self._unsaved is not None:
+            return await self._keep(self._unsaved, now)
+        found = await self._found(rejected, now)
+        if found is not None:
+            return found
+        if self._spent is not None:
+            raise self._spent
+        try:
+            self._unsaved = await self._exchanged(exchange)
+        except ReauthorizationRequired:
+            # Another process may have been faster, and the refresh token is spent because of it.
+            found = await self._found(rejected, now)
+            if found is None:
+                raise
+            return found
+        return await self._keep(self._unsaved, now)
+
+    async def _keep(self, pair: TokenPair, now: float) -> TokenPair:
+        """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
+        await self._store.save(pair)
+        self._pair, self._former, self._unsaved = pair, None, None
+        if pair.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
-            self._early_again = (now + renewed.expires_at) / 2
-        return await self._keep(renewed)
+            self._early_again = (now + pair.expires_at) / 2
+        return pair
 
     async def _found(self, rejected: str | None, now: float) -> TokenPair | None:
         """Return the pair that another process has saved, if there is one and it is alive."""
         stored = await self._store.load()
         if stored is None or stored.access_token == rejected:
             return None
-        if self._pair is not None and not _later(stored, self._pair):
-            return None
+        if self._pair is not None:
+            if not _later(stored, self._pair):
+                return None
+            self._former = self._pair
         self._pair = stored
+        self._spent = None
         return stored if stored.expires_at is None or now < stored.expires_at else None
 
     async def _exchanged(self, exchange: Exchange) -> TokenPair:
-        pair = self._pair
-        if pair is None or pair.refresh_token is None:
-            raise ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
-        try:
-            return await exchange(pair.refresh_token)
-        except ReauthorizationRequired as error:
-            self._spent = error
-            raise
-
-    async def _keep(self, pair: TokenPair) -> TokenPair:
-        """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
-        self._pair = pair
-        self._unsaved = True
-        await self._store.save(pair)
-        self._unsaved = False
-        return pair
+        """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
+        refresh_tokens = [pair.refresh_token for pair in (self._pair, self._former) if pair and pair.refresh_token]
+        spent = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
+        for refresh_token in refresh_tokens:
+            try:
+                return await exchange(refresh_token)
+            except ReauthorizationRequired as error:
+                spent = error
+        if refresh_tokens:
+            self._spent = spent
+        raise spent
 
 
 def _later(one: TokenPair, other: TokenPair) -> bool:

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._core import report
-from paymentsdk._core.auth import Credentials, TokenPair
+from paymentsdk._core.auth import Credentials, TokenPair, check_token
 from paymentsdk._core.decode import Anomaly, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 R = TypeVar("R")
 
+#: Without a key the platform cannot tell a resend from a second request: it may refuse what the first has done.
+_UNRECOGNISED = frozenset({RetryClass.UNKEYED, RetryClass.DELETE})
+#: A grant is good once: the token that was made of it is taken even from an answer that breaks the contract.
+_GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+
 
 class Caller(ABC):
     """Makes calls: the engine behind every method of a client."""
@@ -51,6 +56,7 @@ class Caller(ABC):
         self._shared = shared
         self._settings = settings
         self._headers = Headers(settings.headers)
+        self._last_token: str | None = None
 
     @abstractmethod
     async def _exchange(self, refresh_token: str) -> TokenPair:
@@ -99,7 +105,11 @@ class Caller(ABC):
         """
         shared = self._shared
         loop = shared.permit()
-        intent = self._intend(loop, operation, body, path, query, idempotency_key, headers)
+        try:
+            intent = self._intend(loop, operation, body, path, query, idempotency_key, headers)
+        except RequestInvalid as error:
+            error.operation = operation.name
+            raise
         try:
             try:
                 result = await self._attempt(intent)
@@ -110,10 +120,11 @@ class Caller(ABC):
             return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
             failure = last
-        except asyncio.CancelledError:
-            if not intent.watch.expired_here():
+        except asyncio.CancelledError as cancelled:
+            if not intent.watch.take_back():
                 if operation.writes and intent.history.first_sent_at is not None:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
+                    cancelled.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
                 raise
             failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout), timed_out=True)
         finally:
@@ -170,18 +181,22 @@ class Caller(ABC):
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
-    async def _attempt(self, intent: Intent[B, R], *, renewed: bool = False) -> Result[R]:
-        """Sign, send, judge. *renewed*: the platform refused the token a moment ago, and there is a new one."""
-        shared = self._shared
+    async def _attempt(self, intent: Intent[B, R]) -> Result[R]:
+        """Sign and send."""
         if intent.history.attempts:
             self._arm_again(intent)
-        if intent.operation.authenticated and not renewed:
-            intent.token = self._settings.auth.token(shared.clock.now())
+        if intent.operation.authenticated:
+            self._sign(intent)
             if intent.token is None:
                 await self._renew(intent)
+        return await self._send(intent)
+
+    async def _send(self, intent: Intent[B, R]) -> Result[R]:
+        """Send, and judge what comes back. A token that is refused is renewed, and the request is sent once more."""
         intent.history.attempts += 1
+        request = self._request(intent)
         try:
-            response = await shared.transport.send(self._request(intent))
+            response = await self._shared.transport.send(request)
             accepted = 200 <= response.status < 300  # noqa: PLR2004
         except BaseException as error:
             failure = self._unanswered(intent, error)
@@ -189,15 +204,16 @@ class Caller(ABC):
                 raise
         else:
             if intent.watch.expired:
-                intent.watch.expired_here()  # The answer came at the very moment that our deadline cancelled the wait.
+                intent.watch.take_back()  # The answer came at the very moment that our deadline cancelled the wait.
             if accepted:
                 return self._accept(intent, response)
             failure = self._refused(intent, response)
-            if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not renewed:
+            if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not intent.history.renewed:
+                intent.history.renewed = True
                 await self._renew(intent, failure)
                 if intent.token is not None:
                     self._report(intent, failure)
-                    return await self._attempt(intent, renewed=True)
+                    return await self._send(intent)
         raise self._failed(intent, failure)
 
     def _end_of_attempt(self, deadline: float, now: float) -> float:
@@ -209,6 +225,24 @@ class Caller(ABC):
         intent.sending = self._shared.clock.monotonic()
         self._shared.deadlines.move(intent.watch, self._end_of_attempt(intent.deadline, intent.sending))
 
+    def _sign(self, intent: Intent[B, R]) -> None:
+        """Give *intent* the token of the client, or ``None`` if one has to be waited for."""
+        try:
+            intent.token = self._checked(self._settings.auth.token(self._shared.clock.now()))
+        except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
+            raise self._failed(intent, _no_token(error)) from None
+
+    def _checked(self, token: str | None) -> str | None:
+        """Return *token* if it can stand in a header; the one that was looked at last is not looked at again.
+
+        Raises:
+            RequestInvalid: It cannot.
+        """
+        if token is not None and token is not self._last_token:
+            check_token(token)
+            self._last_token = token
+        return token
+
     async def _renew(self, intent: Intent[B, R], refusal: AttemptFailed | None = None) -> None:
         """Give *intent* another token, or ``None`` if the client has no way to get one.
 
@@ -216,17 +250,22 @@ class Caller(ABC):
         """
         rejected = None if intent.token is None else Hidden(intent.token)
         try:
-            intent.token = await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
+            intent.token = self._checked(
+                await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
+            )
         except asyncio.CancelledError:
-            if not intent.watch.expired_here():
+            if not intent.watch.take_back():
                 raise
+            if refusal is None and self._shared.clock.monotonic() < intent.deadline:
+                # It took longer than an attempt may. If it was early, the live token will do.
+                self._arm_again(intent)
+                self._sign(intent)
+                if intent.token is not None:
+                    return
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
-        except PaymentsError as error:
-            why = error.reason if isinstance(error, NoAnswer | NotSent) else str(error)
-            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {why}", cause=error, permanent=True)
-        except Exception as error:  # noqa: BLE001 - a store that fails must not hide that an earlier attempt is in doubt
-            failure = AttemptFailed(Failure.NOT_SENT, f"no token: {type(error).__name__}", permanent=True)
+        except Exception as error:  # noqa: BLE001 - nor must another's store
+            failure = _no_token(error)
         else:
             intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
             return
@@ -252,19 +291,19 @@ class Caller(ABC):
             # The wait for a connection has to end first: what is cut off after it may have been sent.
             connect = 0.9 * left
         return Request(
-            operation.method,
-            intent.url,
-            headers,
-            intent.content,
-            left,
-            connect,
-            operation.wants_fresh_connection,
-            operation.max_answer,
+            method=operation.method,
+            url=intent.url,
+            headers=headers,
+            body=intent.content,
+            timeout=left,
+            connect_timeout=connect,
+            fresh=operation.wants_fresh_connection,
+            max_answer=operation.max_answer,
         )
 
     def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no answer came; ``None`` if *error* has nothing to do with the request."""
-        expired = intent.watch.expired_here()
+        expired = intent.watch.take_back()
         match error:
             case SendFailed():
                 kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
@@ -276,7 +315,7 @@ class Caller(ABC):
             case ClientClosed():
                 return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
             case Exception():
-                reason = f"the transport raised {type(error).__name__}"
+                reason = f"the transport raised {report.in_words(error)}"
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)
             case _:
                 intent.history.sent(intent.sending, self._shared.clock)
@@ -285,23 +324,24 @@ class Caller(ABC):
     def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
         operation = intent.operation
+        strict = self._settings.strict and operation.retry not in _GOOD_ONCE
         try:
             value, anomalies = operation.decoder.decode(response.body)
             why = _mismatch(intent, value)
         except Undecodable as error:
             failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
-            reason = f"HTTP {response.status}, but reading it raised {type(error).__name__}"
+            reason = f"HTTP {response.status}, but reading it raised {report.in_words(error)}"
             failure = AttemptFailed(Failure.NO_ANSWER, reason)
         else:
             if anomalies:
                 report.anomalies_found(operation.name, anomalies)
-                if self._settings.strict:
+                if strict:
                     why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
                 return self._result(intent, response, value, anomalies)
             # With `strict`, the next answer would break the contract in the same way.
-            failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and self._settings.strict)
+            failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and strict)
         failure.response = response
         raise self._failed(intent, failure)
 
@@ -378,8 +418,7 @@ class Caller(ABC):
 
 def _truth(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
-    # Without a key the platform cannot tell a resend from a second request: it may refuse what the first has done.
-    settled = last.kind is Failure.REFUSED and operation.retry is not RetryClass.UNKEYED
+    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED
     doubtful = history.doubts > 0 and not settled
     turned_away = last.kind is Failure.TURNED_AWAY and last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or turned_away):
@@ -404,6 +443,11 @@ def _mismatch(intent: Intent[B, R], value: R) -> str | None:
         if echoed is not None and echoed != (intent.offset or 0):
             return f"the answer is the page at offset {echoed}"
     return None
+
+
+def _no_token(error: Exception) -> AttemptFailed:
+    cause = error if isinstance(error, PaymentsError) else None
+    return AttemptFailed(Failure.NOT_SENT, f"no token: {report.in_words(error)}", cause=cause, permanent=True)
 
 
 def _ran_out(intent: Intent[B, R], timeout: Timeout) -> str:

@@ -36,8 +36,8 @@ class Watch(Struct, eq=False):
     cancelling: int
     expired: bool = False
 
-    def expired_here(self) -> bool:
-        """Whether the cancellation now in the air is this deadline's; takes it back if it is.
+    def take_back(self) -> bool:
+        """Take back the cancellation now in the air, if it is this deadline's; return whether it was.
 
         A cancellation by someone else, at the same moment or before, is not ours to swallow.
         """

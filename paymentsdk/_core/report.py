@@ -1,19 +1,23 @@
 """What a program can learn of its calls while they run: an observer for metrics, and the log.
 
 The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
-failed, WARNING for what a person should look at. No record holds a credential or a member of an answer.
+failed, WARNING for what a person should look at. No record holds a credential, nor anything of an answer but the
+message of a refusal.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
+from traceback import walk_tb
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.wire import Response, header
+from paymentsdk.errors import NoAnswer, NotSent, PaymentsError
 
 if TYPE_CHECKING:
     from paymentsdk._core.intent import Intent
@@ -30,7 +34,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     Attributes:
         operation: ``"orders.create"``.
-        number: 1 for the first attempt of the call.
+        number: 1 for the first attempt of the call; 0 if it ended before one, for want of a token.
         status: The HTTP status, or ``None`` when no answer came.
         failure: What went wrong, in words; ``None`` for a success.
         elapsed: Seconds since the call began.
@@ -87,7 +91,12 @@ def attempt_ended(
 
 
 def outcome_unknown(intent: Intent[B, R], why: str, elapsed: float) -> None:
-    """Warn that a write was sent, and that nobody can say whether it took effect."""
+    """Warn that a write was sent, and that nobody can say whether it took effect.
+
+    The key is in the text: often it is the only trace of it, and few formatters show the other fields.
+    """
+    if intent.key is not None:
+        why += f" (idempotency_key={intent.key!r})"
     attempt = Attempt(
         operation=intent.operation.name,
         number=intent.history.attempts,
@@ -103,6 +112,17 @@ def outcome_unknown(intent: Intent[B, R], why: str, elapsed: float) -> None:
 def renewal_failed(intent: Intent[B, R], why: str) -> None:
     """Warn that a refused token could not be renewed: the caller learns of the refusal alone."""
     logger.warning("%s: %s", intent.operation.name, why, extra={"payments_operation": intent.operation.name})
+
+
+def in_words(error: Exception) -> str:
+    """Say what *error* was. Of one that is not ours that is its type and its place: its text may hold anything."""
+    if isinstance(error, NoAnswer | NotSent):
+        return error.reason
+    if isinstance(error, PaymentsError) or error.__traceback__ is None:
+        return str(error) if isinstance(error, PaymentsError) else type(error).__name__
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    code = frame.f_code
+    return f"{type(error).__name__} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
 
 
 def anomalies_found(operation: str, anomalies: Iterable[Anomaly]) -> None:

@@ -34,12 +34,13 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     """When a failed call is tried again. All times are in seconds.
 
     Attributes:
-        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off.
+        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. A request that is repeated with
+            a renewed token, once in a call, does not count.
         base_delay: The pause before the second attempt is a random share of this, and of twice, four times, ... this
             before the following ones.
         max_delay: The most that a random pause is drawn from.
         max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
-            once with ``RateLimited.retry_after``.
+            once, with what it asked for in ``retry_after`` of its error.
         retry_unkeyed: Also send again writes that take no idempotency key (a preference, a customer) when nobody
             knows whether they took effect. They can then exist twice.
     """
@@ -192,6 +193,7 @@ class History(Struct, eq=False):
         doubts: Attempts after which nobody can say whether the operation took effect.
         first_doubt: What happened at the first of them.
         conflicts: How often the platform answered with a conflict.
+        renewed: Whether a refused token was renewed; the next refusal is final.
         first_sent_at: When the first request may have left, on the monotonic clock.
         first_sent_wall: The same in seconds since the epoch.
     """
@@ -200,6 +202,7 @@ class History(Struct, eq=False):
     doubts: int = 0
     first_doubt: str | None = None
     conflicts: int = 0
+    renewed: bool = False
     first_sent_at: float | None = None
     first_sent_wall: float | None = None
 

@@ -85,18 +85,19 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
     return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
 
 
-def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return *headers* if they can be sent.
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
 
     Raises:
         RequestInvalid: A name or a value has characters that do not belong into a header, or the name is one that the
             client writes itself. The error shows no value.
     """
-    for name, value in headers.items():
+    fields = dict(headers)
+    for name, value in fields.items():
         if not isinstance(name, str) or not _HEADER_NAME.match(name):
             raise RequestInvalid("headers", f"{name!r} is not the name of a header")
         if name.lower() in _RESERVED:
             raise RequestInvalid(f"headers.{name}", "is written by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
             raise RequestInvalid(f"headers.{name}", "must be 1 to 1024 printable ASCII characters")
-    return headers
+    return fields

@@ -12,6 +12,7 @@ import pytest
 from paymentsdk import (
     AuthenticationFailed,
     BadRequest,
+    ClientClosed,
     FileTokenStore,
     MemoryTokenStore,
     NotSent,
@@ -25,6 +26,7 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
     StaticToken,
+    Timeout,
     TokenPair,
 )
 from paymentsdk.testing import MemoryTransport
@@ -56,7 +58,8 @@ class Issuer:
         self.asked += 1
         await asyncio.sleep(0)
         if request.url.endswith("/oauth/token"):
-            return self.renew(json.loads(request.body)["refresh_token"])
+            answer = self.renew(json.loads(request.body)["refresh_token"])
+            return await answer if asyncio.iscoroutine(answer) else answer
         token = request.headers.get("Authorization", "")
         self.used.append(token)
         return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else Response(401)
@@ -234,12 +237,55 @@ async def test_an_early_renewal_that_fails_keeps_the_live_token(signed_in, issue
     await client.orders.get("ORD1")
     tries = len(issuer.renewals)
     await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
 
     assert 1 <= tries == len(issuer.renewals)
     issuer.trouble = []
     clock.advance(60)
     await client.orders.get("ORD1")
-    assert ["Bearer APP_USR-access-1"] * 2 + ["Bearer APP_USR-access-2"] == issuer.used
+    assert ["Bearer APP_USR-access-1"] * 3 + ["Bearer APP_USR-access-2"] == issuer.used
+
+
+async def test_an_early_renewal_holds_up_nobody_else(signed_in, issuer, clock, until) -> None:
+    """While the token endpoint hangs, the call that asked it waits as long as an attempt may take; no other waits.
+
+    All of them go out with the live token, and the pause before the next try begins when this one has ended.
+    """
+    hanging = asyncio.Event()
+
+    async def hang(refresh_token: str) -> Response:
+        issuer.renewals.append(refresh_token)
+        await hanging.wait()
+        return Response(503)
+
+    issuer.renew = hang
+    client = signed_in(issuer.pair(expires_at=START + 500), timeout=Timeout(total=100, attempt=30))
+    first = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.renewals)
+
+    await asyncio.gather(*(client.orders.get("ORD1") for _ in range(10)))
+    assert 10 == len(issuer.used)
+    clock.advance(30)
+    assert "ORD1" == (await first).id
+    hanging.set()
+    await until(lambda: client._settings.auth._flight is None)
+    clock.advance(100)
+    await client.orders.get("ORD1")
+    assert 1 == len(issuer.renewals)
+    clock.advance(60)
+    await client.orders.get("ORD1")
+    assert 2 == len(issuer.renewals)
+    assert {"Bearer APP_USR-access-1"} == set(issuer.used)
+
+
+async def test_an_early_renewal_that_fails_is_logged(signed_in, issuer, caplog) -> None:
+    """A person can mend a grant that is spent, or a store that fails, while the live token still works."""
+    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
+    client = signed_in(issuer.pair(expires_at=START + 300))
+
+    await client.orders.get("ORD1")
+
+    assert "the access token could not be renewed early: 400 invalid_grant" in caplog.text
 
 
 async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issuer, clock) -> None:
@@ -316,6 +362,50 @@ async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None
     assert [(ReauthorizationRequired, code)] * 4 == [(type(error), getattr(error, "code", None)) for error in errors]
     assert 4 == len(set(map(id, errors)))
     assert (1, []) == (len(issuer.renewals), issuer.used)
+
+
+async def test_a_late_refusal_of_an_old_token_leaves_the_live_one(signed_in, issuer) -> None:
+    """A call that went out with the token before comes back refused: that says nothing of the live one."""
+    issuer.generation = 2
+    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
+    client = signed_in(issuer.pair(2, expires_at=START + 300))
+    await client.orders.get("ORD1")
+
+    assert "APP_USR-access-2" == await client._settings.auth.renew("APP_USR-access-1", client._exchange, START)
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+
+
+async def test_a_token_is_renewed_once_in_a_call(signed_in, issuer) -> None:
+    """A platform that refuses every token is asked for one more, not for one at each attempt."""
+    steps = iter([Response(401), Response(503), Response(401)])
+
+    async def platform(request) -> Response:
+        return await Issuer.__call__(issuer, request) if "oauth" in request.url else next(steps)
+
+    client = signed_in(issuer.pair(), retry=RetryPolicy(), transport=MemoryTransport(platform))
+
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+
+    assert 1 == len(issuer.renewals)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": "100000"},
+        {"access_token": "not a header", "refresh_token": "TG-refresh-2"},
+    ],
+)
+async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, issuer, answer: object) -> None:
+    """The refresh token before is spent: the new one is kept, whatever the rest of the answer looks like."""
+    issuer.trouble = [Response(200, {}, json.dumps(answer).encode())]
+    store = MemoryTokenStore()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store, strict=True)
+
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    assert "TG-refresh-2" == (await store.load()).refresh_token
 
 
 async def test_a_spent_grant_leaves_the_live_token(signed_in, issuer, clock) -> None:
@@ -436,9 +526,9 @@ class SlowStore(MemoryTokenStore):
         await super().save(pair)
 
 
-async def used_at_once(self, pair: TokenPair) -> TokenPair:
+async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
-    self._pair = pair
+    self._pair, self._unsaved = pair, None
     await self._store.save(pair)
     return pair
 
@@ -500,10 +590,10 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
 
 
 async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
-    """The kind of the store's error is told, its text is not: nobody knows what is in it."""
+    """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
     client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
 
-    with pytest.raises(NotSent, match=r"no token: OSError\Z"):
+    with pytest.raises(NotSent, match=r"no token: OSError \(test_auth.py:[0-9]+ in save\)\Z"):
         await client.orders.cancel("ORD1")
 
 
@@ -522,6 +612,78 @@ async def test_a_pair_that_another_process_saved_is_taken_over(signed_in, issuer
 
     assert [] == issuer.renewals
     assert "Bearer APP_USR-access-2" == issuer.used[-1]
+
+
+async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer, clock) -> None:
+    """Two processes renew at once: the second finds its refresh token spent, and the new pair in the store."""
+    store = MemoryTokenStore(issuer.pair(expires_at=START - 1))
+    clients = [
+        make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=store)) for _ in range(2)
+    ]
+
+    orders = await asyncio.gather(*(client.orders.get("ORD1") for client in clients))
+
+    assert ["ORD1", "ORD1"] == [order.id for order in orders]
+    assert ["TG-refresh-1", "TG-refresh-1"] == issuer.renewals
+    assert {"Bearer APP_USR-access-2"} == set(issuer.used)
+
+
+async def test_the_pair_of_the_program_is_the_last_resort(signed_in, issuer) -> None:
+    """Where nobody can tell which pair is later, the one that gave way to a spent one of the store is not lost."""
+    issuer.generation = 5
+    store = MemoryTokenStore(issuer.pair(4, expires_at=START + 9999))
+    client = signed_in(TokenPair(access_token="APP_USR-ended", refresh_token="TG-refresh-5"), store=store)
+
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
+
+    assert ["TG-refresh-4", "TG-refresh-5"] == issuer.renewals
+    assert "Bearer APP_USR-access-6" == issuer.used[-1]
+
+
+async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) -> None:
+    """A spent grant is not asked for again, but the store is: a new pair in it is taken as soon as it is there."""
+    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
+    store = MemoryTokenStore()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    for _ in range(2):
+        with pytest.raises(ReauthorizationRequired):
+            await client.orders.get("ORD1")
+
+    issuer.generation = 7
+    await store.save(issuer.pair(7, expires_at=START + 3600))
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert 1 == len(issuer.renewals)
+
+
+async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, tmp_path) -> None:
+    """What a client obtained can be written by the store that comes with it, and read by the next process."""
+    path = tmp_path / "tokens.json"
+    auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
+
+    await make_client(issuer, auth=auth).orders.get("ORD1")
+    again = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
+
+    assert "ORD1" == (await again.orders.get("ORD1")).id
+    assert ["TG-refresh-1"] == issuer.renewals
+    assert issuer.pair(2, expires_at=START + 3600) == await FileTokenStore(path).load()
+
+
+def test_one_loop_for_one_refreshing_token(issuer) -> None:
+    """Two loops would renew twice, and the second would find the grant spent: it is told before it asks."""
+    auth = RefreshingToken(issuer.pair(expires_at=0.0))
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert "APP_USR-access-2" == first.run(auth.renew(None, exchange, START))
+        with pytest.raises(ClientClosed, match="share its store"):
+            second.run(auth.renew("APP_USR-access-2", exchange, START))
+    with asyncio.Runner() as third:
+        assert "APP_USR-access-2" == third.run(auth.renew("APP_USR-access-2", exchange, START))
 
 
 async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer) -> None:
@@ -563,6 +725,44 @@ async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
     pair = await client._exchange("TG-refresh-1")
 
     assert TokenPair(access_token="APP_USR-new", refresh_token="TG-refresh-1") == pair
+
+
+# --- sources of others ------------------------------------------------------------------------------------------------
+
+
+class Vault:
+    """A source of tokens that gives what it has, and fails with what it has not."""
+
+    def __init__(self, *tokens: object) -> None:
+        self._tokens = list(tokens)
+
+    def token(self, now: float) -> str | None:
+        token = self._tokens.pop(0)
+        if isinstance(token, Exception):
+            raise token
+        return token
+
+    async def renew(self, rejected, exchange, now) -> str | None:
+        return None
+
+
+async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
+    """Whatever a source of tokens raises after a first attempt is in doubt: the caller gets the key of it."""
+    auth = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t"))
+
+    played = await play("orders.cancel", SendFailed("reset"), auth=auth, access_token=None)
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+    assert played.error.reason.startswith("no token: KeyError (test_auth.py:")
+
+
+@pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])
+async def test_a_token_that_is_none_is_not_sent(play, token: object) -> None:
+    """What a source gives is looked at before it gets into a header, each time that it is another."""
+    played = await play("orders.cancel", ORDER, auth=Vault(token), access_token=None)
+
+    assert (RequestInvalid, "access_token", []) == (type(played.error), played.error.path, played.requests)
 
 
 # --- other sources ----------------------------------------------------------------------------------------------------

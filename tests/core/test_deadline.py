@@ -181,7 +181,7 @@ async def test_each_call_has_its_own_deadline(clock) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            assert watch.expired_here()
+            assert watch.take_back()
             ended.append((seconds, clock.monotonic()))
 
     tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 1, 2)]
@@ -205,7 +205,7 @@ async def test_deadlines_close_together_ring_together() -> None:
         watch = deadlines.watch(30 + number / 100_000)
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        ended.append(watch.expired_here())
+        ended.append(watch.take_back())
 
     tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
     await asyncio.sleep(0)
@@ -228,7 +228,7 @@ async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     clock.advance(1)
     assert watch.expired
 
-    watch.expired_here()
+    watch.take_back()
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
 
@@ -293,7 +293,7 @@ async def test_a_users_cancellation_passes_through(make_client) -> None:
     assert 1 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._core.deadline.Watch.expired_here", lambda self: self.expired)
+@pytest.mark.control("paymentsdk._core.deadline.Watch.take_back", lambda self: self.expired)
 @pytest.mark.parametrize("user_first", [True, False])
 async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock, user_first: bool) -> None:
     """When both come at the same moment, the user's is never swallowed: the task ends as cancelled."""
@@ -310,7 +310,7 @@ async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock
     assert task.cancelled()
 
 
-@pytest.mark.control("paymentsdk._core.deadline.Watch.expired_here", lambda self: self.expired)
+@pytest.mark.control("paymentsdk._core.deadline.Watch.take_back", lambda self: self.expired)
 @pytest.mark.parametrize("attempts", [1, 4])
 async def test_an_expiry_leaves_no_trace(make_client, hang, attempts: int) -> None:
     """After an expiry the task counts no cancellation, so that timeouts and task groups around it work as ever."""
