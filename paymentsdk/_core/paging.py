@@ -13,6 +13,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
 from msgspec import Meta, Struct
@@ -67,8 +68,9 @@ class WalkOptions(TypedDict, total=False):
         page_size: Rows to ask for per page, 1 or more; the platform's own number unless given. It may give fewer.
         start: The offset of the first row, 0 or more, such as the ``resume_point`` of an earlier walk.
         prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
-        overlap: Rows to read again at every page, 0 or more and below the rows of a page. It finds rows that slide
-            over a page's edge when others vanish while as many appear; without it, a walk notices only a falling total.
+        overlap: Rows to read again at every page, and before *start*, 0 or more and below the rows of a page. It finds
+            rows that slide over a page's edge when others vanish while as many appear, or between two walks; without
+            it, a walk notices only a total that falls from one of its own pages to the next.
         limit: What the platform calls ``page_size``; give one of the two.
         offset: What the platform calls ``start``; give one of the two.
     """
@@ -91,8 +93,11 @@ class Position(TypedDict, total=False):
 class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` walks it anew.
 
-    A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on
-    without a gap.
+    A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on from
+    there. If rows may have vanished in the meantime, those behind have moved up: go on with an ``overlap`` of more than
+    these, and know rows that come twice by their ids.
+
+    Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all.
 
     Args:
         caller: Makes the calls.
@@ -136,6 +141,9 @@ class Pager(Generic[T]):
         self._start = start
         self._prefetch = prefetch
         self._overlap = overlap
+
+    def __repr__(self) -> str:
+        return f"<Pager of {self._operation.name} from row {self._start}>"
 
     def __aiter__(self) -> Items[T]:
         return Items(self.pages())
@@ -210,7 +218,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._fetch = fetch
         self._operation = operation
         self._shape = operation.page
-        self._position: int | None = start
+        self._position: int | None = max(0, start - overlap)
         self._prefetch = prefetch
         #: Rows to read again at every page.
         self._margin = overlap
@@ -222,8 +230,16 @@ class Pages(AsyncIterator[Page[T]]):
         self._previous: tuple[object, ...] = ()
         self._count = 0
         self._stale = 0
+        self._turn = asyncio.Lock()
+        self._failure: PaymentsError | None = None
 
     async def __anext__(self) -> Page[T]:
+        async with self._turn:
+            return await self._next()
+
+    async def _next(self) -> Page[T]:
+        if self._failure is not None:
+            raise copy(self._failure)
         offset = self._position
         if offset is None:
             raise StopAsyncIteration
@@ -232,6 +248,8 @@ class Pages(AsyncIterator[Page[T]]):
             page = self._accept(offset, result)
         except PaymentsError as error:
             error.resume_point = offset
+            # Whoever asks next must not take it for the end.
+            self._failure = copy(error)
             await self.aclose()
             raise
         except BaseException:
@@ -293,9 +311,10 @@ class Pages(AsyncIterator[Page[T]]):
         total = self._shape.total(result.value)
         anomalies = result.anomalies
         self._guard(offset, rows, received, total, result)
-        if not received and total is not None and total > offset:
-            anomalies += (Anomaly("$", total, f"an empty page at offset {offset}, though the total is {total}"),)
-            logger.warning("%s: an empty page at offset %d of %d", self._operation.name, offset, total)
+        if total is not None and (offset + received > total if received else offset < total):
+            amount = f"{received} rows" if received else "an empty page"
+            anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
+            logger.warning("%s: %s at offset %d of %d", self._operation.name, amount, offset, total)
         following = self._following(offset, received, total, result)
         fresh = self._seen.fresh(rows)
         self._stale = 0 if fresh or not received else self._stale + 1
@@ -332,8 +351,8 @@ class Pages(AsyncIterator[Page[T]]):
             return max(0, self._frontier - self._margin)
         self._frontier = max(self._frontier, offset + received)
         proposed = self._proposed(result)
-        # Without a total, only an explicit 0 or an empty page is the end: a list must not be short in silence.
-        if not received or (proposed == 0 if total is None else self._frontier >= total):
+        # Without a total, or beyond it, only an explicit 0 or an empty page is the end: no list is short in silence.
+        if not received or (proposed == 0 if total in {None, 0} else self._frontier >= total):
             return None
         if self._size is None or (self._ahead and received != self._size):
             self._drop_ahead()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from itertools import islice
 from typing import TypeVar
@@ -38,8 +38,7 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
         response: An answer outside 2xx.
         secrets: Credentials to mask should the answer repeat them.
     """
-    body = scrub(response.body, secrets)
-    parsed = _parse(body)
+    parsed, body = _read(response.body, tuple(secrets))
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
     cls = error_class(response.status, code)
@@ -76,11 +75,17 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _parse(body: bytes) -> object:
+def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
+    """Return what the JSON in *body* says, or ``None``, and *body* itself; both without *secrets*."""
+    body = scrub(body, secrets)
     try:
-        return msgspec.json.decode(body)
+        parsed = msgspec.json.decode(body)
+        # A secret may have come with escapes in it: here every text is written without those that it does not need.
+        written = msgspec.json.encode(parsed)
+        masked = scrub(written, secrets)
+        return (parsed, body) if masked == written else (msgspec.json.decode(masked), masked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return None, body
 
 
 def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:

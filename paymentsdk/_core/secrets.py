@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Self, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 T = TypeVar("T")
@@ -77,8 +78,9 @@ def secrets_in(value: object) -> Iterator[str]:
 
 
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
-    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would."""
+    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON."""
     for secret in secrets:
         if len(secret) >= _SHORTEST:
-            text = text.replace(secret.encode(), MASK.encode())
+            for form in (secret.encode(), msgspec.json.encode(str(secret))[1:-1]):
+                text = text.replace(form, MASK.encode())
     return text

@@ -75,18 +75,18 @@ class AiohttpTransport:
 
     Args:
         session: A session to use in place of an own one. It is neither changed nor closed. What can be set for one
-            request is set for each of ours. The rest is up to its owner: its default headers, ``auth``, cookies,
-            proxy, ``trust_env``, middlewares and traces apply, its middlewares may send again, and its idle
-            connections are not watched.
+            request is set for each of ours. The rest is up to its owner: its default headers, cookies, proxy,
+            middlewares and traces apply, its middlewares may send again, and its idle connections are not watched.
+            Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
         proxy: URL of a proxy for all requests.
-        trust_env: Take proxies and credentials from the environment and from ``.netrc``.
+        trust_env: Take proxies from the environment.
         drain: Seconds that requests in flight get to end when the transport is closed.
         **connector: Options of :class:`aiohttp.TCPConnector`. Some of them: ``ssl``, a context or a fingerprint;
             ``limit``, connections at a time, 500 unless given; ``keepalive_timeout``, seconds that an idle connection
             is kept, 15 unless given.
 
     Raises:
-        ValueError: *session* was given, and an option as well.
+        ValueError: *session* was given, and an option as well, or it has an ``auth``.
     """
 
     def __init__(
@@ -100,6 +100,8 @@ class AiohttpTransport:
     ) -> None:
         if session is not None and (proxy is not None or trust_env or connector):
             raise ValueError("the options of an injected session are its owner's; give either a session or options")
+        if session is not None and session.auth is not None:
+            raise ValueError("the session has an auth of its own, and there is room for one token only")
         self._session = session
         self._owned = session is None
         self._proxy = proxy
@@ -150,14 +152,14 @@ class AiohttpTransport:
     async def aclose(self) -> None:
         """Refuse new requests, give those in flight ``drain`` seconds to end, and close the connections.
 
-        A request that has not ended by then fails with ``SendFailed``. An injected session stays open. Closing twice
-        is allowed.
+        A request that has not ended by then fails with ``SendFailed``. An injected session stays open, and what is
+        still in flight on it goes on. Closing twice is allowed.
 
         Raises:
             ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
         """
         self._closed = True
-        if self._session is None or not self._owned:
+        if self._session is None:
             return
         here = self._loop is asyncio.get_running_loop()
         if not here and self._loop is not None and self._loop.is_running():
@@ -168,10 +170,11 @@ class AiohttpTransport:
                     async with asyncio.timeout(self._drain):
                         await self._idle.wait()
         finally:
-            with contextlib.suppress(TimeoutError):
-                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
-                async with asyncio.timeout(_PARTING):
-                    await self._session.close()
+            if self._owned:
+                with contextlib.suppress(TimeoutError):
+                    # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                    async with asyncio.timeout(_PARTING):
+                        await self._session.close()
 
     def _open(self) -> aiohttp.ClientSession:
         """Open the session and bind it to this loop, or say why there is none to use."""
@@ -180,6 +183,8 @@ class AiohttpTransport:
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
+        if self._session is not None and getattr(self._session, "_loop", loop) is not loop:
+            raise ClientClosed("the session belongs to another event loop")
         self._loop = loop
         if self._session is None:
             known = aiohttp.__version__.startswith(_KNOWN)
@@ -190,7 +195,6 @@ class AiohttpTransport:
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=self._proxy,
-                trust_env=self._trust_env,
             )
         return self._session
 
@@ -205,6 +209,8 @@ class AiohttpTransport:
             raise_for_status=False,
             auto_decompress=False,
             timeout=self._connecting_within(request.connect_timeout),
+            # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
+            proxy=_proxy_of_environment(url) if self._trust_env else None,
             # Part of what aiohttp finds a pooled connection by.
             server_hostname=_Unlisted(url.raw_host) if request.fresh else None,
         )
@@ -301,6 +307,12 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
     # Without the threshold aiohttp would round it up to a whole second.
     return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=inf)
+
+
+def _proxy_of_environment(url: URL) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
+
+    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 
 def _current_loop() -> asyncio.AbstractEventLoop | None:
@@ -513,8 +525,10 @@ def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
         if isinstance(error, meaning.kind):
             reason = meaning.reason + _detail(error)
             return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
-    if isinstance(error, ValueError) and (flaw := _flaw(request)):
-        return SendFailed(flaw, sent=False, permanent=True)
+    if isinstance(error, ValueError):
+        own = "the session has credentials of its own for this host" if "Cannot combine AUTH" in str(error) else None
+        if flaw := own or _flaw(request):
+            return SendFailed(flaw, sent=False, permanent=True)
     return SendFailed(f"aiohttp raised {type(error).__name__}")
 
 

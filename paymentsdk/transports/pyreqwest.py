@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import ROUND_DOWN, Context
 from typing import TypeAlias
 
 from pyreqwest.client import Client, ClientBuilder
@@ -28,6 +29,11 @@ Configure: TypeAlias = Callable[[ClientBuilder], ClientBuilder]
 
 #: A day: nothing that is sent takes longer, and the library counts in milliseconds.
 _LONGEST = 86_400.0
+#: It would take less for no bound at all.
+_SHORTEST = 0.001
+#: Pools are cheap, connections that nobody uses again are not.
+_MOST_POOLS = 16
+_TWO_DIGITS = Context(prec=2, rounding=ROUND_DOWN)
 #: The library's words for the phase before a request is written. It raises ConnectError for later phases as well.
 _CONNECTING = "client error (Connect)"
 _CERTIFICATE = "invalid peer certificate"
@@ -43,7 +49,8 @@ class PyreqwestTransport:
 
     The library rewrites ``.`` and ``..`` in paths, in any spelling, as browsers do; the engine sends none.
 
-    There is a pool for each ``Request.connect_timeout``, and one for fresh connections; *limit* is for all together.
+    There is a pool for each ``Request.connect_timeout``, of which two digits count, and each with another for fresh
+    connections; *limit* is for all together.
 
     Args:
         ca: A certificate authority to trust in addition to the built-in ones, as PEM.
@@ -142,8 +149,10 @@ class PyreqwestTransport:
         raise failure
 
     def _client(self, request: Request) -> Client:
-        key = request.connect_timeout, request.fresh
+        key = _rounded(request.connect_timeout), request.fresh
         if key not in self._clients:
+            if len(self._clients) == _MOST_POOLS:
+                del self._clients[next(iter(self._clients))]  # Its requests keep it until they have ended.
             self._clients[key] = self._build(*key)
         return self._clients[key]
 
@@ -165,6 +174,13 @@ class PyreqwestTransport:
         if fresh:
             builder = builder.pool_max_idle_per_host(0)
         return builder.build()
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Return a bound that is not longer, with two digits: what is left of a deadline is another one for each call."""
+    if seconds is None or seconds >= _LONGEST:
+        return None
+    return max(float(_TWO_DIGITS.create_decimal(repr(seconds))), _SHORTEST)
 
 
 async def _read(answer: Answer, most: int) -> bytes:

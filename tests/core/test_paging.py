@@ -438,7 +438,7 @@ async def ids_until_it_fails(pager: Pager) -> tuple[list[int], PaymentsError]:
 
 
 async def test_a_walk_that_failed_is_over(tables) -> None:
-    """After its error an iterator ends; it does not go on with a gap."""
+    """After its error an iterator neither goes on with a gap nor ends as if that had been all: it fails again."""
     table = tables(90, changes=lambda answer, request: Response(400) if table.offsets == [0, 30] else None)
     walk = table.search(over(table)).pages()
 
@@ -446,7 +446,52 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
     with pytest.raises(PaymentsError):
         await anext(walk)
 
-    assert [] == [page async for page in walk]
+    with pytest.raises(PaymentsError) as again:
+        await anext(walk)
+    assert (30, [0, 30]) == (again.value.resume_point, table.offsets)
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
+    """Each row goes to one of those who take from one iterator, and when it fails, all of them learn of it."""
+    table = tables(200)
+    rows, seen = aiter(table.search(over(table), prefetch=prefetch)), []
+
+    async def work() -> None:
+        async for row in rows:
+            seen.append(row.id)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work() for _ in range(5)))
+    assert table.ids == sorted(seen)
+
+    table = tables(200, changes=lambda answer, request: Response(400) if len(table.offsets) > 3 else None)
+    rows = aiter(table.search(over(table), prefetch=prefetch))
+    failures = await asyncio.gather(*(work() for _ in range(5)), return_exceptions=True)
+    assert [True] * 5 == [isinstance(failure, PaymentsError) for failure in failures]
+
+
+async def test_an_overlap_reaches_before_the_start(tables) -> None:
+    """Rows that have moved up between two walks are found by whoever goes on with an overlap."""
+    table = tables(12)
+    table.ids.remove(1)
+
+    assert list(range(4, 13)) == await ids(table.search(over(table), page_size=4, start=4, overlap=2))
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
+    """A platform that counts no rows and sends some is walked until an empty page, and each page says so."""
+
+    def uncounted(answer: dict[str, object], request) -> None:
+        answer["paging"]["total"] = 0
+
+    table = tables(70, changes=uncounted)
+
+    pages = [page async for page in table.search(over(table), prefetch=prefetch).pages()]
+
+    assert table.ids == [row.id for page in pages for row in page.items]
+    assert "30 rows at offset 0, though the total is 0" == pages[0].anomalies[0].reason
 
 
 async def test_collect_is_all_or_nothing(tables) -> None:

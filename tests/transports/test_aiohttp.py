@@ -7,7 +7,9 @@ import contextlib
 import socket
 import ssl
 import traceback
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -260,6 +262,61 @@ async def test_a_session_comes_without_options() -> None:
         for options in ({"proxy": "http://127.0.0.1:9"}, {"trust_env": True}, {"limit": 5}):
             with pytest.raises(ValueError, match="either a session or options"):
                 AiohttpTransport(session=session, **options)
+
+
+async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They cannot stand beside a token: a session with an auth is refused, and nothing is sent beside a `.netrc`."""
+    with warnings.catch_warnings(action="ignore"):  # aiohttp is about to drop the argument.
+        session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("u", "p"))
+    with pytest.raises(ValueError, match="auth of its own"):
+        AiohttpTransport(session=session)
+    await session.close()
+
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login u password p\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with FaultServer(always(http())) as server:
+        async with aiohttp.ClientSession(trust_env=True) as session:
+            outcome = await failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
+        assert (False, True, "the session has credentials of its own for this host") == outcome
+        transport = AiohttpTransport(trust_env=True)
+        assert 200 == (await transport.send(Request("GET", server.url(), TOKEN))).status
+        await transport.aclose()
+        assert [TOKEN["Authorization"]] == [seen.headers["authorization"] for seen in server.seen]
+
+
+async def test_a_session_of_another_loop() -> None:
+    """It is told before anything is sent, wherever the transport was made."""
+
+    async def session() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession()
+
+    elsewhere = await asyncio.to_thread(asyncio.run, session())
+    transport = await asyncio.to_thread(AiohttpTransport, session=elsewhere)
+    with pytest.raises(ClientClosed, match="session belongs to another event loop"):
+        await transport.send(Request("GET", "http://127.0.0.1:9/"))
+    await elsewhere.connector.close()
+
+
+async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
+    """An injected session is its owner's, who closes it next: what is in flight gets its time before that."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        asked.set()
+        await go_on.wait()
+        await peer.write(http())
+
+    async with FaultServer(script) as server, aiohttp.ClientSession() as session:
+        transport = AiohttpTransport(session=session)
+        sending = asyncio.create_task(transport.send(Request("GET", server.url())))
+        await asked.wait()
+        closing = asyncio.create_task(transport.aclose())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert 200 == (await sending).status
 
 
 # --- stray answers ----------------------------------------------------------------------------------------------------

@@ -93,3 +93,18 @@ async def test_what_is_no_url_is_not_sent(url: str) -> None:
     await transport.aclose()
 
     assert not caught.value.sent
+
+
+async def test_a_connection_is_kept_whatever_the_bound() -> None:
+    """What is left of a deadline is another bound for each call: it must not be another pool, nor a pool for ever."""
+    async with FaultServer(always(http())) as server:
+        transport = PyreqwestTransport()
+        for bound in (0.8999, 0.8998, 0.8951, None, float("inf")):
+            await transport.send(Request("GET", server.url(), connect_timeout=bound))
+        kept = server.opened
+        for bound in range(1, 60):
+            await transport.send(Request("GET", server.url(), connect_timeout=bound))
+        pools = len(transport._clients)
+        await transport.aclose()
+
+    assert (2, 16) == (kept, pools)
