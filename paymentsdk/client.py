@@ -6,9 +6,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     from paymentsdk.resources.release_reports import ReleaseReports
     from paymentsdk.resources.wallet_payments import WalletPayments
 
+    # Type checkers take it for what it is: a member of a Protocol can be matched by a property alone.
+    cached_property = property
+else:
+    from functools import cached_property
+
 USER_AGENT = f"paymentsdk/{__version__}"
 SESSION_HEADER = "X-Platform-Session-Id"
 _HEADERS = {
@@ -49,6 +53,22 @@ _HEADERS = {
 
 _KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta}
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The arguments of :class:`PaymentsClient` that say neither where the platform is nor who calls it."""
+
+    auth: Auth | None
+    transport: Transport | None
+    session: aiohttp.ClientSession | None
+    timeout: Timeout | None
+    retry: RetryPolicy | None
+    max_order_expiration: timedelta | None
+    session_header: str
+    headers: Mapping[str, str] | None
+    strict: bool
+    observer: Callable[[Attempt], None] | None
+    clock: Clock | None
 
 
 class PaymentsClient(Caller):
@@ -104,6 +124,10 @@ class PaymentsClient(Caller):
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
         _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration)
+        _check_methods("transport", transport, "send", "aclose")
+        _check_methods("session", session, "request", "close")
+        _check_methods("auth", auth, "token", "renew")
+        _check_methods("observer", observer, "__call__")
         check_headers({session_header: "any"})
         settings = Settings(
             base_url=_checked_base_url(base_url),
@@ -122,9 +146,13 @@ class PaymentsClient(Caller):
         self._owner = True
 
     @classmethod
-    def from_env(cls, *, transport: Transport | None = None) -> Self:
+    def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Make a client from ``PAYMENTSDK_BASE_URL``, ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
         ``PAYMENTSDK_CLIENT_SECRET``; only the first is required.
+
+        Args:
+            **options: The other arguments of :class:`PaymentsClient`. With ``auth`` the token in the environment is
+                not looked at.
 
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
@@ -133,11 +161,11 @@ class PaymentsClient(Caller):
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
         return cls(
-            os.environ.get("PAYMENTSDK_ACCESS_TOKEN") or None,
+            None if options.get("auth") is not None else os.environ.get("PAYMENTSDK_ACCESS_TOKEN") or None,
             base_url=base_url,
             client_id=os.environ.get("PAYMENTSDK_CLIENT_ID") or None,
             client_secret=os.environ.get("PAYMENTSDK_CLIENT_SECRET") or None,
-            transport=transport,
+            **options,
         )
 
     def with_options(
@@ -173,6 +201,8 @@ class PaymentsClient(Caller):
         """
         access_token = hide(access_token)
         _check_kinds(timeout=timeout, retry=retry)
+        _check_methods("auth", auth, "token", "renew")
+        _check_methods("observer", observer, "__call__")
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,
@@ -194,10 +224,10 @@ class PaymentsClient(Caller):
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
-        they fail. Closing twice is allowed.
+        they fail; those that wait for their next attempt fail at once. Closing twice is allowed.
         """
         if self._owner:
-            self._shared.closed = True
+            self._shared.close()
             # The calls that are let end still have their deadlines.
             await self._shared.transport.aclose()
             self._shared.deadlines.close()
@@ -307,6 +337,15 @@ def _check_kinds(**settings: object) -> None:
         kind = _KINDS[name]
         if value is not None and not isinstance(value, kind):
             raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
+
+
+def _check_methods(name: str, value: object, *methods: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, type):
+        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
+    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
+        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
 
 
 def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:

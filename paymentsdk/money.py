@@ -7,12 +7,15 @@ Python both are :class:`~decimal.Decimal`. An amount has two decimals or none, s
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Iterable
+from decimal import Context, Decimal
 
-__all__ = ["exact"]
+__all__ = ["exact", "total"]
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 _MAX_DIGITS = 18
+#: Rounds no sum of amounts, whatever the program has set for its own.
+_EXACTLY = Context(prec=60)
 _CENTS = Decimal("0.01")
 _WHOLE = Decimal(1)
 
@@ -48,3 +51,11 @@ def exact(value: object) -> Decimal:
         raise ValueError(f"an amount has at most {_MAX_DIGITS} digits before the point")
     # One decimal is the only exact form that the wire does not know.
     return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else value
+
+
+def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:
+    """Return what *lines* of a quantity and a price come to, without rounding."""
+    result = Decimal(0)
+    for quantity, price in lines:
+        result = _EXACTLY.add(result, _EXACTLY.multiply(quantity, price))
+    return result

@@ -203,6 +203,40 @@ def test_an_environment_that_makes_no_sense(environment, variables: dict[str, st
     assert path == refused.value.path
 
 
+async def test_options_beside_the_environment(environment) -> None:
+    """What the environment does not say can be given; a source of tokens takes the place of the token there."""
+    environment(**VARIABLES)
+    transport = MemoryTransport(lambda request: ORDER)
+
+    one = PaymentsClient.from_env(transport=transport, auth=StaticToken("another"), headers={"X-Tag": "a"})
+    await one.orders.get("ORD1")
+
+    assert ("Bearer another", "a") == (
+        transport.requests[0].headers["Authorization"],
+        transport.requests[0].headers["X-Tag"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("transport", 3, "must have send and aclose, and int has not"),
+        ("transport", MemoryTransport, "must be an instance, not the class MemoryTransport"),
+        ("session", "http://x", "must have request and close, and str has not"),
+        ("auth", "a token", "must have token and renew, and str has not"),
+        ("observer", [], "must have __call__, and list has not"),
+    ],
+)
+def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
+    """What cannot do its part is refused where it is given, and not at the first write as one in doubt."""
+    given = {"access_token": None if name == "auth" else "token", "base_url": "http://x", name: value}
+
+    with pytest.raises(RequestInvalid) as refused:
+        PaymentsClient(**given)
+
+    assert (name, reason) == (refused.value.path, refused.value.reason)
+
+
 def test_the_transport_unless_given() -> None:
     """A client that is given no transport brings the one over aiohttp."""
     from paymentsdk import AiohttpTransport

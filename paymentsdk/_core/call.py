@@ -184,6 +184,8 @@ class Caller(ABC):
     async def _attempt(self, intent: Intent[B, R]) -> Result[R]:
         """Sign and send."""
         if intent.history.attempts:
+            if self._shared.closed:
+                raise self._failed(intent, _not_sent(ClientClosed("the client was closed")))
             self._arm_again(intent)
         if intent.operation.authenticated:
             self._sign(intent)
@@ -313,12 +315,14 @@ class Caller(ABC):
                 reason = _ran_out(intent, self._settings.timeout)
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
             case ClientClosed():
-                return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
+                return _not_sent(error)
             case Exception():
                 reason = f"the transport raised {report.in_words(error)}"
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)
             case _:
                 intent.history.sent(intent.sending, self._shared.clock)
+                why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
+                self._report(intent, AttemptFailed(Failure.NO_ANSWER, why))
                 return None
 
     def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
@@ -393,6 +397,7 @@ class Caller(ABC):
             budget=self._shared.budget,
             history=intent.history,
             clock=self._shared.clock,
+            sleep=self._shared.pause,
             deadline=intent.deadline,
         )
 
@@ -443,6 +448,10 @@ def _mismatch(intent: Intent[B, R], value: R) -> str | None:
         if echoed is not None and echoed != (intent.offset or 0):
             return f"the answer is the page at offset {echoed}"
     return None
+
+
+def _not_sent(error: ClientClosed) -> AttemptFailed:
+    return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
 
 
 def _no_token(error: Exception) -> AttemptFailed:

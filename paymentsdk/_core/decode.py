@@ -124,7 +124,7 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
         case inspect.DictType():
             return _leaf(dict, {}, plain=_free_object)
         case inspect.EnumType(cls=cls):
-            return _leaf(cls, {int: str, Decimal: str})
+            return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
         case inspect.StrType():
             return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()})
         case inspect.IntType():

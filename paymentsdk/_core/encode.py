@@ -109,7 +109,7 @@ def _compare(given: object, read: object) -> None:
         case str() if not isinstance(given, str | Enum):
             raise RequestInvalid("", f"expected a text, got {type(given).__name__}")
         case None if isinstance(given, float):
-            raise RequestInvalid("", f"{given} is no number of JSON")
+            raise RequestInvalid("", f"{given} is not a JSON number")
         case Struct() if isinstance(given, Struct):
             members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
         case Struct() if isinstance(given, Mapping):
@@ -119,8 +119,8 @@ def _compare(given: object, read: object) -> None:
             members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
         case dict() if isinstance(given, Mapping):
             # Free-form data: a text may well stand for something else.
-            kept = given.keys() & {name for name, member in read.items() if not isinstance(member, str)}
-            members = ((f".{name}", given[name], read[name]) for name in kept)
+            pairs = ((key, value, read.get(str(key))) for key, value in given.items())
+            members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
         case _:
             pass
     for place, before, after in members:
@@ -133,7 +133,7 @@ def _compare(given: object, read: object) -> None:
 def _plain(value: object) -> str:
     if isinstance(value, Hidden):
         return str(value)
-    raise TypeError(f"no JSON can hold a {type(value).__name__}")
+    raise TypeError(f"there is no form for {type(value).__name__}")
 
 
 def _below(place: str, error: RequestInvalid) -> RequestInvalid:
@@ -303,7 +303,9 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
         raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
     for name in names:
         value = values[name]
-        if not isinstance(value, str) or not _SAFE_IN_PATH.match(value):
+        if not isinstance(value, str):
+            raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
+        if not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
         template = template.replace(f"{{{name}}}", value)
     return template

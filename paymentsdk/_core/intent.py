@@ -60,7 +60,7 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 class Shared:
     """What a client and all its copies have in common: connections, time, and the budget for retries."""
 
-    __slots__ = ("budget", "clock", "closed", "deadlines", "loop", "transport")
+    __slots__ = ("_pausing", "budget", "clock", "closed", "deadlines", "loop", "transport")
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport: Transport = transport
@@ -69,6 +69,25 @@ class Shared:
         self.budget: RetryBudget = RetryBudget()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
+        self._pausing: set[asyncio.Future[None]] = set()
+
+    def close(self) -> None:
+        """Refuse further calls, and end the pauses of those that wait for their next attempt: it will not come."""
+        self.closed = True
+        for pause in self._pausing:
+            pause.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        """Return when *seconds* have passed, or at once when the client is closed."""
+        pause = asyncio.ensure_future(self.clock.sleep(seconds))
+        self._pausing.add(pause)
+        try:
+            await asyncio.wait((pause,))
+            if not pause.cancelled():
+                pause.result()
+        finally:
+            self._pausing.discard(pause)
+            pause.cancel()
 
     def permit(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

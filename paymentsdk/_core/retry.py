@@ -289,6 +289,7 @@ async def again(
     budget: RetryBudget,
     history: History,
     clock: Clock,
+    sleep: Callable[[float], Awaitable[None]],
     deadline: float,
 ) -> R:
     """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
@@ -329,7 +330,7 @@ async def again(
         wait=wait,
         # In this order: the budget pays only for a retry that nothing else forbids.
         stop=lambda state: stop_after_attempt(policy.attempts)(state) or too_late(state) or no_budget(state),
-        sleep=clock.sleep,
+        sleep=sleep,
         reraise=True,
     )
     result: R = await retrying(go_on)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from paymentsdk import money
 from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
@@ -199,17 +200,19 @@ class OrderRequest(OrderRequestStruct):
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
-        if not isinstance(self.transactions, TransactionsRequest):
-            return  # The call refuses it, with its place.
-        amounts = [payment.amount for payment in self.transactions.payments]
-        if amounts and _comparable(self.total_amount, *amounts):
-            require(sum(amounts) == self.total_amount, "$.total_amount", "is not the sum of the payments")
+        # What is not of its type is refused by the call, with its place.
+        payments = self.transactions.payments if isinstance(self.transactions, TransactionsRequest) else None
+        if isinstance(payments, list) and all(isinstance(payment, PaymentRequest) for payment in payments):
+            amounts = [payment.amount for payment in payments]
+            if amounts and _comparable(self.total_amount, *amounts):
+                paid = money.total((1, amount) for amount in amounts)
+                require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments")
         if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
             require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
         if self.discounts is not None:
-            for i, item in enumerate(self.items or ()):
+            for i, item in enumerate(self.items if isinstance(self.items, list) else ()):
                 require(
-                    not item.external_categories,
+                    not getattr(item, "external_categories", None),
                     f"$.items[{i}].external_categories",
                     "cannot be combined with discounts",
                 )
@@ -416,7 +419,7 @@ def _within_limits(body: OrderRequest, limits: Limits) -> None:
 def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order) -> str | None:
     if body is None:
         return None
-    if order.external_reference not in (None, body.external_reference):
+    if order.external_reference not in (None, "", body.external_reference):
         return "the answer is about another external_reference"
     if order.total_amount not in (None, body.total_amount):
         return "the answer is about another total_amount"

@@ -19,6 +19,7 @@ from paymentsdk.resources.common import (
     OpenEnum,
     Paging,
     Resource,
+    require,
 )
 
 
@@ -177,8 +178,10 @@ class Plans(Resource):
         """Return the plan, without ``subscribed`` (4.5).
 
         Raises:
+            RequestInvalid: *plan_id* cannot be one.
             NotFound: No such plan for this seller.
         """
+        require(plan_id != "search", "$path.id", "'search' is no id: it is where plans are searched")
         return (await self._caller.call(GET, id=plan_id)).value
 
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:

@@ -318,7 +318,7 @@ class PreferenceRequest(RequestStruct):
 
 def _total(items: object) -> Decimal | None:
     """Return what *items* cost, or ``None`` where nobody can say; what is wrong with them is found by the call."""
-    total = Decimal(0)
+    lines = []
     for item in items if isinstance(items, list | tuple) else (None,):
         if not isinstance(item, PreferenceItemRequest) or type(item.quantity) is not int:
             return None
@@ -328,8 +328,8 @@ def _total(items: object) -> Decimal | None:
             return None
         if price < 0:
             return None
-        total += item.quantity * price
-    return total
+        lines.append((item.quantity, price))
+    return money.total(lines)
 
 
 def _with_zone(moment: object) -> TypeGuard[datetime]:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk.errors import ClientClosed
 
 __all__ = ["FakeClock", "MemoryTransport"]
 
@@ -47,6 +48,8 @@ class MemoryTransport:
 
     async def send(self, request: Request) -> Response:
         """See :class:`~paymentsdk.Transport`."""
+        if self.closed:
+            raise ClientClosed("the transport is closed")
         self.requests.append(request)
         try:
             if self._script or self._handler is None:
@@ -126,6 +129,8 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         """Move on by *seconds*, 0 or more, and ring every alarm on the way at its own time."""
+        if not seconds >= 0:
+            raise ValueError("time does not go backwards")
         end = self._monotonic + seconds
         while self._alarms and self._alarms[0][0] <= end:
             when, _, alarm = heapq.heappop(self._alarms)

@@ -22,7 +22,9 @@ from paymentsdk import (
     Result,
     RetryPolicy,
     SendFailed,
+    Timeout,
 )
+from paymentsdk._core.clock import SystemClock
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.testing import MemoryTransport
 
@@ -240,6 +242,43 @@ async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
     assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
 
 
+@pytest.mark.control("paymentsdk._core.call._UNRECOGNISED", frozenset())
+@pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
+async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
+    """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""
+    played = await play(name, SendFailed("reset"), Response(404), retry=RetryPolicy(retry_unkeyed=True))
+
+    assert played.is_unknown()
+    assert 404 == played.error.last_error.status
+
+
+async def test_headers_that_change_during_a_call(make_client) -> None:
+    """All attempts go out with what was given, whatever the caller does to it in the meantime."""
+    given = {"X-Tag": "a"}
+
+    def change(request) -> Response:
+        given["X-Idempotency-Key"] = "another"
+        given["X-Tag"] = "b"
+        return Response(503)
+
+    transport = MemoryTransport([change, Response(200, {}, b'{"id":"ORD1"}')])
+    await make_client(transport=transport).call(
+        OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers=given
+    )
+
+    assert [("a", "k-1")] * 2 == [
+        (request.headers["X-Tag"], request.headers["X-Idempotency-Key"]) for request in transport.requests
+    ]
+
+
+async def test_what_is_refused_here_names_its_operation(client) -> None:
+    """An error of a call says which, even when nothing was sent."""
+    with pytest.raises(RequestInvalid) as refused:
+        await client.orders.get("no/id")
+
+    assert "orders.get" == refused.value.operation
+
+
 @pytest.mark.parametrize("answer", [None, "200 OK"])
 async def test_a_transport_that_answers_nonsense(make_client, answer: object) -> None:
     """What is no response is no answer: the caller of a write still gets the key."""
@@ -328,6 +367,27 @@ async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
     assert [0.0, clock.slept[0], sum(clock.slept)] == [attempt.elapsed for attempt in seen]
 
 
+async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplog) -> None:
+    """Whoever is cancelled gets no error of ours: the key is in a note and in the log, and the observer is told."""
+    seen, arrived = [], asyncio.Event()
+
+    async def forever(request) -> Response:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    client = make_client(transport=MemoryTransport(forever), observer=seen.append)
+    call = asyncio.create_task(client.orders.cancel("ORD1", idempotency_key="k-1"))
+    await arrived.wait()
+
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await call
+
+    assert ["orders.cancel was sent, with idempotency_key='k-1'"] == cancelled.value.__notes__
+    assert "cancelled after it was sent (idempotency_key='k-1')" in caplog.text
+    assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
+
+
 @pytest.mark.parametrize("answer", [200, 400])
 async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answer: int) -> None:
     """An observer with a defect must not turn money that moved into an error: it is logged, and dropped."""
@@ -401,6 +461,26 @@ async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> No
     with pytest.raises(ClientClosed, match="the client is closed"):
         await client.orders.get("ORD1")
     assert [] == transport.requests
+
+
+@pytest.mark.control("paymentsdk._core.intent.Shared.close", lambda self: setattr(self, "closed", True))
+@pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
+async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
+    """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""
+    clock = SystemClock()
+    clock.random = lambda: 1.0
+    hours = RetryPolicy(base_delay=3600, max_delay=3600)
+    client = make_client(first, clock=clock, retry=hours, timeout=Timeout(total=None))
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: client._shared._pausing)
+
+    await client.aclose()
+    try:
+        await until(call.done)
+    finally:
+        call.cancel()
+
+    assert (end, 1) == (type(call.exception()), call.exception().attempts)
 
 
 # --- transports -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from msgspec import Struct, inspect
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._core import decode, oddity
 from paymentsdk._core.decode import AnswerDecoder, Undecodable
+from paymentsdk.resources.common import OpenEnum
 
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
 DROPPED, MENDED, UNSET = "dropped", "mended", "stands for unset"
@@ -210,6 +211,7 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     [anomaly] = anomalies or [Anomaly("", None, "")]
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
     assert anomaly.reason.endswith(DROPPED) == anomaly.dropped
+    assert path != "status" or value is None or isinstance(at(decoded, path), OpenEnum)
 
 
 def test_what_is_right_stays_beside_what_is_mended() -> None:

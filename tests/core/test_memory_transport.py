@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from paymentsdk import Request, Response, SendFailed
+from paymentsdk import ClientClosed, Request, Response, SendFailed
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 REQUEST = Request("GET", "http://x/y")
@@ -117,3 +117,15 @@ def test_chance_is_the_same_each_time() -> None:
 
     assert (one.random(), one.key()) == (same.random(), same.key()) != (other.random(), other.key())
     assert 32 == len(one.key())
+
+
+async def test_it_is_used_like_any_other() -> None:
+    """What is closed sends nothing any more, and time does not go backwards."""
+    transport = MemoryTransport([200])
+    await transport.aclose()
+
+    with pytest.raises(ClientClosed):
+        await transport.send(Request("GET", "http://x/"))
+    with pytest.raises(ValueError, match="backwards"):
+        FakeClock().advance(-1)
+    assert [] == transport.requests

@@ -125,6 +125,8 @@ REFUSED: list[tuple[Callable[[PaymentsClient], object], str]] = [
     (lambda c: c.oauth.refresh("r", client_secret="s"), "client_id"),
     (lambda c: c.plans.get("../v1/orders"), "$path.id"),
     (lambda c: c.plans.get(""), "$path.id"),
+    (lambda c: c.plans.get("search"), "$path.id"),
+    (lambda c: c.orders.get(None), "$path.order_id"),
     (lambda c: c.orders.refund("x", amount=Decimal(1)), "payment_id"),
     (lambda c: c.orders.refund("x", payment_id="PAY1"), "amount"),
     (lambda c: c.invoices.search(status="paid"), "$query.status"),
@@ -171,11 +173,11 @@ async def test_the_token_endpoint_gets_no_bearer(client: PaymentsClient, transpo
 
 async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(transport: MemoryTransport) -> None:
     """The name of the session header is a setting of the client, and the header is sent only with a session."""
-    async with PaymentsClient("t", base_url=BASE_URL, transport=transport) as client:
-        await client.wallet_payments.create(WALLET, session_id="device-1")
-        await client.wallet_payments.create(WALLET)
-    async with PaymentsClient("t", base_url=BASE_URL, transport=transport, session_header="X-Brand-Id") as client:
-        await client.wallet_payments.create(WALLET, session_id="device-1")
+    usual = PaymentsClient("t", base_url=BASE_URL, transport=transport)
+    await usual.wallet_payments.create(WALLET, session_id="device-1")
+    await usual.wallet_payments.create(WALLET)
+    branded = PaymentsClient("t", base_url=BASE_URL, transport=transport, session_header="X-Brand-Id")
+    await branded.wallet_payments.create(WALLET, session_id="device-1")
 
     first, second, third = [request.headers for request in transport.requests]
     assert "device-1" == first["X-Platform-Session-Id"]

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 
 import msgspec
 import pytest
@@ -220,6 +220,7 @@ def wallet(amount: object, payer: object = None) -> WalletPaymentRequest:
     )
 
 
+DISCOUNTS = DiscountsRequest(payment_methods=[DiscountRequest(new_total_amount=Decimal(1), type="credit_card")])
 LATE, EARLY = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 #: Requests made in Python, of types that no wire has: refused by the call at their own place, and never a crash.
 WRONG: list[tuple[str, Callable[[], object], str, str]] = [
@@ -257,14 +258,35 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("orders.create", lambda: order(total_amount=Decimal("24.91")), "$.total_amount", "sum of the payments"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("sNaN")), "$.marketplace_fee", "finite"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the total"),
+    ("orders.create", lambda: order(transactions=TransactionsRequest(payments=[{"amount": "24.90"}])),
+     "$.transactions.payments[0]", "got dict"),
+    ("orders.create", lambda: order(transactions=TransactionsRequest(payments=None)),
+     "$.transactions.payments", "Expected `array"),
+    ("orders.create", lambda: order(items=[{"title": "a"}], discounts=DISCOUNTS), "$.items[0]", "got dict"),
+    ("orders.create", lambda: order(items=5, discounts=DISCOUNTS), "$.items", "Expected `array"),
     ("orders.create", lambda: order(integration_data=IntegrationDataRequest(integrator_id="x")),
      "$.integration_data.integrator_id", "matching regex"),
     ("orders.create", lambda: order(
         items=[ItemRequest(title="a", unit_price=Decimal(1), quantity=1, unit_measure="u",
                            external_categories=[CategoryRequest(id="x")])],
-        discounts=DiscountsRequest(payment_methods=[DiscountRequest(new_total_amount=Decimal(1), type="credit_card")]),
+        discounts=DISCOUNTS,
     ), "$.items[0].external_categories", "combined with discounts"),
 ]  # fmt: skip
+
+
+@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=3), raises=(AssertionError, RequestInvalid))
+def test_no_sum_is_rounded() -> None:
+    """How a program has its own amounts rounded says nothing of ours."""
+    with localcontext(prec=3):
+        assert (
+            Decimal("1234.56")
+            == order(
+                total_amount=Decimal("1234.56"),
+                transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("1234.56"))]),
+            ).total_amount
+        )
+        with pytest.raises(RequestInvalid, match="above the total"):
+            preference(items=item(Decimal("1234.56")), marketplace_fee=Decimal("1234.57"))
 
 
 @pytest.mark.parametrize(("name", "make", "place", "reason"), WRONG)
