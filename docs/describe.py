@@ -156,9 +156,9 @@ def row_of(page: type) -> type:
     return next(found[1].cls for found in inner if found and found[0].startswith("[]"))
 
 
-def parameters(of: Callable[..., object], leave_out: Container[str] = ()) -> str:
-    """Return the table of the keyword arguments of a callable."""
-    meanings = section(of.__doc__, "Args")
+def parameters(of: Callable[..., object], leave_out: Container[str] = (), like: type | None = None) -> str:
+    """Return the table of the keyword arguments of a callable, with the meanings that *like* gives them, if given."""
+    meanings = section(like.__doc__, "Attributes") if like else section(of.__doc__, "Args")
     rows = []
     for name, parameter in python.signature(of).parameters.items():
         if name != "self" and name not in leave_out:

@@ -17,11 +17,22 @@ from pathlib import Path
 from msgspec import Struct
 
 from docs.describe import code, fields, members, opening, parameters, row_of, section, table
-from paymentsdk import OPERATIONS, ErrorCode, Operation, Pager, PaymentsClient, RetryPolicy, Timeout, errors
+from paymentsdk import (
+    OPERATIONS,
+    ErrorCode,
+    Operation,
+    Pager,
+    PaymentsClient,
+    RetryPolicy,
+    Timeout,
+    WalkOptions,
+    errors,
+)
 from paymentsdk._core.refusal import TERMINAL
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
 from paymentsdk.sandbox.control import PREFIX
+from paymentsdk.testing.transport_conformance import CASES
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not this page. -->"
@@ -58,6 +69,11 @@ ABOUT_FAULTS = """\
 What goes wrong, as data. In Python a rule is in force until the block ends:
 `with sandbox.faults.add(FaultRule(effect="hang", operation="orders.create", times=1)): ...`. On the command line:
 `paymentsdk sandbox faults add hang operation=orders.create times=1`."""
+
+ABOUT_TRANSPORTS = """\
+Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
+([how to run it](../how-to/own-transport.md#prove-it)). `AiohttpTransport` keeps all of them, `PyreqwestTransport` all
+but what its docstring names."""
 
 ABOUT_REFUSALS = """\
 How to be refused by the sandbox with every documented code: by what leads to it by itself, or by a magic value in the
@@ -178,7 +194,7 @@ def settings() -> str:
         parameters(PaymentsClient.with_options),
         "## A walk",
         "Every `search(...)` takes these, beside its filters:",
-        parameters(Pager, leave_out=("caller", "operation", "filters")),
+        parameters(Pager, leave_out=("caller", "operation", "filters"), like=WalkOptions),
     ]
     return "\n\n".join(parts)
 
@@ -249,6 +265,12 @@ def magically(operation: Operation[object, object], error: ErrorCode) -> str:
     return code(value) if value else ""
 
 
+def transports() -> str:
+    """Write what every transport does."""
+    rules = "\n".join(f"- `{case.name}`: {' '.join(case.rule.split())}" for case in CASES)
+    return f"# What every transport does\n\n{ABOUT_TRANSPORTS}\n\n{rules}"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "operations.md": operations,
     "answers.md": answers,
@@ -258,6 +280,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "policies.md": policies,
     "faults.md": faults,
     "refusals.md": refusals,
+    "transports.md": transports,
 }
 
 

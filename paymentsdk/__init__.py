@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paymentsdk._core.report import Attempt
     from paymentsdk._core.retry import RetryPolicy
     from paymentsdk._core.settings import Timeout
-    from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+    from paymentsdk._core.wire import Headers, Request, Response, SendFailed, Transport
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
     from paymentsdk.errors import (
@@ -72,6 +72,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "ErrorCode",
     "ErrorDetail",
     "FileTokenStore",
+    "Headers",
     "IdempotencyConflict",
     "MemoryTokenStore",
     "NoAnswer",
@@ -111,6 +112,8 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
 _HOMES = (
     "_version",
     "errors",
+    "_core.settings",
+    "_core.retry",
     "client",
     "resources",
     "_core.auth",

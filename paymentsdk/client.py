@@ -128,7 +128,7 @@ class PaymentsClient(Caller):
         _check_methods("session", session, "request", "close")
         _check_methods("auth", auth, "token", "renew")
         _check_methods("observer", observer, "__call__")
-        check_headers({session_header: "any"})
+        check_headers({session_header: "any"}, "session_header")
         settings = Settings(
             base_url=_checked_base_url(base_url),
             auth=_auth(access_token, auth) or NoToken(),
@@ -250,14 +250,9 @@ class PaymentsClient(Caller):
 
     async def _exchange(self, refresh_token: str) -> TokenPair:
         refresh_token = hide(refresh_token)
-        token = await self.oauth.refresh(refresh_token)
-        lifetime = token.expires_in
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        return TokenPair(
-            access_token=token.access_token,
-            refresh_token=token.refresh_token or refresh_token,
-            expires_at=None if lifetime is None else self._shared.clock.now() + lifetime,
-        )
+        pair = (await self.oauth.refresh(refresh_token)).pair(self._shared.clock.now())
+        return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.
 

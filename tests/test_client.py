@@ -85,8 +85,8 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"timeout": 5}, "timeout"),
         ({"retry": 3}, "retry"),
         ({"max_order_expiration": 3600}, "max_order_expiration"),
-        ({"session_header": "not a name"}, "headers"),
-        ({"session_header": "Authorization"}, "headers.Authorization"),
+        ({"session_header": "not a name"}, "session_header"),
+        ({"session_header": "Authorization"}, "session_header.Authorization"),
         ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
     ],
 )

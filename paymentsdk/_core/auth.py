@@ -195,9 +195,20 @@ class FileTokenStore:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self._path)  # noqa: PTH105
+            _force_names(self._path.parent)
         except BaseException:
             os.unlink(name)  # noqa: PTH108
             raise
+
+
+def _force_names(folder: Path) -> None:
+    """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class RefreshingToken:

@@ -106,7 +106,9 @@ class Caller(ABC):
         shared = self._shared
         loop = shared.permit()
         try:
-            intent = self._intend(loop, operation, body, path, query, idempotency_key, headers)
+            intent = self._intend(
+                operation, body, path=path, query=query, idempotency_key=idempotency_key, headers=headers, loop=loop
+            )
         except RequestInvalid as error:
             error.operation = operation.name
             raise
@@ -134,15 +136,16 @@ class Caller(ABC):
 
     # --- once for all attempts -----------------------------------------------------------------------------------
 
-    def _intend(  # noqa: PLR0917 - the arguments of `call`, handed on
+    def _intend(
         self,
-        loop: asyncio.AbstractEventLoop,
         operation: Operation[B, R],
         body: B | None,
+        *,
         path: Mapping[str, str],
         query: Mapping[str, object] | None,
         idempotency_key: str | None,
         headers: Mapping[str, str] | None,
+        loop: asyncio.AbstractEventLoop,
     ) -> Intent[B, R]:
         """Check everything that can be checked here, and fix what all attempts have in common."""
         settings = self._settings

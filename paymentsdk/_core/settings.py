@@ -85,8 +85,12 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
     return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
 
 
-def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str, str]:
     """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
+
+    Args:
+        headers: The header fields.
+        path: What the caller knows them by.
 
     Raises:
         RequestInvalid: A name or a value has characters that do not belong into a header, or the name is one that the
@@ -95,9 +99,9 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     fields = dict(headers)
     for name, value in fields.items():
         if not isinstance(name, str) or not _HEADER_NAME.match(name):
-            raise RequestInvalid("headers", f"{name!r} is not the name of a header")
+            raise RequestInvalid(path, f"{name!r} is not the name of a header")
         if name.lower() in _RESERVED:
-            raise RequestInvalid(f"headers.{name}", "is written by the client itself")
+            raise RequestInvalid(f"{path}.{name}", "is written by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
-            raise RequestInvalid(f"headers.{name}", "must be 1 to 1024 printable ASCII characters")
+            raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
     return fields

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from paymentsdk._core.auth import TokenPair
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk.errors import RequestInvalid
@@ -88,7 +90,7 @@ class Token(Secretive, AnswerStruct):
     Attributes:
         access_token: ``<type>-<client_id>-<creation_date>-<hash>-<user_id>``; see :func:`parse_access_token`.
         token_type: ``bearer``, in whatever case.
-        expires_in: Seconds from now; 15,552,000 (180 days) unless the platform says otherwise.
+        expires_in: Seconds from now; 15,552,000 (180 days) as a rule.
         scope: ``offline_access``, ``read``, ``write``, separated by spaces.
         user_id: The seller.
         refresh_token: Good for one refresh, which brings a new one.
@@ -105,6 +107,19 @@ class Token(Secretive, AnswerStruct):
     public_key: str | None = None
     live_mode: bool | None = None
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
+
+    def pair(self, now: float | None = None) -> TokenPair:
+        """Return what a :class:`~paymentsdk.TokenStore` keeps of it.
+
+        Args:
+            now: When it was made, in seconds since the epoch; the present unless given.
+        """
+        made = time.time() if now is None else now
+        return TokenPair(
+            access_token=self.access_token,
+            refresh_token=self.refresh_token,
+            expires_at=None if self.expires_in is None else made + self.expires_in,
+        )
 
 
 TOKEN: Operation[TokenRequest, Token] = Operation(
@@ -203,7 +218,9 @@ class OAuth(Resource):
 
         Raises:
             RequestInvalid: Neither the call nor the client has an id and a secret.
-            BadRequest: The platform refused. ``invalid_grant``: a person must authorise again.
+            ReauthorizationRequired: ``invalid_grant``, ``invalid_client`` or ``unauthorized_client``: a person must
+                authorise again.
+            BadRequest: The platform refused for another reason.
             OutcomeUnknown: The refresh token may be spent.
         """
         refresh_token, client_secret = hide(refresh_token), hide(client_secret)

@@ -62,9 +62,8 @@ class Case:
         except Exception as error:
             if limit.expired():
                 raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
-            if isinstance(error, AssertionError):
-                raise
-            raise AssertionError(f"{error!r} came out. The rule: {self.rule}") from error
+            what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
+            raise AssertionError(f"{what}. The rule: {self.rule}") from error
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         left = asyncio.all_tasks() - before
