@@ -288,7 +288,7 @@ class RefreshingToken:
         joins = self._flight is not None
         if self._flight is None:
             self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
-            self._flight.add_done_callback(self._landed)
+            self._flight.add_done_callback(self._flight_done)
         try:
             renewed = await asyncio.shield(self._flight)
         except PaymentsError as error:
@@ -309,7 +309,7 @@ class RefreshingToken:
             self._loop = loop
             self._flight = None
 
-    def _landed(self, flight: asyncio.Task[TokenPair]) -> None:
+    def _flight_done(self, flight: asyncio.Task[TokenPair]) -> None:
         if self._flight is flight:
             self._flight = None
         if not flight.cancelled():
@@ -339,7 +339,7 @@ class RefreshingToken:
     async def _renewed(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         if self._unsaved is not None:
             return await self._keep(self._unsaved, now)
-        found = await self._found(rejected, now)
+        found = await self._newer_in_store(rejected, now)
         if found is not None:
             return found
         if self._spent is not None:
@@ -348,7 +348,7 @@ class RefreshingToken:
             self._unsaved = await self._exchanged(exchange)
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
-            found = await self._found(rejected, now)
+            found = await self._newer_in_store(rejected, now)
             if found is None:
                 raise
             return found
@@ -363,7 +363,7 @@ class RefreshingToken:
             self._early_again = (now + pair.expires_at) / 2
         return pair
 
-    async def _found(self, rejected: str | None, now: float) -> TokenPair | None:
+    async def _newer_in_store(self, rejected: str | None, now: float) -> TokenPair | None:
         """Return the pair that another process has saved, if there is one and it is alive."""
         stored = await self._store.load()
         if stored is None or stored.access_token == rejected:

@@ -408,7 +408,7 @@ class Caller(ABC):
         """Return the one error that tells the truth about the call."""
         history = intent.history
         # Whatever it was raised from, its traceback begins here: the frames below hold credentials.
-        error = _truth(intent.operation, last, history).with_traceback(None)
+        error = _final_error(intent.operation, last, history).with_traceback(None)
         error.operation = intent.operation.name
         error.attempts = history.attempts
         error.idempotency_key = intent.key
@@ -424,7 +424,7 @@ class Caller(ABC):
         return error
 
 
-def _truth(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
+def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
     settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED
     doubtful = history.doubts > 0 and not settled

@@ -276,10 +276,10 @@ class Pages(AsyncIterator[Page[T]]):
         self._ahead.clear()
         for task in tasks:
             if task.done():
-                _look_away(task)
+                _retrieve_exception(task)
             else:
                 task.cancel()
-                task.add_done_callback(_look_away)
+                task.add_done_callback(_retrieve_exception)
         return tasks
 
     async def _take(self, offset: int) -> Result[object]:
@@ -392,7 +392,7 @@ def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
     return sum(1 for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
 
 
-def _look_away(task: asyncio.Task[Result[object]]) -> None:
+def _retrieve_exception(task: asyncio.Task[Result[object]]) -> None:
     if not task.cancelled():
         task.exception()
 

@@ -114,7 +114,11 @@ def require(condition: object, path: str, reason: str) -> None:
 
 
 class Resource:
-    """Base of a namespace of the client: it makes calls, and holds nothing of its own."""
+    """Base of a namespace of the client: it makes calls, and holds nothing of its own.
+
+    Every method raises what :meth:`PaymentsClient.call <paymentsdk._core.call.Caller.call>` raises; below ``Raises:``
+    of a method stands what is particular to it.
+    """
 
     __slots__ = ("_caller",)
 
