@@ -282,7 +282,7 @@ class RefreshingToken:
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See :meth:`Auth.renew`."""
         pair = self._pair
-        if rejected is not None and pair is not None and pair.access_token != rejected:
+        if rejected is not None and pair is not None and pair.access_token != rejected and _alive(pair, now):
             return pair.access_token  # Someone else has renewed it in the meantime.
         self._check_loop()
         joins = self._flight is not None
@@ -322,13 +322,11 @@ class RefreshingToken:
         except Exception as error:
             if self._unsaved is not None or self._spent is not None:
                 self._end(rejected)
-            if rejected is not None or pair is None or pair.expires_at is None or now >= pair.expires_at:
+            if rejected is not None or pair is None or not _alive(pair, now):
                 raise
-            # It was early, and the live token will do: until the next try, or to its end if there can be none.
+            # It was early, and the live token will do until the next try.
             logger.warning("the access token could not be renewed early: %s", in_words(error))
             self._failed_early = True
-            if self._spent is not None:
-                self._early_again = pair.expires_at
             return pair
 
     def _end(self, rejected: str | None) -> None:
@@ -343,7 +341,7 @@ class RefreshingToken:
         if found is not None:
             return found
         if self._spent is not None:
-            raise self._spent
+            raise copy.copy(self._spent)
         try:
             self._unsaved = await self._exchanged(exchange)
         except ReauthorizationRequired:
@@ -374,7 +372,7 @@ class RefreshingToken:
             self._former = self._pair
         self._pair = stored
         self._spent = None
-        return stored if stored.expires_at is None or now < stored.expires_at else None
+        return stored if _alive(stored, now) else None
 
     async def _exchanged(self, exchange: Exchange) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
@@ -388,6 +386,10 @@ class RefreshingToken:
         if refresh_tokens:
             self._spent = spent
         raise spent
+
+
+def _alive(pair: TokenPair, now: float) -> bool:
+    return pair.expires_at is None or now < pair.expires_at
 
 
 def _later(one: TokenPair, other: TokenPair) -> bool:

@@ -569,6 +569,21 @@ async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: 
     assert 1 == len(issuer.renewals)
 
 
+@pytest.mark.control("paymentsdk._core.auth._alive", lambda pair, now: True)
+async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
+    """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(), store=store)
+    issuer.generation, issuer.renew = 2, counted(issuer)
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+
+    token = await client._settings.auth.renew("APP_USR-access-0", client._exchange, START)
+
+    assert "APP_USR-access-2" == token
+    assert 1 == len(issuer.renewals)
+
+
 async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> None:
     """A write in doubt stays in doubt when the token store fails: the caller gets the key, not the store's error."""
     steps = iter([SendFailed("reset")])
