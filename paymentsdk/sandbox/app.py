@@ -23,7 +23,7 @@ from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
 from paymentsdk.sandbox.intake import AnyOperation
-from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, send
+from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, spoiled, transmit
 from paymentsdk.sandbox.platform import Platform
 
 __all__ = ["PLATFORM", "STOPPING", "make_app"]
@@ -37,6 +37,8 @@ _REQUEST_ID = web.RequestKey("request_id", str)
 
 MAX_BODY = MIB
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+#: Codes that say the least about the request, the best first; a fault that names none has no other cause.
+_GENERAL = ("bad_request", "property_value", "125")
 _SECRET_MEMBER = re.compile(
     r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"?'
 )
@@ -142,8 +144,9 @@ class _Service:
             except _BrokenOff:
                 self._note(request, exchange, None)
                 return break_off(request)
-            self._note(request, exchange, outcome)
-            return await send(request, outcome, exchange.hit, self._stopping)
+            left = spoiled(outcome, exchange.hit)
+            self._note(request, exchange, left)
+            return await transmit(request, left, exchange.hit, self._stopping)
 
         return handle
 
@@ -239,10 +242,12 @@ async def _incoming(request: web.Request) -> Incoming:
 
 
 def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
-    """Return the refusal that a rule asks for, with the documented code for its status unless it names one."""
+    """Return the refusal that a rule asks for; unless it names a code, the most general one of its status."""
     status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
-    documented = next((one.code for one in operation.errors if one.status == status), None)
-    return Refused(status, rule.code or documented or ("generic" if status >= 500 else "bad_request"))  # noqa: PLR2004
+    documented = [one.code for one in operation.errors if one.status == status]
+    general = [code for code in _GENERAL if code in documented]
+    undocumented = "generic" if status >= 500 else "bad_request"  # noqa: PLR2004
+    return Refused(status, rule.code or next(iter([*general, *documented]), undocumented))
 
 
 def _masked(body: bytes, *, grant: bool) -> str:

@@ -10,14 +10,14 @@ from contextlib import suppress
 
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
+from paymentsdk.sandbox.answers import phrase
 from paymentsdk.sandbox.faults import Hit
 
-__all__ = ["Outcome", "break_off", "hang", "pause", "send"]
+__all__ = ["Outcome", "break_off", "hang", "pause", "spoiled", "transmit"]
 
-_HTML = (
-    b"<!doctype html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"
-)
+_HTML = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
 #: Seconds between two looks whether the client of a hanging request is still there.
 _LOOK = 0.05
 #: With this option a closed connection ends in a reset instead of an orderly goodbye.
@@ -25,11 +25,22 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """An answer, ready to be sent."""
+    """An answer, ready to be sent.
+
+    Attributes:
+        status: The HTTP status.
+        body: The bytes that are sent.
+        headers: Headers of its own.
+        content_type: What it says the body is.
+        missing: How many bytes it promises and never sends: the connection breaks instead.
+        replayed: Whether it was given before.
+    """
 
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
+    content_type: str = "application/json"
+    missing: int = 0
     replayed: bool = False
 
 
@@ -56,39 +67,49 @@ def break_off(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def send(request: web.Request, outcome: Outcome, hit: Hit, stopping: asyncio.Event) -> web.StreamResponse:
-    """Send *outcome*, or what the faults in *hit* leave of it. Everything is committed by now."""
+def spoiled(outcome: Outcome, hit: Hit) -> Outcome | None:
+    """Return what the faults in *hit* leave of *outcome*, as it will be sent; ``None`` when nothing will be."""
+    if hit.first("lose_response_after_commit"):
+        return None
+    if page := hit.first("html"):
+        status = page.status or 502
+        outcome = replace(outcome, status=status, body=_html(status), content_type="text/html")
+    if hit.first("malformed"):
+        outcome = replace(outcome, body=outcome.body[: len(outcome.body) // 2] + b"\x00<<")
+    if hit.first("wrong_content_type"):
+        outcome = replace(outcome, content_type="text/plain")
+    if hit.first("truncate"):
+        half = outcome.body[: len(outcome.body) // 2]
+        outcome = replace(outcome, body=half, missing=len(outcome.body) - len(half))
+    return outcome
+
+
+def _html(status: int) -> bytes:
+    """Return the page of a gateway that answers in place of the platform."""
+    return _HTML.format(f"{status} {phrase(status)}").encode()
+
+
+async def transmit(
+    request: web.Request, outcome: Outcome | None, hit: Hit, stopping: asyncio.Event
+) -> web.StreamResponse:
+    """Send what is left of an answer, as late and as slowly as *hit* has it. Everything is committed by now."""
     for rule in hit.of("delay_after_commit"):
         await pause(rule.seconds, stopping)
-    if hit.first("lose_response_after_commit"):
+    if outcome is None:
         return break_off(request)
-    body, status, kind = outcome.body, outcome.status, "application/json"
-    if page := hit.first("html"):
-        body, status, kind = _HTML, page.status or 502, "text/html"
-    if hit.first("malformed"):
-        body = body[: len(body) // 2] + b"\x00<<"
-    if hit.first("wrong_content_type"):
-        kind = "text/plain"
-    if hit.first("truncate"):
-        response = await _begin(request, status, kind, outcome.headers, len(body))
-        await response.write(body[: len(body) // 2])
-        return break_off(request)
-    if slow := hit.first("drip"):
-        response = await _begin(request, status, kind, outcome.headers, len(body))
-        for i in range(len(body)):
-            if stopping.is_set():
-                return break_off(request)
-            await response.write(body[i : i + 1])
-            await pause(slow.seconds, stopping)
-        return response
-    return web.Response(status=status, body=body, content_type=kind, headers=outcome.headers)
-
-
-async def _begin(
-    request: web.Request, status: int, kind: str, headers: Mapping[str, str], length: int
-) -> web.StreamResponse:
-    response = web.StreamResponse(status=status, headers=headers)
-    response.content_type = kind
-    response.content_length = length
+    slow = hit.first("drip")
+    if slow is None and not outcome.missing:
+        return web.Response(
+            status=outcome.status, body=outcome.body, content_type=outcome.content_type, headers=outcome.headers
+        )
+    response = web.StreamResponse(status=outcome.status, headers=outcome.headers)
+    response.content_type = outcome.content_type
+    response.content_length = len(outcome.body) + outcome.missing
     await response.prepare(request)
-    return response
+    for piece in [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]:
+        if stopping.is_set():
+            return break_off(request)
+        await response.write(piece)
+        if slow is not None:
+            await pause(slow.seconds, stopping)
+    return break_off(request) if outcome.missing else response

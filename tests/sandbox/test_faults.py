@@ -308,3 +308,58 @@ async def test_reads_meet_the_same_faults(client, sandbox, order):
         with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(NoAnswer) as failed:
             await client.orders.get(made.id)
         assert not isinstance(failed.value, OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    ("effect", "details", "status"),
+    [
+        ("html", {}, 502),
+        ("html", {"status": 503}, 503),
+        ("lose_response_after_commit", {}, None),
+        ("reset", {}, None),
+        ("malformed", {}, 201),
+        ("truncate", {}, 201),
+    ],
+)
+async def test_the_feed_shows_what_was_sent(plain, sandbox, data, effect, details, status):  # noqa: PLR0917 - fixtures
+    """Status and body as the client got them, not as they were before the fault; nothing where nothing was sent."""
+    answer = None
+    with sandbox.faults.add(FaultRule(effect=effect, **details)):
+        try:
+            answer = await plain("POST", "/v1/orders", data(), key="k")
+        except aiohttp.ClientError:
+            assert effect not in {"html", "malformed"}
+    line = (await plain("GET", "/_sandbox/requests")).json[0]
+
+    assert status == line["status"]
+    if answer is not None:
+        assert (answer.status, answer.raw.decode(errors="replace")) == (line["status"], line["answer"])
+    if effect == "truncate":
+        assert not line["answer"].endswith("}")
+    if status is None:
+        assert "" == line["answer"]
+
+
+@pytest.mark.parametrize(("status", "title"), [(502, "502 Bad Gateway"), (503, "503 Service Unavailable")])
+async def test_the_page_of_a_gateway_names_its_own_status(plain, sandbox, status, title):
+    """A client that reads the page is not told another status than the one of the answer."""
+    sandbox.faults.add(FaultRule(effect="html", status=status))
+
+    answer = await plain("GET", "/preapproval_plan/search")
+
+    assert f"<title>{title}</title>" in answer.raw.decode()
+    assert status == answer.status
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/v1/orders", "bad_request"),
+        ("/v1/customers", "125"),
+    ],
+)
+async def test_a_refusal_without_a_code_is_a_general_one(plain, sandbox, path, code):
+    """Not whatever code stands first: it would blame a country or a key that are as they should be."""
+    sandbox.faults.add(FaultRule(effect="refuse"))
+
+    assert (400, code) == ((answer := await plain("POST", path, {}, key="k")).status, answer.code)
