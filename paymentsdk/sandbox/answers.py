@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from http import HTTPStatus
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, inspect
+from msgspec.structs import fields
 
 from paymentsdk._core.encode import timestamp
 from paymentsdk._core.operation import Operation
 
-__all__ = ["Refused", "echo", "encode", "refusal", "wire_form"]
+__all__ = ["Refused", "echo", "encode", "phrase", "refusal", "wire_form"]
 
 A = TypeVar("A", bound=Struct)
 
@@ -51,13 +53,16 @@ class Refused(Exception):  # noqa: N818 - it says what happened
 
 
 def wire_form(value: object) -> object:
-    """Return *value* as plain data: members that are ``None`` left out, moments in UTC with milliseconds."""
+    """Return *value* as plain data: moments in UTC with milliseconds, days without a time.
+
+    A member that is ``None`` is left out, unless its Struct has no default for it: then it is sent as null.
+    """
     match value:
         case Struct():
             return {
-                name: wire_form(member)
-                for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-                if (member := getattr(value, field)) is not None
+                one.name: one.wire_form(member)
+                for one in _members(type(value))
+                if (member := getattr(value, one.attribute)) is not None or one.always
             }
         case dict():
             return {name: wire_form(member) for name, member in value.items()}
@@ -67,6 +72,37 @@ def wire_form(value: object) -> object:
             return timestamp(value.astimezone(UTC))
         case _:
             return value
+
+
+class _Member(Struct, frozen=True):
+    """How a member of a Struct is sent: under which name, whether also as null, and in which form."""
+
+    attribute: str
+    name: str
+    always: bool
+    wire_form: Callable[[object], object]
+
+
+@cache
+def _members(form: type[Struct]) -> tuple[_Member, ...]:
+    return tuple(
+        _Member(one.name, one.encode_name, one.required, _day if _is_day(inspect.type_info(one.type)) else wire_form)
+        for one in fields(form)
+    )
+
+
+def _is_day(info: inspect.Type) -> bool:
+    match info:
+        case inspect.Metadata(extra={"day": True}):
+            return True
+        case inspect.UnionType(types=types):
+            return any(map(_is_day, types))
+        case _:
+            return False
+
+
+def _day(value: object) -> object:
+    return value.date().isoformat() if isinstance(value, datetime) else value
 
 
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:
@@ -79,12 +115,12 @@ def refusal(refused: Refused, operation: Operation[object, object] | None, shape
     noun = "" if operation is None else operation.name.split(".")[0]
     message = refused.message or (operation.meanings.get(refused.code) if operation else None)
     body = _SHAPES[_SHAPE_OF.get(noun, "cause") if shape == "per_api" else shape]
-    return msgspec.json.encode(body(refused, message or _phrase(refused.status)))
+    return msgspec.json.encode(body(refused, message or phrase(refused.status).lower()))
 
 
-def _phrase(status: int) -> str:
+def phrase(status: int) -> str:
     """Return what *status* is called; a fault may ask for one that has no name."""
-    return HTTPStatus(status).phrase.lower() if status in set(HTTPStatus) else f"status {status}"
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else f"Status {status}"
 
 
 def _errors(refused: Refused, message: str) -> Mapping[str, object]:

@@ -33,6 +33,7 @@ class Call(Generic[B]):
         path: The values in the path.
         query: The filters.
         grant: The token that it came with; ``None`` at the token endpoint.
+        sent: The bytes of the body, for what is echoed as it came.
         drift: Rows that appeared (or vanished, below zero) before the page that is asked for.
     """
 
@@ -40,6 +41,7 @@ class Call(Generic[B]):
     path: Mapping[str, str]
     query: Mapping[str, object]
     grant: Grant | None = None
+    sent: bytes = b""
     drift: int = 0
 
 

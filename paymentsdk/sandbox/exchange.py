@@ -141,6 +141,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
             path=incoming.path,
             query=read_query(operation, incoming.query),
             grant=caller.grant,
+            sent=incoming.body,
             drift=drift.rows if drift else 0,
         )
         demand = magic.demanded(operation, _magic_text(operation, call))

@@ -44,6 +44,8 @@ _ABOVE_ZERO: Mapping[str, Schema] = {
     "number": {"exclusiveMinimum": 0},
 }
 _TEXT: Schema = {"type": "string"}
+#: What was sent as a moment is echoed as one.
+_DAY: Schema = {"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}
 _ERROR: Schema = {
     "type": "object",
     "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
@@ -168,7 +170,9 @@ def _tighten(schema: JSON, struct: type) -> None:
         return
     for member in info.fields:
         name = member.encode_name
-        if _is_above_zero(member.type):
+        if _has(member.type, {"day": True}):
+            members[name] = {"anyOf": [_DAY, {"type": "null"}]}
+        if _has(member.type, {"above": 0}):
             members[name] = _above_zero(members[name])
         if (struct.__name__, name) in _RULES:
             members[name] = {"anyOf": [_RULES[struct.__name__, name], {"type": "null"}]}
@@ -180,14 +184,15 @@ def _is_request(struct: type) -> bool:
     return issubclass(struct, RequestStruct)
 
 
-def _is_above_zero(info: object) -> bool:
+def _has(info: object, extra: Mapping[str, object]) -> bool:
+    """Whether a type, or one of a union, has the mark *extra*."""
     from msgspec import inspect as types_of  # noqa: PLC0415
 
     match info:
-        case types_of.Metadata(extra={"above": 0}):
-            return True
+        case types_of.Metadata(extra=found):
+            return found == extra
         case types_of.UnionType(types=types):
-            return any(map(_is_above_zero, types))
+            return any(_has(one, extra) for one in types)
         case _:
             return False
 

@@ -120,7 +120,7 @@ async def test_an_invoice_is_scheduled_then_collected(client, sandbox):
     assert ("approved", "accredited") == (collected.payment.status, collected.payment.status_detail)
     assert ("scheduled", "pending", 0) == (waiting.status, waiting.summarized, waiting.retry_attempt)
     assert None is waiting.payment
-    assert collected.debit_date == subscription.started
+    assert collected.debit_date.date() == subscription.started.date()
     assert ("scheduled", "member-1", "ARS", Decimal("99.90"), "Monthly subscription") == (
         collected.type,
         collected.external_reference,
@@ -175,6 +175,16 @@ async def test_collection_is_given_up(start, connect, status):
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
+async def test_a_debit_date_is_a_date(plain, sandbox):
+    """The contract calls it one; the other members are moments."""
+    sandbox.buyer.subscribe()
+
+    *_, invoice = (await plain("GET", "/authorized_payments/search")).json["results"]
+
+    assert f"{sandbox.clock.now():%Y-%m-%d}" == invoice["debit_date"]
+    assert "T" in invoice["date_created"]
+
+
 async def test_repetitions_end_a_subscription(plain, client, sandbox):
     """Three charges, three invoices, and no fourth."""
     plan = await make_plan(plain, frequency=10, frequency_type="days", repetitions=3)
@@ -183,7 +193,7 @@ async def test_repetitions_end_a_subscription(plain, client, sandbox):
     sandbox.clock.advance("P100D")
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
 
-    assert [20, 10, 0] == [(one.debit_date - subscription.started).days for one in invoices]
+    assert [20, 10, 0] == [(one.debit_date.date() - subscription.started.date()).days for one in invoices]
     assert {"processed"} == {one.status for one in invoices}
 
 

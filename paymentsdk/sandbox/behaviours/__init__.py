@@ -1,11 +1,9 @@
-"""What each operation does, as functions ``(book, call) -> Struct`` that raise ``Refused``; and what falls due."""
+"""What each operation does, as functions ``(book, call) -> answer`` that raise ``Refused``; and what falls due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import cast
-
-from msgspec import Struct
 
 from paymentsdk._core.operation import Operation
 from paymentsdk.resources import customers as of_customers
@@ -32,7 +30,8 @@ from paymentsdk.sandbox.book import Book, Call
 
 __all__ = ["BEHAVIOUR", "DUE", "Behaviour"]
 
-Behaviour = Callable[[Book, Call[object]], Struct]
+#: The answer is a Struct, or plain data where a Struct cannot say it.
+Behaviour = Callable[[Book, Call[object]], object]
 
 _TABLE = {
     of_oauth.TOKEN: oauth.token,

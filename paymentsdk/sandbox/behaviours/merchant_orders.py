@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk.resources.merchant_orders import (
     MerchantOrder,
     MerchantOrderItem,
-    MerchantOrderPage,
     MerchantOrderPayment,
     MerchantOrderState,
     MerchantOrderStatus,
@@ -39,7 +39,15 @@ _EQUAL = (
 )
 
 
-def search(book: Book, call: Call[None]) -> MerchantOrderPage:
+class _Page(Struct, frozen=True, kw_only=True):
+    """A page of the search. It has no defaults: what is ``None`` is sent as null."""
+
+    elements: tuple[MerchantOrder, ...] | None
+    next_offset: int | None
+    total: int
+
+
+def search(book: Book, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     conditions = _conditions(book, call.query)
     total = book.count(MERCHANT_ORDERS, conditions)
@@ -53,7 +61,7 @@ def search(book: Book, call: Call[None]) -> MerchantOrderPage:
         offset=part.start,
     )
     elements = tuple(row.merchant_order for row in rows)
-    return MerchantOrderPage(
+    return _Page(
         elements=None if not elements and book.policies.empty_elements == "null" else elements,
         next_offset=_next_offset(book, part, len(elements)),
         total=part.total,

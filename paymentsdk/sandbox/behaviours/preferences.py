@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from paymentsdk.resources.preferences import OperationType, Preference, PreferenceRequest
-from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
 
-def create(book: Book, call: Call[PreferenceRequest]) -> Preference:
+#: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
+_DATES = frozenset({"event_date", "registration_date", "last_purchase"})
+
+
+def create(book: Book, call: Call[PreferenceRequest]) -> object:
     """Create a preference that waits for its buyer."""
     body = call.body
     if not book.tenant.compliant:
@@ -47,7 +53,21 @@ def create(book: Book, call: Call[PreferenceRequest]) -> Preference:
         order_id=preference_id,
         external_reference=preference.external_reference,
     )
-    return preference
+    return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
+
+
+def _dates_as_sent(answer: object, sent: object) -> object:
+    """Return *answer* with the dates that *sent* has in the same places."""
+    match answer, sent:
+        case dict(), dict():
+            return {
+                name: sent[name] if name in _DATES else _dates_as_sent(member, sent.get(name))
+                for name, member in answer.items()
+            }
+        case list(), list():
+            return [_dates_as_sent(*pair) for pair in zip(answer, sent, strict=True)]
+        case _:
+            return answer
 
 
 def _check_sponsor(book: Book, sponsor_id: object) -> None:
