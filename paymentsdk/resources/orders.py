@@ -136,9 +136,9 @@ class ItemRequest(OrderRequestStruct):
 
 
 class DiscountRequest(OrderRequestStruct):
-    """The total for a buyer who pays by one kind of method."""
+    """The total for a buyer who pays by one kind of method: above zero, and not above that of the order."""
 
-    new_total_amount: Amount
+    new_total_amount: PositiveAmount
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
 
 
@@ -210,12 +210,21 @@ class OrderRequest(OrderRequestStruct):
         if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
             require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
         if self.discounts is not None:
+            _check_totals(self.discounts, self.total_amount)
             for i, item in enumerate(self.items if isinstance(self.items, list) else ()):
                 require(
                     not getattr(item, "external_categories", None),
                     f"$.items[{i}].external_categories",
                     "cannot be combined with discounts",
                 )
+
+
+def _check_totals(discounts: DiscountsRequest, total: Decimal) -> None:
+    entries = discounts.payment_methods if isinstance(discounts, DiscountsRequest) else ()
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, DiscountRequest) and _comparable(entry.new_total_amount, total):
+            path = f"$.discounts.payment_methods[{i}].new_total_amount"
+            require(entry.new_total_amount <= total, path, "is above the total amount")
 
 
 def _comparable(*amounts: object) -> bool:

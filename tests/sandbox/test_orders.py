@@ -424,6 +424,14 @@ ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
             "maximum_items",
             "discounts.payment_methods",
         ),
+        *(
+            (
+                {"discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": total}]}},
+                "property_value",
+                "discounts.payment_methods[0].new_total_amount",
+            )
+            for total in ("0", "0.00", "50.01", "-1.00")
+        ),
         (
             {
                 "items": [{**ITEM, "external_categories": [{"id": "x"}]}],
