@@ -38,15 +38,17 @@ class SandboxTenant:
             ``external_pos_id``, ``plan_id``, ...
         base_url: Where the server listens.
         access_token: The seller's token.
-        buyer: Scans and pays.
+        buyer: Scans and pays; the seller's tills and plan are meant where no other is named.
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
+        from paymentsdk.sandbox import Buyer  # noqa: PLC0415
+
         self.sandbox = sandbox
         self.account = account
         self.base_url: str = sandbox.base_url
         self.access_token: str = account.access_token
-        self.buyer: Buyer = sandbox.buyer
+        self.buyer: Buyer = Buyer(sandbox.platform, tenant=account.user_id)
 
     def __repr__(self) -> str:
         return f"SandboxTenant({self.account.user_id} at {self.base_url})"

@@ -155,6 +155,24 @@ async def test_works(paymentsdk_client, paymentsdk_tenant):
     run(tests).assert_outcomes(passed=2)
 
 
+def test_a_buyer_is_a_customer_of_the_seller(run) -> None:
+    """A till and a plan that are not named any further are the seller's own, not those of the first seller."""
+    tests = """
+from msgspec.structs import replace
+from paymentsdk.resources.orders import OrderConfigRequest, QRConfigRequest
+
+async def test_buys(paymentsdk_client, paymentsdk_tenant):
+    till = OrderConfigRequest(qr=QRConfigRequest(external_pos_id=paymentsdk_tenant.account.external_pos_id))
+    made = await paymentsdk_client.orders.create(replace(an_order(), config=till))
+    paid = paymentsdk_tenant.buyer.pay(paymentsdk_tenant.account.external_pos_id)
+    subscription = paymentsdk_tenant.buyer.subscribe()
+    assert paid.id == made.id
+    assert subscription.plan_id == paymentsdk_tenant.account.plan_id
+    assert {"order_created", "payment"} <= {entry.kind for entry in paymentsdk_tenant.ledger()}
+"""
+    run(tests).assert_outcomes(passed=1)
+
+
 def test_a_fault_of_one_seller_does_not_hit_another(run) -> None:
     """A rule that a test adds holds for its seller, whatever the rule itself says."""
     tests = """

@@ -47,11 +47,14 @@ class Buyer:
     Args:
         platform: Where they buy.
         payer_id: Who they are.
+        tenant: Whose customer they are: their tills and their plan are meant where no other is named; those of the
+            first seller unless given.
     """
 
-    def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER) -> None:
+    def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
         self._platform = platform
         self.payer_id = payer_id
+        self.tenant = tenant
 
     def scan(self, code: str, *, tenant: int | None = None) -> Order:
         """Return the order behind a QR code.
@@ -59,7 +62,7 @@ class Buyer:
         Args:
             code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a till: this one stands for the
                 newest order there that waits to be paid.
-            tenant: The seller of the till; the first one unless given.
+            tenant: The seller of the till; the buyer's own unless given.
 
         Raises:
             Refused: There is no such order, or the till has none.
@@ -69,7 +72,7 @@ class Buyer:
         record = self._platform.store.get(ORDERS, name)
         if record is not None:
             return record.order
-        seller = self._platform.default_tenant() if tenant is None else self._platform.tenant(tenant)
+        seller = self._seller(self.tenant if tenant is None else tenant)
         if seller is not None and name in seller.external_pos_ids:
             waiting = self._platform.book(seller).find(
                 ORDERS,
@@ -157,14 +160,17 @@ class Buyer:
     def subscribe(
         self, plan: str | None = None, *, external_reference: str | None = None, rejections: int = 0
     ) -> Subscription:
-        """Subscribe to a plan: its id or ``init_point``, or the first seller's own.
+        """Subscribe to a plan: its id or ``init_point``, or the own one of the buyer's seller.
 
         Args:
             plan: The plan.
             external_reference: The integrator's own name of the subscription.
             rejections: How many attempts to collect are rejected before one is approved; -1 for all.
         """
-        name = self._platform.default_tenant().plan_id if plan is None else plan.rstrip("/").rpartition("/")[2]
+        if plan is None:
+            seller = self._seller(self.tenant)
+            plan = seller.plan_id if seller else ""
+        name = plan.rstrip("/").rpartition("/")[2]
         request = SubscriptionRequest(
             plan_id=name, payer_id=self.payer_id, external_reference=external_reference, rejections=rejections
         )
@@ -181,6 +187,9 @@ class Buyer:
         """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``."""
         with self._platform.store.transaction():
             return invoices.change_payment(self._book(INVOICES, str(invoice)), str(invoice), status)
+
+    def _seller(self, user_id: int | None) -> Tenant | None:
+        return self._platform.default_tenant() if user_id is None else self._platform.tenant(user_id)
 
     def _book(self, noun: Noun, name: str) -> Book:  # type: ignore[type-arg]  # any noun will do
         """Return the book that the thing *name* is in."""
