@@ -1,18 +1,25 @@
-"""Faults as data: which requests they hit, and what happens to those."""
+"""Faults as data: which requests they hit, and what happens to those.
+
+An effect has the details that ``TAKES`` gives it; all effects pick their requests in the same way.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
-__all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
+from paymentsdk.resources import OPERATIONS
+
+__all__ = ["TAKES", "AddedFault", "FaultRule", "Faults", "Hit"]
 
 Effect = Literal[
     "fail_before_commit",
@@ -32,6 +39,26 @@ Effect = Literal[
 ]
 
 
+#: The details that say how an effect comes about; a rule has no others.
+TAKES: Mapping[Effect, frozenset[str]] = {
+    "fail_before_commit": frozenset({"status", "code"}),
+    "lose_response_after_commit": frozenset(),
+    "delay_before_commit": frozenset({"seconds"}),
+    "delay_after_commit": frozenset({"seconds"}),
+    "refuse": frozenset({"status", "code"}),
+    "rate_limit": frozenset({"retry_after", "code"}),
+    "reset": frozenset(),
+    "hang": frozenset(),
+    "truncate": frozenset(),
+    "malformed": frozenset(),
+    "wrong_content_type": frozenset(),
+    "drip": frozenset({"seconds"}),
+    "html": frozenset({"status"}),
+    "page_drift": frozenset({"rows"}),
+}
+_DETAILS = frozenset().union(*TAKES.values())
+
+
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule. It counts the requests that match ``operation`` and ``tenant``, and hits those that the rest picks.
 
@@ -43,7 +70,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ``truncate`` (half of the body), ``malformed`` (a body that is no JSON), ``wrong_content_type``, ``drip``
             (one byte in ``seconds``), ``html`` (``status``, by default 502). ``page_drift``: pages after the first
             find ``rows`` more rows before them, or fewer when it is below zero.
-        operation: The name of the operation; ``*`` stands for anything (``orders.*``).
+        operation: The name of the operation; ``*`` stands for anything (``orders.*``). It names at least one.
         tenant: The seller; any unless given.
         nth: Only the request with this number, from 1, among those that match.
         probability: How many of them are hit, at random, the same ones for the same ``seed``.
@@ -54,6 +81,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         seconds: How long.
         retry_after: Seconds for the header Retry-After.
         rows: How many rows.
+
+    Raises:
+        ValueError: There is no such effect or operation, or the effect does not take a detail that is given.
     """
 
     effect: Effect
@@ -68,6 +98,17 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
     rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
+
+    def __post_init__(self) -> None:
+        if self.effect not in TAKES:
+            raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(TAKES)}")
+        if not any(fnmatch.fnmatchcase(name, self.operation) for name in OPERATIONS):
+            raise ValueError(f"no operation is called {self.operation!r}; there are {', '.join(OPERATIONS)}")
+        idle = _DETAILS - TAKES[self.effect]
+        for field in fields(self):
+            if field.name in idle and getattr(self, field.name) != field.default:
+                takes = ", ".join(sorted(TAKES[self.effect])) or "none"
+                raise ValueError(f"{self.effect} does not take {field.name}; of the details it takes {takes}")
 
 
 class AddedFault(AbstractContextManager["AddedFault"]):
@@ -138,18 +179,30 @@ class Hit(Struct, frozen=True):
 
 
 class Faults:
-    """The rules in force; it may be used from any thread."""
+    """The rules in force; it may be used from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        changed: Called when a rule was added or taken out.
+    """
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
         self._lock = threading.Lock()
         self._rules: dict[int, AddedFault] = {}
         self._made = 0
 
     def add(self, rule: FaultRule) -> AddedFault:
-        """Put *rule* in force. Used as a context manager, the result takes it out again at the end."""
+        """Put *rule* in force. Used as a context manager, the result takes it out again at the end.
+
+        Raises:
+            ValueError: A detail is of the wrong type or out of bounds.
+        """
+        # Structs check nothing when Python makes them, and a rule of 150 % would hit whatever it can.
+        msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:
             self._made += 1
             added = self._rules[self._made] = AddedFault(self._made, rule, self._remove)
+        self._changed()
         return added
 
     def clear(self, tenant: int | None = None) -> None:
@@ -160,6 +213,7 @@ class Faults:
                 for number, added in self._rules.items()
                 if tenant is not None and added.rule.tenant != tenant
             }
+        self._changed()
 
     def list(self) -> tuple[AddedFault, ...]:
         """Return the rules in force, in the order of their making."""
@@ -188,4 +242,6 @@ class Faults:
 
     def _remove(self, number: int) -> None:
         with self._lock:
-            self._rules.pop(number, None)
+            gone = self._rules.pop(number, None)
+        if gone:
+            self._changed()

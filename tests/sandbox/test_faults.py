@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import get_args, get_type_hints
 
 import aiohttp
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox.faults import TAKES
 
 
 def created(sandbox: Sandbox) -> int:
@@ -363,3 +365,38 @@ async def test_a_refusal_without_a_code_is_a_general_one(plain, sandbox, path, c
     sandbox.faults.add(FaultRule(effect="refuse"))
 
     assert (400, code) == ((answer := await plain("POST", path, {}, key="k")).status, answer.code)
+
+
+BAD_RULES = [
+    {"effect": "magic"},
+    {"effect": "reset", "operation": "orders.creat"},
+    {"effect": "reset", "operation": ""},
+    {"effect": "reset", "probability": 1.5},
+    {"effect": "reset", "probability": -0.1},
+    {"effect": "reset", "nth": 0},
+    {"effect": "hang", "status": 500},
+    {"effect": "hang", "code": "generic"},
+    {"effect": "html", "code": "generic"},
+    {"effect": "refuse", "seconds": 5},
+    {"effect": "refuse", "status": 200},
+    {"effect": "drip", "rows": 3},
+    {"effect": "page_drift", "retry_after": 9},
+]
+
+
+@pytest.mark.parametrize("rule", BAD_RULES, ids=str)
+async def test_a_rule_that_could_not_do_what_it_says_is_refused(plain, sandbox, rule):
+    """Over HTTP and in Python alike: a test with such a rule would pass for the wrong reason."""
+    answer = await plain("POST", "/_sandbox/faults", rule)
+    with pytest.raises(ValueError, match=r".+"):
+        sandbox.faults.add(FaultRule(**rule))
+
+    assert (400, "bad_request") == (answer.status, answer.json["code"])
+    assert () == sandbox.faults.list()
+
+
+def test_every_effect_says_what_it_takes():
+    """The table has a line for each, and each detail is one of a rule."""
+    assert set(TAKES) == set(get_args(get_type_hints(FaultRule)["effect"]))
+    for effect, takes in TAKES.items():
+        assert takes <= set(FaultRule.__struct_fields__), effect
