@@ -52,6 +52,9 @@ ABOUT_CODES = """\
 `error.code` is the text in the second column, and `error.meaning` that in the third. A code that is not listed here is
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
+EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, `requests`, \
+`clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or `everything` after a restore."""
+
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and
 answers are JSON, amounts are texts; a refusal is `{{"code": ..., "message": ...}}`. Lists hold the newest 100 rows;
@@ -213,7 +216,7 @@ def control() -> str:
         what = opening(command.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
         rows.append([code(f"{method} {path}"), what, link])
     rows.append([code("GET ledger"), "Export the ledger as JSON lines: every effect, oldest first.", ""])
-    rows.append([code("GET events"), "Stream what happens from now on, as server-sent events.", ""])
+    rows.append([code("GET events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
         parts += [f"## {name}", opening(body.__doc__), table(["Member", "Kind", "Required", "Meaning"], members(body))]

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Event", "Feed", "Queue", "RequestLine"]
+__all__ = ["Changed", "Event", "Feed", "Queue", "RequestLine"]
 
 #: Requests that are kept, and events that a slow watcher may be behind before it loses the oldest.
 KEPT_REQUESTS = 200
@@ -53,8 +53,14 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     milliseconds: float = 0.0
 
 
+class Changed(Struct, frozen=True):
+    """What may be another thing now: ``policies``, ``faults``, or ``everything`` after a restore."""
+
+    what: Literal["policies", "faults", "everything"]
+
+
 class Event(Struct, frozen=True, kw_only=True):
-    """Something to show: ``kind`` is the table of the document, ``requests`` or ``clock``."""
+    """Something to show: ``kind`` is the table of the document, ``requests``, ``clock`` or ``changed``."""
 
     kind: str
     tenant: int | None

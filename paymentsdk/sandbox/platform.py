@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from paymentsdk._core.secrets import Secretive
 from paymentsdk.sandbox.behaviours import DUE
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.clock import ClockState, Happening, SandboxClock
-from paymentsdk.sandbox.events import Event, Feed
+from paymentsdk.sandbox.events import Changed, Event, Feed
 from paymentsdk.sandbox.faults import Faults
 from paymentsdk.sandbox.grants import make_grant
 from paymentsdk.sandbox.ids import Ids
@@ -77,11 +77,13 @@ class Platform:
         seed: int | None = None,
         policies: Mapping[str, object] | None = None,
     ) -> None:
-        self.policies: Policies = Policies().merged(policies or {})
+        asked = Policies().merged(policies or {})
         self.base_url = ""
-        self.faults: Faults = Faults()
         self.feed: Feed = Feed()
+        self.faults: Faults = Faults(changed=lambda: self._tell_changed("faults"))
         self.store: Store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
+        # What is asked for at a start wins over what was changed before it.
+        self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
         self.ids: Ids = Ids(self._seed(seed))
         self.clock: SandboxClock = SandboxClock(self._kept_clock(), changed=self._clock_moved, settle=self.settle)
         self._snapshots: dict[str, _Snapshot] = {}
@@ -102,9 +104,16 @@ class Platform:
         kept = self.store.setting("clock")
         return ClockState() if kept is None else msgspec.json.decode(kept, type=ClockState)
 
+    def _kept_policies(self) -> Mapping[str, object]:
+        kept = self.store.setting("policies")
+        return {} if kept is None else msgspec.json.decode(kept, type=dict[str, object])
+
     def _clock_moved(self, state: ClockState) -> None:
         self.store.keep_setting("clock", msgspec.json.encode(state))
         self.feed.tell(Event(kind="clock", tenant=None, document=state))
+
+    def _tell_changed(self, what: Literal["policies", "faults", "everything"]) -> None:
+        self.feed.tell(Event(kind="changed", tenant=None, document=Changed(what)))
 
     def book(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> Book:
         """Return *tenant*'s book as it is *now*."""
@@ -194,12 +203,14 @@ class Platform:
         return grant is not None
 
     def change_policies(self, changes: Mapping[str, object]) -> Policies:
-        """Set switches for every seller who has none of their own.
+        """Set switches for every seller who has none of their own; with a file they outlive the process.
 
         Raises:
             ValueError: A name is unknown, or a value is not one of those it may have.
         """
         self.policies = self.policies.merged(changes)
+        self.store.keep_setting("policies", msgspec.json.encode({**self._kept_policies(), **changes}))
+        self._tell_changed("policies")
         return self.policies
 
     def ledger(self, tenant: int | None = None) -> list[Entry]:
@@ -225,6 +236,7 @@ class Platform:
         self.clock.state = self._kept_clock()
         self.policies = kept.policies
         kept.restore_faults()
+        self._tell_changed("everything")
 
     def find_owner(self, noun: Noun[Struct], key: str) -> Tenant | None:
         """Return whose document *key* is: buyers know things by their ids alone."""

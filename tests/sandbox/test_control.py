@@ -369,6 +369,25 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert sandbox.authorization_code not in json.dumps(seen)
 
 
+async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
+    """Whoever shows switches, rules or documents hears that they may be others now: what was refused changed nothing."""
+    watching = asyncio.create_task(events(session, sandbox, 5))
+    await until(lambda: sandbox.platform.feed._watchers)
+    await plain("POST", "/_sandbox/snapshot")
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 7})
+    await plain("PATCH", "/_sandbox/policies", {"page_size": 0})
+    added = sandbox.faults.add(FaultRule(effect="hang"))
+    added.remove()
+    added.remove()
+    await plain("DELETE", "/_sandbox/faults")
+    await plain("POST", "/_sandbox/restore")
+
+    seen = await watching
+
+    assert {"changed"} == {kind for kind, _ in seen}
+    assert ["policies", "faults", "faults", "faults", "everything"] == [data["document"]["what"] for _, data in seen]
+
+
 async def test_a_stream_has_no_head(plain):
     """Asking for the headers alone is refused, instead of hanging: 405."""
     assert 405 == (await plain("HEAD", "/_sandbox/events")).status

@@ -12,7 +12,6 @@ from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
-
 #: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
 _DATES = frozenset({"event_date", "registration_date", "last_purchase"})
 
