@@ -52,8 +52,8 @@ ABOUT_CODES = """\
 `error.code` is the text in the second column, and `error.meaning` that in the third. A code that is not listed here is
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
-EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, `requests`, \
-`clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or `everything` after a restore."""
+EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
+`requests`, `clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or `everything` after a restore."""
 
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and

@@ -405,11 +405,14 @@ _KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key went with an
 _KEY_LENGTH = ErrorCode(
     400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes"
 )
-_BODY = (
+_NO_BODY = (
     ErrorCode(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
     ErrorCode(400, "bad_request", "a field is unsupported or invalid"),
-    ErrorCode(400, "property_value", "a field breaks a rule; detail names it"),
     ErrorCode(400, "property_type", "a field has the wrong type, or the JSON is malformed"),
+)
+_BODY = (
+    *_NO_BODY,
+    ErrorCode(400, "property_value", "a field breaks a rule; detail names it"),
     ErrorCode(400, "required_properties", "a required field is missing; detail names it"),
 )
 _ALWAYS = (
@@ -506,6 +509,7 @@ CANCEL: Operation[None, Order] = Operation(
     errors=(
         _EMPTY_KEY,
         _KEY_LENGTH,
+        *_NO_BODY,
         _BAD_PATH,
         *_ALWAYS,
         _NOT_FOUND,

@@ -26,11 +26,13 @@ from paymentsdk.sandbox.intake import AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, spoiled, transmit
 from paymentsdk.sandbox.platform import Platform
 
-__all__ = ["PLATFORM", "STOPPING", "make_app"]
+__all__ = ["PLATFORM", "PREFIX", "STOPPING", "make_app"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PLATFORM = web.AppKey("platform", Platform)
+#: Where the control API is, which has one shape of refusals whatever the interfaces have.
+PREFIX = "/_sandbox/"
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
 _REQUEST_ID = web.RequestKey("request_id", str)
@@ -97,8 +99,16 @@ async def _always_json(request: web.Request, handler: Handler) -> web.StreamResp
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         refused = Refused(500, "generic", "internal error of the sandbox")
-    body = answers.refusal(refused, None)
+    policies = request.app[PLATFORM].policies
+    shape = "flat" if request.path.startswith(PREFIX) else policies.error_shape
+    body = answers.refusal(refused, _nearest(request.path), shape)
     return web.Response(status=refused.status, body=body, content_type="application/json", headers=headers)
+
+
+def _nearest(path: str) -> AnyOperation | None:
+    """Return an operation of the interface that *path* is below, for a path or a method that no operation has."""
+    of_interface = (one for one in OPERATIONS.values() if f"{path}/".startswith(one.path.partition("/{")[0] + "/"))
+    return next(of_interface, None)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.app import PLATFORM, STOPPING
+from paymentsdk.sandbox.app import PLATFORM, PREFIX, STOPPING
 from paymentsdk.sandbox.commands import COMMANDS, Command
 from paymentsdk.sandbox.control_bodies import ControlRequest
 from paymentsdk.sandbox.guard import check_origin
@@ -21,7 +21,6 @@ __all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-PREFIX = "/_sandbox/"
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 #: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
 _TICK = 1.0

@@ -109,7 +109,8 @@ def _unauthorized(platform: Platform, operation: AnyOperation, message: str, cod
 def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
     """Refuse a body that says it is something other than JSON; one that says nothing is read as JSON."""
     kind = incoming.content_type.lower()
-    if operation.body is None or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
+    takes_none = operation.body is None and not operation.keyed
+    if takes_none or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
         return
     raise refuse(operation, RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}"))
 
@@ -123,8 +124,6 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
     tenant = caller.tenant
     policies = platform.policies_of(tenant)
     key = idempotency.checked_key(operation, incoming.key, policies)
-    _check_content_type(operation, incoming)
-    request = read_body(operation, incoming.body, policies)
     with platform.store.transaction():
         book = platform.book(tenant, key=key)
         mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
@@ -135,6 +134,9 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
             )
             if saved:
                 return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
+        # After the key: what went with it once is another request, whatever it says.
+        _check_content_type(operation, incoming)
+        request = read_body(operation, incoming.body, policies)
         drift = hit.first("page_drift")
         call = Call(
             body=request,

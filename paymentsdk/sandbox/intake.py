@@ -60,6 +60,8 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         Refused: With the documented code of the operation for what is wrong.
     """
     if operation.body is None or operation.encoder is None:
+        if operation.keyed:
+            _check_empty(operation, body)
         return None
     if not body.strip():
         if operation.body_required:
@@ -77,6 +79,20 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a text is out of range"
         reason = reason.removeprefix("JSON is malformed: ")
         raise refuse(operation, RequestInvalid("$", f"JSON is malformed: {reason}")) from None
+
+
+class _Nothing(Struct, forbid_unknown_fields=True):
+    """The body of an operation that takes none: no member at all."""
+
+
+def _check_empty(operation: AnyOperation, body: bytes) -> None:
+    """Refuse a *body* that says something: it would be lost, and the key be taken for it."""
+    try:
+        msgspec.json.decode(body.strip() or b"{}", type=_Nothing)
+    except ValidationError as error:
+        raise refuse(operation, request_invalid(error)) from None
+    except (ValueError, RecursionError):
+        raise refuse(operation, RequestInvalid("$", "JSON is malformed")) from None
 
 
 def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str, object]:

@@ -370,7 +370,7 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
 
 
 async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
-    """Whoever shows switches, rules or documents hears that they may be others now: what was refused changed nothing."""
+    """Whoever shows switches, rules or documents hears that they may be others now; not of refusals."""
     watching = asyncio.create_task(events(session, sandbox, 5))
     await until(lambda: sandbox.platform.feed._watchers)
     await plain("POST", "/_sandbox/snapshot")

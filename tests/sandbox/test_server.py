@@ -138,6 +138,47 @@ async def test_unknown_paths_and_methods_are_refused_in_json(plain):
     assert (405, "method_not_allowed", "POST") == (method.status, method.code, method.headers["Allow"])
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "nothing", 404),
+        ("GET", "orders/1/nothing", 404),
+        ("PUT", "clock", 405),
+        ("POST", "state", 405),
+        ("GET", "orders?tenant=x", 400),
+    ],
+)
+@pytest.mark.parametrize("shape", ["per_api", "errors"])
+async def test_refusals_of_the_control_api_have_one_shape(start, plain_to, method, path, status, shape):  # noqa: PLR0917
+    """`{code, message}` also where there is nothing, whatever the shape of the interfaces."""
+    plain = plain_to(await start(policies={"error_shape": shape}))
+
+    answer = await plain(method, f"/_sandbox/{path}", b"{}" if method != "GET" else None)
+
+    assert status == answer.status
+    assert {"code", "message"} == answer.json.keys()
+
+
+@pytest.mark.parametrize(
+    ("shape", "orders", "others"),
+    [
+        ("per_api", {"errors"}, {"message", "error", "status", "cause"}),
+        ("flat", {"code", "message"}, {"code", "message"}),
+        ("errors", {"errors"}, {"errors"}),
+    ],
+)
+async def test_where_there_is_nothing_the_interface_has_its_shape(start, plain_to, shape, orders, others):
+    """404 and 405 below the Orders API speak as it does; the policy `error_shape` holds here too."""
+    plain = plain_to(await start(policies={"error_shape": shape}))
+
+    for method, path in (("PUT", "/v1/orders"), ("GET", "/v1/orders/a/b"), ("GET", "/v1/orders/a/cancel")):
+        answer = await plain(method, path)
+        assert orders == answer.json.keys()
+        assert answer.status in {404, 405}
+    for method, path in (("GET", "/v1/ordersx"), ("GET", "/oauth/token"), ("GET", "/nothing")):
+        assert others == (await plain(method, path)).json.keys()
+
+
 async def test_every_answer_has_a_request_id(plain, sandbox, data):
     """Successes, refusals, unknown paths, the control API: all of them, and no two the same."""
     answers = [
@@ -167,11 +208,49 @@ async def test_every_path_takes_a_trailing_slash(plain, sandbox, data):
     assert [200] * 4 == statuses
 
 
-async def test_operations_without_a_body_ignore_one(plain, client, order):
-    """A JSON content type with an empty body, or any body at all."""
-    for body in (b"", b"{}", b"{", b"\xff"):
-        made = await client.orders.create(order())
-        assert 200 == (await plain("POST", f"/v1/orders/{made.id}/cancel", body, key=made.id)).status
+@pytest.mark.parametrize("body", [None, b"", b" ", b"{}", b" { } "])
+async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
+    """A JSON content type with nothing, or an empty object; for its key they are one request."""
+    made = await client.orders.create(order())
+
+    canceled = await plain("POST", f"/v1/orders/{made.id}/cancel", body, key="k2")
+
+    assert 200 == canceled.status
+    assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "property_type"),
+        (b"\xff", "property_type"),
+        (b"[]", "property_type"),
+        (b"null", "property_type"),
+        (b'"x"', "property_type"),
+        (b'{"amount":"1.00"}', "unsupported_properties"),
+        (b"[" * 100_000, "property_type"),
+        (b'{"a":' + b"1" * 400 + b"}", "unsupported_properties"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_a_cancel_with_a_body_is_refused(plain, client, order, body, code):
+    """A part of an order cannot be canceled: who asks for it must not have the whole canceled."""
+    made = await client.orders.create(order())
+    path = f"/v1/orders/{made.id}/cancel"
+
+    refused = await plain("POST", path, body, key="k2")
+
+    assert (400, code) == (refused.status, refused.code)
+    assert "created" == (await client.orders.get(made.id)).status
+    assert 200 == (await plain("POST", path, key="k2")).status
+    again = await plain("POST", path, body, key="k2")
+    assert (409, "idempotency_key_already_used") == (again.status, again.code)
+
+
+@pytest.mark.parametrize("path", ["/merchant_orders/search", "/preapproval_plan/search"])
+async def test_reads_ignore_a_body(plain, path):
+    """A JSON content type with any body at all."""
+    assert 200 == (await plain("GET", path, b"{")).status
 
 
 @pytest.mark.parametrize(
