@@ -53,7 +53,8 @@ ABOUT_CODES = """\
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
-`requests`, `clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or `everything` after a restore."""
+`requests`, `clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or \
+`everything` after a restore."""
 
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and

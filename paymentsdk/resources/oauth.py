@@ -52,7 +52,7 @@ class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
-class TokenRequest(Secretive, RequestStruct):
+class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
     """A grant to exchange (4.1). ``repr`` hides the secret, the code, the verifier and the refresh token.
 
     Attributes:
@@ -63,9 +63,10 @@ class TokenRequest(Secretive, RequestStruct):
         refresh_token: What the token before came with; valid once.
         redirect_uri: The address that the code was sent to, where the application has one.
         code_verifier: The verifier of PKCE, where the authorization was asked for with a challenge.
+        scope: What the token may do, separated by spaces: a part of what was granted, or all of it unless given.
 
     Raises:
-        RequestInvalid: The grant lacks its code or its refresh token.
+        RequestInvalid: The grant lacks its code or its refresh token, or has both.
     """
 
     client_id: Annotated[str, Meta(min_length=1)]
@@ -75,12 +76,15 @@ class TokenRequest(Secretive, RequestStruct):
     refresh_token: Annotated[str, Meta(min_length=1)] | None = None
     redirect_uri: str | None = None
     code_verifier: str | None = None
+    scope: str | None = None
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
 
     def __post_init__(self) -> None:
         if self.grant_type == "authorization_code":
             require(self.code is not None, "$.code", "is required for the grant authorization_code")
+            require(self.refresh_token is None, "$.refresh_token", "does not go with the grant authorization_code")
         if self.grant_type == "refresh_token":
+            require(self.code is None, "$.code", "does not go with the grant refresh_token")
             require(self.refresh_token is not None, "$.refresh_token", "is required for the grant refresh_token")
 
 
@@ -175,6 +179,7 @@ class OAuth(Resource):
         *,
         redirect_uri: str | None = None,
         code_verifier: str | None = None,
+        scope: str | None = None,
         client_id: str | None = None,
         client_secret: str | None = None,
     ) -> Token:
@@ -184,6 +189,7 @@ class OAuth(Resource):
             code: Valid for 10 minutes, and once.
             redirect_uri: The address that the code was sent to, where the application is configured with one.
             code_verifier: The verifier of PKCE.
+            scope: What the token may do, separated by spaces; all that was granted unless given.
             client_id: The application; the client's own unless given.
             client_secret: Its secret; goes with *client_id*.
 
@@ -201,11 +207,17 @@ class OAuth(Resource):
             code=code,
             redirect_uri=redirect_uri,
             code_verifier=code_verifier,
+            scope=scope,
         )
         return (await self._caller.call(TOKEN, request)).value
 
     async def refresh(
-        self, refresh_token: str, *, client_id: str | None = None, client_secret: str | None = None
+        self,
+        refresh_token: str,
+        *,
+        scope: str | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
     ) -> Token:
         """Exchange a refresh token for a new token (4.1).
 
@@ -213,6 +225,7 @@ class OAuth(Resource):
 
         Args:
             refresh_token: What the last token came with.
+            scope: What the new token may do, separated by spaces; all that was granted unless given.
             client_id: The application; the client's own unless given.
             client_secret: Its secret; goes with *client_id*.
 
@@ -230,6 +243,7 @@ class OAuth(Resource):
             client_secret=client_secret,
             grant_type="refresh_token",
             refresh_token=refresh_token,
+            scope=scope,
         )
         return (await self._caller.call(_REFRESH, request)).value
 

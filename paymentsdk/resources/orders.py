@@ -13,6 +13,7 @@ from paymentsdk import money
 from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
+    KEY_USED,
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
@@ -401,7 +402,6 @@ class Order(AnswerStruct):
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
 _BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid")
 _NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order")
-_KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key went with another request in the last 24 hours")
 _KEY_LENGTH = ErrorCode(
     400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes"
 )
@@ -481,7 +481,7 @@ CREATE = Operation(
         ErrorCode(402, "failed", "the payment failed"),
         ErrorCode(404, "pos_not_found", "external_pos_id is unknown"),
         ErrorCode(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
-        _KEY_USED,
+        KEY_USED,
     ),
 )
 GET: Operation[None, Order] = Operation(
@@ -513,7 +513,7 @@ CANCEL: Operation[None, Order] = Operation(
         _BAD_PATH,
         *_ALWAYS,
         _NOT_FOUND,
-        _KEY_USED,
+        KEY_USED,
         ErrorCode(409, "order_already_canceled", "the order was canceled before"),
         ErrorCode(409, "cannot_cancel_order", "the state of the order does not allow to cancel it"),
         _LOCKED,
@@ -541,7 +541,7 @@ REFUND = Operation(
         ErrorCode(400, "refund_amount_exceeds", "the amount is above what is left of the payment"),
         *_ALWAYS,
         _NOT_FOUND,
-        _KEY_USED,
+        KEY_USED,
         ErrorCode(409, "cannot_refund_order", "the state of the order does not allow a refund"),
         ErrorCode(409, "order_already_refunded", "the whole order was refunded before"),
         ErrorCode(409, "refund_in_progress", "another refund of the order is being processed"),

@@ -474,6 +474,8 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     mismatch=_is_created,
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
+        # Not in the contract, which has no code for most members: `invalid_items` would blame what is as it should be.
+        ErrorCode(400, "bad_request", "a member that has no code of its own breaks a rule; the cause names it"),
         ErrorCode(400, "invalid_collector_id", "collector_id is invalid"),
         ErrorCode(400, "invalid_sponsor_id", "sponsor_id is not an active user"),
         ErrorCode(400, "invalid_collector_email", "the collector is not the owner of collector_email"),

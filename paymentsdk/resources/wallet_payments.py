@@ -16,6 +16,7 @@ from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
+    KEY_USED,
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
@@ -211,6 +212,9 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
         ErrorCode(400, "bad_request", "a member is missing or breaks a rule"),
         UNAUTHORIZED,
+        # Not named by the contract: what a key can meet, as the Orders API says it.
+        KEY_USED,
+        ErrorCode(423, "resource_locked", "another request with the key is being answered"),
         replace(INTERNAL_ERROR, meaning="internal error; send it again with the same key"),
     ),
 )

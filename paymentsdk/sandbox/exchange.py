@@ -64,7 +64,7 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
         live_tokens: Whether a token that begins with ``APP_USR`` stands for its ``TEST`` twin.
 
     Raises:
-        Refused: The token is missing, unknown, expired or not enough; the application is not known.
+        Refused: The token is missing, unknown, revoked, expired or not enough; the application is not known.
     """
     if not operation.authenticated:
         _check_content_type(operation, incoming)
@@ -83,6 +83,8 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
     tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
         raise _unauthorized(platform, operation, "the access token is not known")
+    if grant.revoked:
+        raise _unauthorized(platform, operation, "the access token was revoked")
     if grant.expires_at <= platform.clock.now():
         raise _unauthorized(platform, operation, "the access token has expired")
     if ("write" if operation.writes else "read") not in grant.scope.split():

@@ -39,4 +39,4 @@ def make_grant(book: Book, kind: GrantKind, scope: str, *, oauth: bool = True) -
 def usable(book: Book, secret: str) -> bool:
     """Say whether a grant of the seller can still be used."""
     grant = book.get(GRANTS, secret)
-    return grant is not None and not grant.spent and grant.expires_at > book.now
+    return grant is not None and not (grant.spent or grant.revoked) and grant.expires_at > book.now

@@ -104,7 +104,8 @@ class InFlight:
         """
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
-                raise Refused(409 if policies.concurrent_twin == "conflict" else 423, "resource_locked")
+                status = 409 if policies.concurrent_twin == "conflict" else 423
+                raise Refused(status, "resource_locked", "another request with this key is being answered")
             await done.wait()
 
     @contextmanager

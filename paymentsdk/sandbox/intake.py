@@ -5,6 +5,7 @@ Nothing that a client can send gets further than this without having the type th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,8 +31,6 @@ B = TypeVar("B")
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
-#: The value that stands for every one that a list does not name.
-OTHER = "Other"
 LARGEST_OFFSET = 2**53
 
 
@@ -70,6 +69,8 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
     try:
         raw = _READ(body)
         _check_plain(raw, "$", MAX_DEPTH)
+        if not operation.authenticated:
+            json.loads(body, object_pairs_hook=_once_each)
         strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
         mended = _reader(operation, strict=strict)(raw, "$")
         return operation.encoder.decode(body if mended is raw else _WRITE(mended))
@@ -79,6 +80,14 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a text is out of range"
         reason = reason.removeprefix("JSON is malformed: ")
         raise refuse(operation, RequestInvalid("$", f"JSON is malformed: {reason}")) from None
+
+
+def _once_each(members: list[tuple[str, object]]) -> None:
+    """Refuse a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
+    names = [name for name, _ in members]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestInvalid(f"$.{name}", "is given twice")
 
 
 class _Nothing(Struct, forbid_unknown_fields=True):
@@ -197,8 +206,6 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
             return _whole_reader
         case inspect.DateTimeType():
             return _date_reader
-        case inspect.LiteralType(values=values) if OTHER in values:
-            return _kind_reader([str(value) for value in values])
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             found = _reader_of(item, wanted)
             return _list_reader(found) if found else None
@@ -232,16 +239,6 @@ def _whole_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader 
     if isinstance(raw, Decimal) and raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
         return int(raw)
     return raw
-
-
-def _kind_reader(values: Sequence[str]) -> Reader:
-    """Take a text that is not listed as ``Other``, as real platforms do; a listed one without its capital is a slip."""
-    kept = {*values, *map(str.lower, values)}
-
-    def read(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
-        return OTHER if isinstance(raw, str) and raw not in kept else raw
-
-    return read
 
 
 def _date_reader(raw: object, path: str) -> object:
@@ -289,10 +286,7 @@ def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:
     if noun == "orders" and code not in operation.meanings:
         code = "property_value"
     place = error.path.removeprefix("$").lstrip(".") or "body"
-    detail = f"{place}: {error.reason}"
-    # The contract has no code for the other members of a preference: the message must not blame an item.
-    blameless = code == "invalid_items" and not place.startswith("items")
-    return Refused(400, code, detail if blameless else "", details=(detail,))
+    return Refused(400, code, details=(f"{place}: {error.reason}",))
 
 
 def _order_code(error: RequestInvalid) -> str:
@@ -319,7 +313,9 @@ _ORDER_CODES = tuple(
 def _preference_code(error: RequestInvalid) -> str:
     """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
     member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
-    return _PREFERENCE_CODES.get(member, "invalid_items")
+    if error.reason == "Object missing required field `items`" and not member:
+        return "invalid_items"
+    return _PREFERENCE_CODES.get(member, "bad_request")
 
 
 _PREFERENCE_CODES = {
@@ -330,6 +326,7 @@ _PREFERENCE_CODES = {
             "binary_mode",
             "expiration_date_from",
             "expiration_date_to",
+            "items",
             "marketplace_fee",
             "payment_methods",
             "shipments",
@@ -369,6 +366,8 @@ _CUSTOMER_CODES = (
 
 def _token_code(error: RequestInvalid) -> str:
     """Return the sub-error of the token endpoint (spec: Errors, Token endpoint)."""
+    if error.path == "$.scope":
+        return "invalid_scope"
     unknown_grant = error.path == "$.grant_type" and error.reason.startswith("Invalid enum value")
     return "unsupported_grant_type" if unknown_grant else "invalid_request"
 

@@ -51,8 +51,8 @@ _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
 
 #: What leads to a refusal by itself. Codes that are not listed have no condition that a sandbox could know.
 NATURAL: Mapping[tuple[str, str], str] = {
-    ("*", "unauthorized"): "no bearer token, or one that is unknown or has expired",
-    ("*", "invalid_token"): "no bearer token, or one that is unknown or has expired",
+    ("*", "unauthorized"): "no bearer token, or one that is unknown, revoked or has expired",
+    ("*", "invalid_token"): "no bearer token, or one that is unknown, revoked or has expired",
     ("*", "empty_required_header"): "no X-Idempotency-Key",
     ("*", "invalid_idempotency_key_length"): "an X-Idempotency-Key of more characters than `max_key_length`",
     ("*", "idempotency_key_already_used"): "a key of the last 24 hours with another request",
@@ -84,9 +84,16 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("orders.refund", "order_already_refunded"): "an order of which nothing is left",
     ("orders.refund", "refund_in_progress"): "a second refund while the first is processing (policy refund_seconds)",
     ("oauth.token", "invalid_client"): "an unknown client_id, or a wrong client_secret",
-    ("oauth.token", "invalid_grant"): "a code or refresh token that is unknown, spent, expired or another client's",
-    ("oauth.token", "invalid_request"): "a missing or malformed parameter",
+    (
+        "oauth.token",
+        "invalid_grant",
+    ): "a code or refresh token that is unknown, spent, revoked, expired or another client's",
+    ("oauth.token", "invalid_request"): "a parameter that is missing, malformed, unknown or given twice",
+    ("oauth.token", "invalid_scope"): "a scope that is malformed, or beyond what was granted",
     ("oauth.token", "unsupported_grant_type"): "any other grant_type",
+    ("preferences.create", "bad_request"): "a member other than those below that breaks a rule",
+    ("wallet_payments.create", "bad_request"): "no transaction_amount, or a member that breaks a rule",
+    ("wallet_payments.create", "resource_locked"): "the policy concurrent_twin=locked, and a key that is in flight",
     ("preferences.create", "invalid_access_token"): "no valid token, under the policy denied_preference_status=400",
     ("preferences.create", "collector_does_not_comply_with_current_regulation"): "a tenant made with compliant=false",
     ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from paymentsdk._core.operation import Operation
-from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
@@ -81,11 +81,13 @@ _ERROR: Schema = {
 _REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
 #: Refusals that every operation can answer, beside those of its own.
 _ALWAYS: Mapping[int, str] = {
-    401: "The access token is missing, unknown or expired",
-    403: "The scope of the token does not allow it",
     413: "The body is larger than 1 MiB",
     429: "Too many requests: a fault rule says so",
     500: "An internal error: a fault rule says so",
+}
+_OF_AUTHENTICATED: Mapping[int, str] = {
+    401: "The access token is missing, unknown, revoked or expired",
+    403: "The scope of the token does not allow it",
 }
 _OF_KEYED: Mapping[int, str] = {
     409: "The idempotency key went with another request, or is in flight",
@@ -103,11 +105,6 @@ _RULES: Mapping[tuple[str, str], Schema] = {
     ("plans.search", "sort"): {"enum": [*sorted(SORTABLE)]},
     ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
     ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
-    # Any other text counts as `Other`, save a listed one without its capital; the SDK sends the named ones.
-    ("PayerRequest", "authentication_type"): {
-        "type": "string",
-        "not": {"enum": ["gmail", "facebook", "native web", "other"]},
-    },
 }
 
 
@@ -153,9 +150,13 @@ def _schemas(policies: Policies) -> Schema:
             if name in structs:
                 _tighten(schemas[name], structs[name])
                 _describe(schemas[name], inspect.getdoc(structs[name]))
-    customer = schemas["CustomerRequest"]
-    if isinstance(customer, dict):
-        customer["required"] = [*REQUIRED[policies.customer_required]]
+    for name, required in (
+        ("CustomerRequest", REQUIRED[policies.customer_required]),
+        ("WalletChargeRequest", ("transaction_amount",) if policies.wallet_amount == "required" else ()),
+    ):
+        schema = schemas[name]
+        if isinstance(schema, dict):
+            schema["required"] = [*required]
     return schemas
 
 
@@ -322,8 +323,18 @@ def _bounded(schema: JSON) -> JSON:
 def _headers(operation: AnyOperation, policies: Policies) -> list[JSON]:
     if not operation.keyed:
         return []
+    headers: list[JSON] = []
+    if operation is wallet_payments.CREATE:
+        headers.append(
+            {
+                "name": "X-Platform-Session-Id",
+                "in": "header",
+                "description": "The id of the buyer's device; it improves the rate of approvals.",
+                "schema": _TEXT,
+            }
+        )
     key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
-    return [{"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
+    return [*headers, {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
 
 
 def _success(operation: AnyOperation) -> Schema:
@@ -361,7 +372,12 @@ def _refusals(operation: AnyOperation) -> Schema:
     lines: dict[int, list[str]] = {}
     for error in operation.errors:
         lines.setdefault(error.status, []).append(f"- `{error.code}`: {error.meaning}")
-    for status, text in {**_ALWAYS, **(_OF_KEYED if operation.keyed else {})}.items():
+    others = {
+        **_ALWAYS,
+        **(_OF_AUTHENTICATED if operation.authenticated else {}),
+        **(_OF_KEYED if operation.keyed else {}),
+    }
+    for status, text in others.items():
         lines.setdefault(status, [text])
     content = _json({"$ref": _REF.format(name="Error")})
     return {

@@ -199,7 +199,7 @@ class Platform:
         with self.store.transaction():
             grant = self.store.get(GRANTS, token)
             if grant is not None:
-                self.store.put(GRANTS, grant.user_id, replace(grant, expires_at=self.clock.now()))
+                self.store.put(GRANTS, grant.user_id, replace(grant, revoked=True))
         return grant is not None
 
     def change_policies(self, changes: Mapping[str, object]) -> Policies:

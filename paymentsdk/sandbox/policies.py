@@ -106,6 +106,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["any", "test_payer"],
         Meta(description="Emails of customers: any, or only test_payer_ and 1 to 10 digits (code 128)."),
     ] = "any"
+    wallet_amount: Annotated[
+        Literal["required", "optional"],
+        Meta(description="Whether a wallet payment needs a transaction_amount; without one it is of 0."),
+    ] = "required"
     discount_promise: Annotated[
         Literal["unchecked", "required"],
         Meta(description="Whether the discount code of a wallet payment must be promised through the control API."),

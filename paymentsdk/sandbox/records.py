@@ -85,6 +85,7 @@ class Grant(Secretive, Struct, frozen=True, kw_only=True):
         expires_at: When it ends.
         oauth: Whether it came out of an authorization.
         spent: Whether it was used, and can be used once only.
+        revoked: Whether it was ended before its time.
     """
 
     secret: str
@@ -94,6 +95,7 @@ class Grant(Secretive, Struct, frozen=True, kw_only=True):
     expires_at: datetime
     oauth: bool = True
     spent: bool = False
+    revoked: bool = False
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
 

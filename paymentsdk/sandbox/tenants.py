@@ -23,6 +23,9 @@ _FIRST_PLAN = PlanRequest(
 )
 _PosId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
+_WORD = f"({SCOPES.replace(' ', '|')})"
+_Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
+
 
 class TenantRequest(ControlStruct):
     """A seller to make.
@@ -31,7 +34,7 @@ class TenantRequest(ControlStruct):
         country: Two capitals; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
         external_pos_ids: The points of sale.
         marketplace: The marketplace of the application; ``None`` for none.
-        scope: What the application may do, separated by spaces.
+        scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces.
         redirect_uri: Where codes are sent; not checked unless given.
         compliant: Whether the seller's identity is validated.
         discount_promises: Discount codes that wallet payments may use.
@@ -41,7 +44,7 @@ class TenantRequest(ControlStruct):
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
     external_pos_ids: Annotated[tuple[_PosId, ...], Meta(min_length=1)] = ("POS001",)
     marketplace: str | None = "MARKET"
-    scope: str = SCOPES
+    scope: _Scope = SCOPES
     redirect_uri: str | None = None
     compliant: bool = True
     discount_promises: tuple[str, ...] = ()

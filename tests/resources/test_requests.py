@@ -30,7 +30,7 @@ from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPaye
 # One request per operation, with every member that the spec names, as it goes out.
 WHOLE = {
     "oauth.token": """{"client_id": "1", "client_secret": "s", "grant_type": "authorization_code", "code": "c",
-        "refresh_token": "r", "redirect_uri": "https://shop.example.com", "code_verifier": "v"}""",
+        "redirect_uri": "https://shop.example.com", "code_verifier": "v", "scope": "read"}""",
     "preferences.create": """{"items": [{"id": "sku-1", "title": "Flight", "description": "To the south",
         "picture_url": "https://shop.example.com/1.png", "category_id": "travels", "quantity": 2, "currency_id": "BRL",
         "unit_price": 75.76, "type": "ticket", "warranty": false, "event_date": "2026-03-01T20:00:00.000-03:00",
@@ -86,6 +86,8 @@ BROKEN = [
     ("oauth.token", "grant_type", "password", "$.grant_type", "Invalid enum value"),
     ("oauth.token", "code", None, "$.code", "authorization_code"),
     ("oauth.token", "code", "", "$.code", "length >= 1"),
+    ("oauth.token", "refresh_token", "r", "$.refresh_token", "does not go with"),
+    ("oauth.token", "surprise", "x", "$", "unknown field `surprise`"),
     ("preferences.create", "items", [], "$.items", "length >= 1"),
     ("preferences.create", "items", None, "$.items", "Expected `array`"),
     ("preferences.create", "items.0.quantity", 0, "$.items[0].quantity", ">= 1"),

@@ -358,6 +358,7 @@ async def test_the_page_of_a_gateway_names_its_own_status(plain, sandbox, status
     [
         ("/v1/orders", "bad_request"),
         ("/v1/orders/ORD00000000000000000000000000/cancel", "bad_request"),
+        ("/checkout/preferences", "bad_request"),
         ("/v1/customers", "125"),
     ],
 )

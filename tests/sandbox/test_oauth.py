@@ -117,6 +117,14 @@ REQUEST = {"grant_type": "authorization_code"}
         ({"code": None}, "invalid_request"),
         ({"client_id": None}, "invalid_request"),
         ({"client_id": ""}, "invalid_request"),
+        ({"surprise": "x"}, "invalid_request"),
+        ({"refresh_token": "TG-1"}, "invalid_request"),
+        ({"scope": ""}, "invalid_scope"),
+        ({"scope": " read"}, "invalid_scope"),
+        ({"scope": "read  write"}, "invalid_scope"),
+        ({"scope": "read,write"}, "invalid_scope"),
+        ({"scope": "read payments"}, "invalid_scope"),
+        ({"scope": 5}, "invalid_scope"),
     ],
 )
 async def test_a_refused_grant_says_why(plain, sandbox, changes, code):
@@ -184,6 +192,66 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
 
     assert "read" == token.scope
     assert "forbidden" == refused.value.code
+
+
+async def test_a_parameter_that_is_given_twice_is_refused(plain, sandbox):
+    """Which of the two counts, nobody could say; the grant is not spent."""
+    info = sandbox.describe()
+    body = (
+        f'{{"client_id":"{info.client_id}","client_secret":"{info.client_secret}","grant_type":"authorization_code",'
+        f'"code":"{info.authorization_code}"'
+    )
+
+    twice = await plain("POST", "/oauth/token", f'{body},"code":"{info.authorization_code}"}}'.encode(), token=None)
+    once = await plain("POST", "/oauth/token", f"{body}}}".encode(), token=None)
+
+    assert (400, "invalid_request") == (twice.status, twice.json["error"])
+    assert "code: is given twice" in twice.json["message"]
+    assert 200 == once.status
+
+
+async def test_a_narrower_scope_can_be_asked_for(client, sandbox, order):
+    """It holds for this token; the refresh token keeps all that was granted."""
+    reader = await client.oauth.exchange_code(sandbox.authorization_code, scope="read")
+    async with client.with_options(access_token=reader.access_token) as narrow:
+        assert await narrow.plans.get(sandbox.plan_id)
+        with pytest.raises(PermissionDenied):
+            await narrow.orders.create(order())
+    writer = await client.oauth.refresh(reader.refresh_token, scope="write read")
+    whole = await client.oauth.refresh(writer.refresh_token)
+
+    assert ["read", "write read", "offline_access read write"] == [one.scope for one in (reader, writer, whole)]
+
+
+@pytest.mark.parametrize("scope", ["", "payments", "read payments", "read,write", " read", "READ"])
+async def test_a_seller_is_made_with_known_scopes_only(plain, sandbox, scope):
+    """Over HTTP and in Python: an application that may do nothing would be a riddle later."""
+    assert 400 == (await plain("POST", "/_sandbox/tenants", {"scope": scope})).status
+    with pytest.raises(ValueError, match="scope"):
+        sandbox.create_tenant(scope=scope)
+
+
+async def test_a_revoked_token_is_told_from_an_expired_one(plain, sandbox):
+    """Whoever reads the refusal looks in the right place; a clock that goes back does not bring it to life."""
+    revoked = sandbox.describe()
+    sandbox.revoke(revoked.access_token)
+    sandbox.revoke(revoked.refresh_token)
+    fresh = sandbox.create_tenant()
+
+    first = await plain("GET", "/preapproval_plan/search", token=revoked.access_token)
+    grant = {"grant_type": "refresh_token", "refresh_token": revoked.refresh_token}
+    refresh = {**grant, "client_id": revoked.client_id, "client_secret": revoked.client_secret}
+    second = await plain("POST", "/oauth/token", refresh, token=None)
+    sandbox.clock.freeze(sandbox.clock.now() - timedelta(days=1))
+    third = await plain("GET", "/preapproval_plan/search", token=revoked.access_token)
+    sandbox.clock.advance(timedelta(days=182))
+    expired = await plain("GET", "/preapproval_plan/search", token=fresh.access_token)
+
+    assert [401, 400, 401, 401] == [one.status for one in (first, second, third, expired)]
+    assert "revoked" in first.json["message"]
+    assert ("invalid_grant", True) == (second.json["error"], "revoked" in second.json["message"])
+    assert "revoked" in third.json["message"]
+    assert "expired" in expired.json["message"]
 
 
 UNAUTHORIZED = {

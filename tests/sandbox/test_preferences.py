@@ -133,6 +133,10 @@ async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbo
         ({"items": []}, "invalid_items"),
         ({"items": None}, "invalid_items"),
         ({"items": [{**ITEM, "unit_price": "10.25"}]}, "invalid_items"),
+        ({"payer": {"email": 5}}, "bad_request"),
+        ({"payer": {"authentication_type": "MOBILE"}}, "bad_request"),
+        ({"tracks": {}}, "bad_request"),
+        ({"auto_return": "all"}, "bad_request"),
         ({"items": [{**ITEM, "unit_price": -1}]}, "invalid_items"),
         ({"items": [{**ITEM, "unit_price": 1.005}]}, "invalid_items"),
         ({"items": [{**ITEM, "quantity": 0}]}, "invalid_items"),
@@ -168,11 +172,20 @@ async def test_a_broken_rule_is_refused_with_the_code_of_its_member(plain, membe
 
 
 async def test_a_member_without_a_code_is_named_all_the_same(plain):
-    """The contract has no code for the payer; the message says that it is not about an item."""
+    """The contract has no code for the payer; the cause says where it is, and no item is blamed."""
     answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "payer": {"email": 5}})
 
-    assert 400 == answer.status
-    assert answer.json["message"].startswith("payer.email")
+    assert (400, "bad_request") == (answer.status, answer.code)
+    assert "item" not in answer.json["message"]
+    assert answer.json["cause"][0]["data"].startswith("payer.email: ")
+
+
+@pytest.mark.parametrize(("body", "code"), [({}, "invalid_items"), ([], "bad_request"), (b"{", "bad_request")])
+async def test_a_body_without_items_is_told_from_no_body(plain, body, code):
+    """Missing items are about items; what is no object at all is not."""
+    answer = await plain("POST", "/checkout/preferences", body)
+
+    assert (400, code) == (answer.status, answer.code)
 
 
 async def test_what_the_contract_does_not_know_is_taken(plain):

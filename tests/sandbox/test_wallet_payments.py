@@ -62,7 +62,7 @@ async def test_other_outcomes_move_no_money(plain, sandbox, body, detail, kind):
 
 
 async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
-    """The payment is what is left; the charge says what it was."""
+    """The payment is what is left; the charge says what it was, in the two members of the contract."""
     discount = {
         "amount": 5.5,
         "code": "SPRING",
@@ -71,7 +71,7 @@ async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
     }
     answer = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
 
-    assert discount == answer.json["wallet_payment"]["discount"]
+    assert {"amount": 5.5, "code": "SPRING"} == answer.json["wallet_payment"]["discount"]
     assert 74.5 == answer.json["payments"][0]["transaction_amount"]
     assert Decimal("74.50") == sandbox.ledger()[0].amount
 
@@ -93,6 +93,8 @@ async def test_a_discount_must_be_promised_under_a_policy(start, plain_to, code,
     [
         {},
         {"wallet_payment": {}},
+        payment(charge={"description": "Taxi"}),
+        payment(charge={"transaction_amount": None}),
         payment(charge={"transaction_amount": "80"}),
         payment(charge={"transaction_amount": 0}),
         payment(charge={"transaction_amount": 1.005}),
@@ -108,6 +110,26 @@ async def test_a_broken_rule_is_refused(plain, sandbox, body):
     assert (400, "bad_request") == (answer.status, answer.code)
     assert answer.json["cause"][0]["data"]
     assert [] == sandbox.ledger()
+
+
+async def test_an_amount_is_optional_under_a_policy(start, plain_to):
+    """`wallet_amount=optional`: the contract does not show which members are required."""
+    plain = plain_to(await start(policies={"wallet_amount": "optional"}))
+
+    answer = await plain("POST", "/v1/advanced_payments", payment(charge={"description": "Taxi"}), key="k")
+
+    assert (201, 0) == (answer.status, answer.json["payments"][0]["transaction_amount"])
+
+
+async def test_a_used_key_is_told_as_such(plain, sandbox):
+    """409 with the code and the words that the Orders API has for it."""
+    await plain("POST", "/v1/advanced_payments", payment(), key="k")
+
+    again = await plain("POST", "/v1/advanced_payments", payment("another"), key="k")
+
+    assert (409, "idempotency_key_already_used") == (again.status, again.code)
+    assert "the key went with another request" in again.json["message"]
+    assert 80 == sum(entry.amount for entry in sandbox.ledger())
 
 
 async def test_everything_about_a_sub_merchant_comes_back(plain):

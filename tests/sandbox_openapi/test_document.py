@@ -97,10 +97,12 @@ def test_every_operation_is_in_it_with_its_codes(described, name):
     expected = {("path", one) for one in operation.path_names}
     expected |= {("query", one) for one in getattr(operation.query, "__annotations__", ())}
     expected |= {("header", "X-Idempotency-Key")} if operation.keyed else set()
+    expected |= {("header", "X-Platform-Session-Id")} if name == "wallet_payments.create" else set()
     assert expected == parameters
     assert (operation.body is not None) == ("requestBody" in found)
     assert ([] if not operation.authenticated else None) == found.get("security")
     assert str(operation.status) in found["responses"]
+    assert operation.authenticated == ("403" in found["responses"])
     for error in operation.errors:
         assert f"`{error.code}`: {error.meaning}" in found["responses"][str(error.status)]["description"]
 
@@ -127,6 +129,7 @@ def test_every_member_of_every_struct_is_in_it(described):
             if issubclass(struct, RequestStruct) and field.default_factory is not msgspec.NODEFAULT
         }
         required |= {"email"} if struct.__name__ == "CustomerRequest" else set()
+        required |= {"transaction_amount"} if struct.__name__ == "WalletChargeRequest" else set()
         assert required == set(schema["required"]), struct
 
 

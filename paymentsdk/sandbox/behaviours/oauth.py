@@ -29,7 +29,8 @@ def application(store: Store, body: TokenRequest) -> Tenant:
 def token(book: Book, call: Call[TokenRequest]) -> Token:
     """Exchange a code or a refresh token of the seller for an access token."""
     grant = _grant(book, call.body)
-    access = make_grant(book, "access", grant.scope)
+    # The scope of this token alone: a later refresh may ask for all that was granted.
+    access = make_grant(book, "access", _scope(call.body.scope, grant.scope))
     refresh = grant
     if grant.kind == "code" or book.policies.refresh_tokens == "rotate":
         book.put(GRANTS, replace(grant, spent=True))
@@ -47,11 +48,24 @@ def token(book: Book, call: Call[TokenRequest]) -> Token:
     )
 
 
+def _scope(asked: str | None, granted: str) -> str:
+    """Return what the token may do: the part of what was *granted* that is *asked* for, or all of it.
+
+    Raises:
+        Refused: Anything else is asked for, or it is not written as words with one space between two.
+    """
+    if asked is None:
+        return granted
+    if not set(asked.split(" ")) <= set(granted.split()):
+        raise Refused(400, "invalid_scope", f"the scope that was granted is {granted!r}")
+    return asked
+
+
 def _grant(book: Book, body: TokenRequest) -> Grant:
     """Return what *body* exchanges.
 
     Raises:
-        Refused: It is unknown, of the other kind, spent, expired, or another client's.
+        Refused: It is unknown, of the other kind, spent, revoked, expired, or another client's.
     """
     kind = "code" if body.grant_type == "authorization_code" else "refresh"
     grant = book.get(GRANTS, (body.code if kind == "code" else body.refresh_token) or "")
@@ -59,6 +73,8 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
         raise Refused(400, "invalid_grant")
     if grant.spent:
         raise Refused(400, "invalid_grant", "it was used before")
+    if grant.revoked:
+        raise Refused(400, "invalid_grant", "it was revoked")
     if grant.expires_at <= book.now:
         raise Refused(400, "invalid_grant", "it has expired")
     if kind == "code" and book.tenant.redirect_uri not in (None, body.redirect_uri):

@@ -11,6 +11,7 @@ from decimal import Decimal
 from paymentsdk.resources.wallet_payments import (
     Disbursement,
     WalletCharge,
+    WalletDiscount,
     WalletPayer,
     WalletPayment,
     WalletPaymentPart,
@@ -27,6 +28,8 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
     """Charge a wallet, or reserve the amount where ``capture`` is false."""
     body, asked = call.body, call.body.wallet_payment
     discount = asked.discount
+    if asked.transaction_amount is None and book.policies.wallet_amount == "required":
+        raise Refused(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
     if discount and book.policies.discount_promise == "required" and discount.code not in book.tenant.discount_promises:
         raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
     amount = (asked.transaction_amount or _NOTHING) - ((discount and discount.amount) or _NOTHING)
@@ -46,7 +49,10 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
     payment = WalletPayment(
         id=book.ids.number(10),
         payments=(part,),
-        wallet_payment=echo(asked, WalletCharge),
+        # Of a discount the answer shows what it was and no more (spec: Wallet payment).
+        wallet_payment=echo(
+            asked, WalletCharge, discount=discount and WalletDiscount(amount=discount.amount, code=discount.code)
+        ),
         disbursements=(Disbursement(collector_id=book.tenant.user_id),),
         payer=WalletPayer(id=book.ids.number(9)),
         site_id=book.tenant.country,
