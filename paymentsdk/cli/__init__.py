@@ -120,6 +120,7 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="allow a --host that other machines can reach; nothing protects what they do",
     )
+    sandbox.add_argument("--public-url", metavar="URL", help="where buyers reach it: links and QR codes lead there")
     sandbox.add_argument("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens")
     sandbox.set_defaults(run=_serve)
     add_commands(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
@@ -143,5 +144,6 @@ def _serve(options: Namespace) -> int:
         frozen=options.frozen,
         public=options.public,
         live_tokens=options.live_tokens,
+        public_url=options.public_url,
         as_json=options.json,
     )

@@ -25,6 +25,7 @@ def serve(
     frozen: bool,
     public: bool,
     live_tokens: bool,
+    public_url: str | None,
     as_json: bool,
 ) -> int:
     """Run a sandbox until SIGINT or SIGTERM; say once where it is, and return the exit code.
@@ -47,9 +48,10 @@ def serve(
             frozen=frozen,
             public=public,
             live_tokens=live_tokens,
+            public_url=public_url,
         )
     except ValueError as error:
-        raise ValueError(str(error).replace("public=True", "--public")) from None
+        raise ValueError(str(error).replace("public=True", "--public").replace("public_url", "--public-url")) from None
     try:
         asyncio.run(_run(sandbox, as_json=as_json))
     except OSError as error:

@@ -54,7 +54,7 @@ class Book:
         now: The moment.
         policies: The seller's switches.
         ids: Makes identifiers.
-        base_url: Where the sandbox can be reached.
+        base_url: Where links lead: the sandbox as buyers reach it.
         key: The idempotency key of the request, if it has one.
         tell: Hears of every document that changed, once it is committed.
     """

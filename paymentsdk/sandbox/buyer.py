@@ -127,14 +127,23 @@ class Buyer:
         with self._platform.store.transaction():
             return preferences.open_checkout(self._book(PREFERENCES, name), name)
 
-    def pay_preference(self, preference: str | Preference, *, outcome: Outcome = "approved") -> MerchantOrder:
+    def pay_preference(
+        self,
+        preference: str | Preference,
+        *,
+        payment_method: PaymentMethod = "account_money",
+        installments: int = 1,
+        outcome: Outcome = "approved",
+    ) -> MerchantOrder:
         """Pay what a preference asks for: its merchant order is ``closed`` and ``paid``.
 
-        With ``rejected`` or ``in_review`` it stays open, and has a payment that says so; a preference in binary mode
-        turns ``in_review`` into ``rejected``.
+        The way to pay is one that the checkout offers: no method that the preference excludes, and no more
+        installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
+        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``.
         """
         with self._platform.store.transaction():
             asked, record = self.open_checkout(preference)
+            preferences.check_way(asked.preference, payment_method, installments)
             book = self._book(PREFERENCES, asked.preference.id)
             if outcome == "approved":
                 return merchant_orders.pay_preference(book, record, self.payer_id)

@@ -74,15 +74,24 @@ class SandboxClock:
         """Return the moment that every rule goes by, UTC."""
         return self.state.frozen_at or self._machine() + self.state.ahead
 
-    def freeze(self, at: datetime | None = None) -> datetime:
-        """Stop the clock, now or at the moment *at*, and return that moment.
+    def freeze(self, at: datetime | None = None) -> tuple[Happening, ...]:
+        """Stop the clock, now or at the moment *at*.
+
+        What falls due up to then happens at its own moment, in time order. Back in time, nothing that has happened is
+        undone.
+
+        Returns:
+            What happened.
 
         Raises:
-            ValueError: *at* has no time zone, or is not between the years 1970 and 3000.
+            ValueError: *at* has no time zone, is more than ten years away, or is not between the years 1970 and 3000.
         """
-        moment = self.now() if at is None else _possible(at)
+        now = self.now()
+        moment = now if at is None else _possible(at)
+        if abs(moment - now) > LONGEST_ADVANCE:
+            raise ValueError("ten years are the most at once")
         self._set(ClockState(frozen_at=moment))
-        return moment
+        return tuple(self._settle(moment))
 
     def resume(self) -> None:
         """Let time go on from where it stands."""
@@ -99,9 +108,12 @@ class SandboxClock:
         Raises:
             ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is no ISO 8601
                 duration.
+            TypeError: It is neither text nor a ``timedelta``.
         """
         if isinstance(duration, str):
             duration = parse_duration(duration)
+        if not isinstance(duration, timedelta):
+            raise TypeError(f"a duration is a timedelta, or text such as PT15M, not {duration!r}")
         if duration < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:

@@ -76,7 +76,9 @@ def open_checkout(platform: Platform, request: ControlRequest) -> object:
 def pay_preference(platform: Platform, request: ControlRequest) -> object:
     """Have the buyer pay a preference."""
     how = request.read(PayRequest)
-    return Buyer(platform, how.payer_id).pay_preference(request.path["id"], outcome=how.decided)
+    return Buyer(platform, how.payer_id).pay_preference(
+        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
+    )
 
 
 def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
@@ -113,7 +115,7 @@ def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
 def authorize(platform: Platform, request: ControlRequest) -> object:
     """Have a seller consent: a new authorization code."""
     name = request.path["id"]
-    return {"code": platform.authorize(_tenant(platform, int(name) if name.isdecimal() else 0))}
+    return {"code": platform.authorize(_tenant(platform, int(name) if name.isascii() and name.isdecimal() else 0))}
 
 
 def revoke(platform: Platform, request: ControlRequest) -> object:
@@ -153,9 +155,9 @@ def clock(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG00
 
 
 def freeze(platform: Platform, request: ControlRequest) -> object:
-    """Stop the clock."""
-    platform.clock.freeze(request.read(FreezeRequest).at)
-    return _clock(platform)
+    """Stop the clock, and say what fell due up to then."""
+    happened = platform.clock.freeze(request.read(FreezeRequest).at)
+    return {**_clock(platform), "happened": happened}
 
 
 def resume(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command

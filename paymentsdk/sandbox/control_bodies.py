@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Struct, ValidationError
 
 from paymentsdk._core.encode import request_invalid
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours.plans import PlanRequest
 from paymentsdk.sandbox.buyer import DEFAULT_PAYER, Outcome, PaymentMethod
@@ -64,7 +65,7 @@ class PayRequest(ControlStruct):
     """How to pay: ``reject`` is short for the outcome ``rejected``."""
 
     payment_method: PaymentMethod = "account_money"
-    installments: Annotated[int, Meta(ge=1, le=36)] = 1
+    installments: Installments = 1
     outcome: Outcome = "approved"
     reject: bool = False
     payer_id: int = DEFAULT_PAYER

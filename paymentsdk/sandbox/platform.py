@@ -79,6 +79,8 @@ class Platform:
     ) -> None:
         asked = Policies().merged(policies or {})
         self.base_url = ""
+        #: Where links lead, if not there.
+        self.public_url: str | None = None
         self.feed: Feed = Feed()
         self.faults: Faults = Faults(changed=lambda: self._tell_changed("faults"))
         self.store: Store = Store(NOUNS, db)  # type: ignore[arg-type]  # each noun is read with its own Struct
@@ -122,7 +124,7 @@ class Platform:
             now=now or self.clock.now(),
             policies=self.policies_of(tenant),
             ids=self.ids,
-            base_url=self.base_url,
+            base_url=self.public_url or self.base_url,
             store=self.store,
             tell=self._tell,
             key=key,

@@ -126,6 +126,10 @@ class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
     sponsor_id: Id | None = None
 
 
+#: The status of a subscription that was ended.
+CANCELED = "canceled"
+
+
 class Subscription(Struct, frozen=True, kw_only=True):
     """A buyer's subscription to a plan.
 

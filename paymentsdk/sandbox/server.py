@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -23,7 +24,7 @@ from paymentsdk.sandbox.faults import Faults
 from paymentsdk.sandbox.platform import Platform, SandboxInfo
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import Entry, Tenant
-from paymentsdk.sandbox.tenants import TenantRequest
+from paymentsdk.sandbox.tenants import TenantOptions, TenantRequest
 
 __all__ = ["Sandbox", "SandboxThread"]
 
@@ -66,10 +67,12 @@ class Sandbox:
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
+        public_url: Where buyers reach it, behind a tunnel or on a ``host`` such as 0.0.0.0 that is no address to go to:
+            links and QR codes lead there, and pages opened there are its own.
 
     Raises:
-        ValueError: The host is empty, or not this machine's own and ``public`` was not set; a policy is unknown or has
-            a value that it may not have.
+        ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is no http
+            or https address; a policy is unknown or has a value that it may not have.
         OSError: The file or the port cannot be used.
     """
 
@@ -85,13 +88,16 @@ class Sandbox:
         frozen: bool = False,
         public: bool = False,
         live_tokens: bool = False,
+        public_url: str | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is no address that anybody could ask")
         if not public and not _is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
         self._host, self._port, self._live_tokens = host, port, live_tokens
+        self._names = frozenset({host, *_names(public_url)})
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
+        self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
             self.platform.clock.freeze(frozen_at)
         self._runner: web.AppRunner | None = None
@@ -100,7 +106,7 @@ class Sandbox:
 
     async def start(self) -> Self:
         """Listen. The seller is made now, since their plan has an address of this server."""
-        app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=frozenset({self._host}))
+        app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=self._names)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
         try:
             await runner.setup()
@@ -147,6 +153,7 @@ class Sandbox:
     @property
     def base_url(self) -> str:
         """Where it listens."""
+        _ = self.tenant  # Before it was started, nobody knows the port.
         return self.platform.base_url
 
     @property
@@ -199,7 +206,7 @@ class Sandbox:
         """The switches."""
         return self.platform.policies
 
-    def create_tenant(self, **options: object) -> Tenant:
+    def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
         """Make another seller, with credentials and a book of their own.
 
         Args:
@@ -260,6 +267,21 @@ class SandboxThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _names(public_url: str | None) -> frozenset[str]:
+    """Return the host in *public_url*.
+
+    Raises:
+        ValueError: It is no address.
+    """
+    if public_url is None:
+        return frozenset()
+    parts = urlsplit(public_url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
+        # With a path of its own no form of a page would find its way back.
+        raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
+    return frozenset({parts.hostname})
 
 
 def _is_loopback(host: str) -> bool:

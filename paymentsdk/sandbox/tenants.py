@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from msgspec import Meta, field
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from paymentsdk.sandbox.intake import ControlStruct
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import CURRENCIES, OTHER_CURRENCY, TENANTS, Tenant
 
-__all__ = ["TenantRequest", "move_in", "new_tenant", "with_usable_grants"]
+__all__ = ["TenantOptions", "TenantRequest", "move_in", "new_tenant", "with_usable_grants"]
 
 _FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
@@ -49,6 +50,19 @@ class TenantRequest(ControlStruct):
     compliant: bool = True
     discount_promises: tuple[str, ...] = ()
     policies: dict[str, object] = field(default_factory=dict)
+
+
+class TenantOptions(TypedDict, total=False):
+    """The members of :class:`TenantRequest`, as keywords."""
+
+    country: str
+    external_pos_ids: Sequence[str]
+    marketplace: str | None
+    scope: str
+    redirect_uri: str | None
+    compliant: bool
+    discount_promises: Sequence[str]
+    policies: Mapping[str, object]
 
 
 def new_tenant(ids: Ids, request: TenantRequest) -> Tenant:

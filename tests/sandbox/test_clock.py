@@ -32,7 +32,8 @@ def test_a_frozen_clock_stands_still_until_it_is_advanced():
     """And stays frozen then."""
     walls = iter(range(100))
     one = clock(lambda: next(walls))
-    moment = one.freeze()
+    one.freeze()
+    moment = one.now()
 
     assert moment == one.now() == one.now()
     one.advance("PT15M")
@@ -42,11 +43,11 @@ def test_a_frozen_clock_stands_still_until_it_is_advanced():
 
 def test_a_clock_can_be_frozen_at_any_moment_and_go_on_from_there():
     """Also in the past; and time goes on from where it stood."""
-    walls = iter([100.0, 100.0, 107.0])
-    one = clock(lambda: next(walls))
+    walls = iter([100.0, 100.0, 100.0, 107.0])
+    one = clock(lambda: next(walls) + datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     moment = datetime(2020, 2, 29, 12, tzinfo=UTC)
 
-    assert moment == one.freeze(moment)
+    one.freeze(moment)
     one.resume()
     assert (moment, moment + timedelta(seconds=7)) == (one.now(), one.now())
     assert not one.frozen
@@ -57,6 +58,38 @@ def test_time_does_not_go_backwards_or_to_no_known_place(duration):
     """Negative, unknown or absurd durations are refused."""
     with pytest.raises(ValueError, match=r"backwards|duration|most at once"):
         clock().advance(duration)
+
+
+@pytest.mark.parametrize("days", [3661, -3661])
+def test_a_clock_is_frozen_within_ten_years(days):
+    """As far as it can be advanced: from further away nobody could count what falls due."""
+    live = clock(lambda: datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+
+    with pytest.raises(ValueError, match="ten years"):
+        live.freeze(live.now() + timedelta(days=days))
+    assert not live.frozen
+
+
+@pytest.mark.parametrize("duration", [5, 1.5, None])
+def test_a_duration_has_a_unit(duration):
+    """Five of what? The error names both forms."""
+    with pytest.raises(TypeError, match="timedelta, or text such as PT15M"):
+        clock().advance(duration)
+
+
+async def test_freezing_later_runs_what_falls_due_up_to_then(client, plain, sandbox, order):
+    """At once, and it says so; freezing earlier undoes nothing."""
+    made = await client.orders.create(order())
+    later = sandbox.clock.now() + timedelta(minutes=20)
+
+    answer = (await plain("POST", "/_sandbox/clock/freeze", {"at": later.isoformat()})).json
+    expired = [(one.kind, one.tenant) for one in sandbox.ledger() if one.kind == "order_expired"]
+    back = sandbox.clock.freeze(later - timedelta(days=1))
+
+    assert [("order.expired", made.id)] == [(one["kind"], one["id"]) for one in answer["happened"]]
+    assert [("order_expired", sandbox.tenant.user_id)] == expired
+    assert () == back
+    assert "expired" == (await client.orders.get(made.id)).status
 
 
 def test_a_moment_needs_a_zone():

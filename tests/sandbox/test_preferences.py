@@ -306,3 +306,36 @@ async def test_nobody_pays_what_is_not_there(sandbox):
     """An id that nobody made."""
     with pytest.raises(Refused, match="there is no"):
         sandbox.buyer.pay_preference("1-2")
+
+
+EXCLUDED = {
+    "excluded_payment_types": [{"id": "account_money"}],
+    "excluded_payment_methods": [{"id": "debvisa"}],
+    "installments": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "taken"),
+    [
+        ({}, False),
+        ({"payment_method": "account_money"}, False),
+        ({"payment_method": "debit_card"}, False),
+        ({"payment_method": "credit_card", "installments": 4}, False),
+        ({"payment_method": "credit_card", "installments": 3}, True),
+        ({"payment_method": "prepaid_card"}, True),
+    ],
+)
+async def test_a_way_that_the_checkout_does_not_offer_is_refused(plain, client, sandbox, way, taken):
+    """Excluded types and methods and the most installments hold for every buyer, wherever they pay."""
+    over_http, in_python = [await client.preferences.create(preference(payment_methods=EXCLUDED)) for _ in range(2)]
+
+    answer = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", way)
+    if taken:
+        sandbox.buyer.pay_preference(in_python, **way)
+    else:
+        with pytest.raises(Refused, match="can be paid"):
+            sandbox.buyer.pay_preference(in_python, **way)
+
+    assert (200 if taken else 400) == answer.status
+    assert (2 if taken else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")

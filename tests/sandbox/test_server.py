@@ -61,6 +61,34 @@ async def test_it_listens_on_ipv6(start, plain_to):
     assert 200 == (await plain_to(sandbox)("GET", "/_sandbox/clock")).status
 
 
+async def test_links_lead_to_its_public_address(start, connect, plain_to, order):
+    """A tunnel's name, or a host that is no address to go to: codes, checkouts and plans are reached from elsewhere."""
+    sandbox = await start(public_url="https://shop.example.com/")
+    config = {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}
+    async with connect(sandbox) as client:
+        made = await client.orders.create(order(config=config))
+        plan = await client.plans.get(sandbox.plan_id)
+
+    assert f"https://shop.example.com/qr/{made.id}" == made.type_response.qr_data
+    assert f"https://shop.example.com/subscriptions/{plan.id}" == plan.init_point
+    assert sandbox.base_url.startswith("http://127.0.0.1:")
+    assert made.id == sandbox.buyer.scan(made.type_response.qr_data).id
+    statuses = [
+        (await plain_to(sandbox)("GET", "/_sandbox/state", headers={"Host": host})).status
+        for host in ("shop.example.com", "elsewhere.example.com")
+    ]
+    assert [200, 403] == statuses
+
+
+@pytest.mark.parametrize(
+    "url", ["", "shop.example.com", "ftp://shop.example.com", "https://", "https://x/?a=b", "https://x/a"]
+)
+def test_a_public_address_is_one(url):
+    """Links that lead nowhere are found at the start."""
+    with pytest.raises(ValueError, match="public_url"):
+        Sandbox(public_url=url)
+
+
 async def test_a_port_that_is_taken_is_an_error(sandbox):
     """And nothing is left open."""
     with pytest.raises(OSError, match="address already in use"):
@@ -70,8 +98,9 @@ async def test_a_port_that_is_taken_is_an_error(sandbox):
 async def test_it_is_not_used_before_it_was_started():
     """A sentence instead of a missing attribute; stopping what never ran does no harm."""
     sandbox = Sandbox()
-    with pytest.raises(RuntimeError, match="not been started"):
-        sandbox.access_token  # noqa: B018 - looking is the point
+    for name in ("access_token", "base_url"):
+        with pytest.raises(RuntimeError, match="not been started"):
+            getattr(sandbox, name)
     await sandbox.stop()
 
 

@@ -341,3 +341,50 @@ async def test_the_client_refuses_a_bad_limit_too(client):
         await client.invoices.search(page_size=0).collect()
     with pytest.raises(BadRequest):
         await client.invoices.search(id="x").collect()
+
+
+async def test_an_invoice_that_nobody_tried_to_collect_has_no_payment_to_change(plain, client, sandbox):
+    """409: its charge could not be given back before it was made."""
+    subscription = sandbox.buyer.subscribe()
+    found = await client.invoices.search(preapproval_id=subscription.id).collect()
+    [invoice] = [one for one in found if one.status == "scheduled"]
+
+    answer = await plain("POST", f"/_sandbox/invoices/{invoice.id}/payment", {"status": "refunded"})
+
+    assert (409, "no_payment") == (answer.status, answer.code)
+    assert None is (await client.invoices.search(id=invoice.id).first()).payment
+
+
+async def test_only_an_active_plan_is_subscribed_to(plain, sandbox):
+    """409 for one that its seller has put away."""
+    body = {"reason": "r", "auto_recurring": {"transaction_amount": 5}, "status": "inactive"}
+    plan = (await plain("POST", "/_sandbox/plans", body)).json
+
+    assert 409 == (await plain("POST", "/_sandbox/subscriptions", {"plan_id": plan["id"]})).status
+    with pytest.raises(Refused, match="inactive"):
+        sandbox.buyer.subscribe(plan["id"])
+
+
+@pytest.mark.parametrize(("rejections", "status"), [(-2, 400), (-1, 200), (0, 200), (3, 200)])
+async def test_rejections_are_a_number_or_all(plain, rejections, status):
+    """-1 stands for all of them, and no other number below zero for anything."""
+    assert status == (await plain("POST", "/_sandbox/subscriptions", {"rejections": rejections})).status
+
+
+async def test_a_subscription_that_ended_is_not_counted(client, sandbox):
+    """`subscribed` says how many pay, not how many ever did."""
+    kept, ended = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
+    before = (await client.plans.search().first()).subscribed
+    sandbox.buyer.unsubscribe(ended)
+
+    assert (2, 1) == (before, (await client.plans.search().first()).subscribed)
+    assert "authorized" == kept.status
+
+
+@pytest.mark.parametrize("name", ["id", "payment_id", "payer_id"])
+async def test_a_number_is_written_in_ascii_digits(plain, name):
+    """Digits of other scripts are none of the contract's: what was meant is not to be guessed."""
+    for digit in ("%D9%A3", "%EF%BC%95", "%C2%B2"):
+        answer = await plain("GET", f"/authorized_payments/search?{name}={digit}")
+        assert (400, "bad-request") == (answer.status, answer.code)
+    assert 200 == (await plain("GET", f"/authorized_payments/search?{name}=3")).status

@@ -20,16 +20,18 @@ from paymentsdk.resources.invoices import (
     InvoiceSummary,
     InvoiceType,
 )
-from paymentsdk.resources.plans import AutoRecurring, Plan
+from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import ControlStruct, refuse
 from paymentsdk.sandbox.paging import window
-from paymentsdk.sandbox.records import INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
+from paymentsdk.sandbox.records import CANCELED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")
+#: Instead of a number of rejections: every attempt to collect is rejected.
+ALL_REJECTED = -1
 _NOTHING = Decimal(0)
 _CENT = Decimal("0.01")
 #: States of a payment in which the seller has the money.
@@ -58,7 +60,7 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
     if not given and book.policies.invoice_filters == "one_required":
         raise Refused(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in given:
-        if name in _NUMBERS and not str(call.query[name]).isdecimal():
+        if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
             raise refuse(invoices.SEARCH, RequestInvalid(f"$.{name}", "is no number"))
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     part = window(book.policies, call, book.count(INVOICES, conditions))
@@ -74,9 +76,13 @@ def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
     """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
 
     Raises:
-        Refused: There is no such plan.
+        Refused: There is no such plan, or it is not active; the rejections are neither a number of attempts nor -1.
     """
     plan = book.known(PLANS, request.plan_id or book.tenant.plan_id)
+    if plan.status != PlanStatus.ACTIVE:
+        raise Refused(409, "plan_not_active", f"the plan is {plan.status}")
+    if request.rejections < ALL_REJECTED:
+        raise Refused(400, "bad_request", f"rejections is 0 or more, or {ALL_REJECTED} for all")
     subscription = Subscription(
         id=book.ids.token(),
         plan_id=plan.id,
@@ -98,7 +104,7 @@ def end(book: Book, subscription_id: str) -> Subscription:
     for record in book.find(INVOICES, [("preapproval_id", "=", subscription_id)]):
         if record.invoice.summarized == InvoiceSummary.PENDING:
             _keep(book, record, status=InvoiceStatus.CANCELED, summarized=InvoiceSummary.DONE)
-    return book.put(SUBSCRIPTIONS, replace(subscription, status="canceled"))
+    return book.put(SUBSCRIPTIONS, replace(subscription, status=CANCELED))
 
 
 def collect(book: Book, invoice_id: str) -> str | None:
@@ -129,11 +135,15 @@ def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
     """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
 
     Raises:
-        Refused: There is no such invoice, or no such state.
+        Refused: There is no such invoice or no such state, or the invoice has no payment yet.
     """
     record = book.known(INVOICES, invoice_id)
     if status not in set(InvoicePaymentStatus):
         raise Refused(400, "bad-request", "the contract knows no such status of a payment", details=("status",))
+    if record.invoice.payment is None:
+        raise Refused(
+            409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
+        )
     return _keep(book, record, payment=InvoicePaymentStatus(status)).invoice
 
 

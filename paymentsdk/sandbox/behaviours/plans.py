@@ -16,7 +16,7 @@ from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import ControlStruct
 from paymentsdk.sandbox.paging import window
-from paymentsdk.sandbox.records import PLANS, SUBSCRIPTIONS
+from paymentsdk.sandbox.records import CANCELED, PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox.store import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
@@ -104,10 +104,14 @@ def search(book: Book, call: Call[None]) -> PlanPage:
     found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
     part = window(book.policies, call, len(found))
     results = tuple(
-        replace(plan, subscribed=book.count(SUBSCRIPTIONS, [("plan_id", "=", plan.id)]))
-        for plan in found[part.start : part.start + part.limit]
+        replace(plan, subscribed=_subscribed(book, plan.id)) for plan in found[part.start : part.start + part.limit]
     )
     return PlanPage(paging=Paging(offset=part.offset, limit=part.limit, total=part.total), results=results)
+
+
+def _subscribed(book: Book, plan_id: str) -> int:
+    """Return how many subscriptions to a plan go on."""
+    return sum(one.status != CANCELED for one in book.find(SUBSCRIPTIONS, [("plan_id", "=", plan_id)]))
 
 
 def _text(plan: Plan) -> str:

@@ -6,9 +6,16 @@ from datetime import datetime
 
 import msgspec
 
-from paymentsdk.resources.preferences import OperationType, Preference, PreferenceRequest
+from paymentsdk.resources.preferences import (
+    MOST_INSTALLMENTS,
+    OperationType,
+    PaymentMethods,
+    Preference,
+    PreferenceRequest,
+)
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
+from paymentsdk.sandbox.behaviours.orders import METHODS
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
@@ -94,6 +101,32 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
     if record.expires and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
     return record, merchant_orders.open_preference(book, record)
+
+
+def offered(preference: Preference) -> tuple[str, ...]:
+    """Return the kinds of payment methods that the shop has not excluded, by themselves or by their method."""
+    wishes = preference.payment_methods or PaymentMethods()
+    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
+    excluded = {one.id for some in lists for one in some or ()}
+    return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
+
+
+def most_installments(preference: Preference) -> int:
+    """Return in how many parts the shop lets a buyer pay."""
+    return (preference.payment_methods and preference.payment_methods.installments) or MOST_INSTALLMENTS
+
+
+def check_way(preference: Preference, method: str, installments: int) -> None:
+    """Refuse a way to pay that the checkout does not offer.
+
+    Raises:
+        Refused: The method is excluded or unknown, or there are more installments than the shop has set.
+    """
+    kinds, most = offered(preference), most_installments(preference)
+    if method not in kinds:
+        raise Refused(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
+    if not 1 <= installments <= most:
+        raise Refused(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
 
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:

@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from paymentsdk.resources.preferences import MOST_INSTALLMENTS
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.buyer import Outcome, PaymentMethod
-from paymentsdk.sandbox.pages.sale import MOST_INSTALLMENTS
 
 __all__ = ["FormKey", "PaymentForm", "read"]
 

@@ -146,7 +146,9 @@ def _preference_sale(platform: Platform, name: str, attempt: str) -> Sale:
 
 
 def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome:
-    order = Buyer(platform).pay_preference(name, outcome=form.outcome)
+    order = Buyer(platform).pay_preference(
+        name, payment_method=form.method, installments=form.installments, outcome=form.outcome
+    )
     # In binary mode nothing stays in review: the payment says what became of it.
     last = order.payments[-1].status if order.payments else None
     return "approved" if last == "approved" else "in_review" if last == "in_process" else "rejected"
@@ -178,9 +180,6 @@ def _pay(counter: _Counter) -> Handler:
         check_origin(request.headers, request.app[ALLOWED_HOSTS])
         form = await forms.read(request)
         request.app[_FORM_KEY].check(request.path, form.form_token)
-        sale = counter.sale(request.app[PLATFORM], _name(request), _AGAIN)
-        if form.method not in {method.type for method in sale.methods}:
-            raise Refused(400, "bad_request", "The form has a value that the page does not offer.")
         outcome = counter.pay(request.app[PLATFORM], _name(request), form)
         # So that loading the page again pays nothing.
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")

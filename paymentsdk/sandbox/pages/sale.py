@@ -14,6 +14,7 @@ from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, P
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
 from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
+from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
 __all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
@@ -27,7 +28,6 @@ NAMES = {
     "credit_card": "Credit card",
     "prepaid_card": "Prepaid card",
 }
-MOST_INSTALLMENTS = 36
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 _NOTHING = Decimal(0)
 
@@ -196,9 +196,10 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     preference, order = record.preference, opened.merchant_order
     currency = next((item.currency_id for item in order.items or () if item.currency_id), "")
     lines = tuple(_preference_lines(order, currency))
-    kinds = _offered(preference)
+    able = offered(preference)
+    kinds = tuple(kind for kind in NAMES if kind in able)
     wishes = preference.payment_methods or PaymentMethods()
-    most = wishes.installments or MOST_INSTALLMENTS
+    most = most_installments(preference)
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     more = len(order.items or ()) - 1
     return Sale(
@@ -258,13 +259,6 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
     url = {"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone)
     # The request was checked; this is the place where any other scheme would do harm.
     return url if url and url.startswith(("http://", "https://")) else None
-
-
-def _offered(preference: Preference) -> tuple[str, ...]:
-    wishes = preference.payment_methods or PaymentMethods()
-    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
-    excluded = {one.id for some in lists for one in some or ()}
-    return tuple(kind for kind in NAMES if not excluded & {kind, METHODS[kind]})
 
 
 def _favourite(method: str | None, kinds: Iterable[str]) -> str | None:
