@@ -115,6 +115,17 @@ def test_seed_policies_and_clock_are_handed_on():
     assert 1 == len(tokens)
 
 
+def test_links_lead_to_the_public_address():
+    """--public-url is where buyers reach it; programs on this machine are told where it listens."""
+    with sandbox("--json", "--public-url", "https://shop.example.com") as process:
+        info = json.loads(process.stdout.readline())
+        [plan] = Running(info["base_url"]).ask(list[dict[str, object]], "GET", "plans")
+        end(process, signal.SIGTERM)
+
+    assert info["base_url"].startswith("http://127.0.0.1:")
+    assert f"https://shop.example.com/subscriptions/{info['plan_id']}" == plan["init_point"]
+
+
 def test_a_port_in_use_is_one_line(capsys):
     """A port that somebody else has is said in words, with what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -138,6 +149,7 @@ def test_a_port_in_use_is_one_line(capsys):
         (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
         (["--db", ""], "cannot use '' as the database of a sandbox: it names no file"),
         (["--host", "", "--public"], "the host is '', which is no address"),
+        (["--public-url", "shop"], "--public-url is an address such as https://"),
     ],
 )
 def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str):

@@ -1,4 +1,4 @@
-"""The addresses of the pages: the dashboard, the checkout of a preference, the payment page of an order."""
+"""The addresses of the pages: the dashboard, and where a buyer pays orders and preferences, or subscribes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
@@ -17,13 +18,13 @@ from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
 from paymentsdk.sandbox.intake import unfit
-from paymentsdk.sandbox.pages import codes, forms, headers, snippets, views
+from paymentsdk.sandbox.pages import codes, forms, headers, snippets, subscription, views
 from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
 from paymentsdk.sandbox.pages.markup import PAGES, Markup
 from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import ORDERS, PREFERENCES
+from paymentsdk.sandbox.records import ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS
 
 __all__ = ["add_routes"]
 
@@ -50,6 +51,8 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get(PREFIX + "preferences", guarded(_preferences))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
+    app.router.add_get("/subscriptions/{id}", _page(_show_plan))
+    app.router.add_post("/subscriptions/{id}", _page(_subscribe))
     for counter in (_ORDERS, _PREFERENCES):
         app.router.add_get(counter.path, _page(_show(counter)))
         app.router.add_post(counter.path, _page(_pay(counter)))
@@ -185,6 +188,38 @@ def _pay(counter: _Counter) -> Handler:
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
 
     return pay
+
+
+# --- where a buyer subscribes ------------------------------------------------------------------------------------
+
+
+async def _show_plan(request: web.Request) -> web.StreamResponse:
+    plan = _plan(request)
+    made = request.app[PLATFORM].store.get(SUBSCRIPTIONS, request.query.get("subscription", ""))
+    if made is not None and made.plan_id == plan.id:
+        return _html(subscription.subscribed(plan, made))
+    if plan.status != PlanStatus.ACTIVE:
+        raise Refused(409, "plan_not_active", f"The plan is {plan.status}.")
+    return _html(subscription.offer(plan, action=request.path, token=request.app[_FORM_KEY].token(request.path)))
+
+
+async def _subscribe(request: web.Request) -> web.StreamResponse:
+    check_origin(request.headers, request.app[ALLOWED_HOSTS])
+    form = await forms.read(request)
+    request.app[_FORM_KEY].check(request.path, form.form_token)
+    made = Buyer(request.app[PLATFORM]).subscribe(_plan(request).id)
+    # So that loading the page again makes no second subscription.
+    raise web.HTTPSeeOther(f"{request.path}?subscription={made.id}")
+
+
+def _plan(request: web.Request) -> Plan:
+    plan = request.app[PLATFORM].store.get(PLANS, _name(request))
+    if plan is None:
+        raise Refused(404, "not_found", "There is no such plan.")
+    return plan
+
+
+# --- all of them -------------------------------------------------------------------------------------------------
 
 
 def _name(request: web.Request) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from paymentsdk.sandbox.pages.markup import Markup, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
 
-__all__ = ["RETURN_SECONDS", "Way", "checkout", "message", "outcome"]
+__all__ = ["RETURN_SECONDS", "Way", "checkout", "framed", "message", "outcome"]
 
 _NONE = Markup()
 _CHECKED = Markup(" checked")
@@ -34,7 +34,7 @@ def checkout(sale: Sale, *, action: str, token: str) -> Markup:
         installments=join(_option(number, chosen=number == sale.installment) for number in sale.installments),
         pay="Pay" if differ else f"Pay {money(sale.currency, sale.total)}",
     )
-    return _framed(sale.heading, content)
+    return framed(sale.heading, content)
 
 
 def _method(sale: Sale, method: Method) -> Markup:
@@ -63,12 +63,12 @@ def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool 
         text=outcome.text,
         ways=_ways(ways),
     )
-    return _framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back and sale.auto_return else None)
+    return framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back and sale.auto_return else None)
 
 
 def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
     """Return a page that says one thing."""
-    return _framed(title, render("message.html", title=title, text=text, ways=_ways(ways)))
+    return framed(title, render("message.html", title=title, text=text, ways=_ways(ways)))
 
 
 def _common(sale: Sale) -> Mapping[str, str]:
@@ -92,6 +92,7 @@ def _ways(ways: Iterable[Way]) -> Markup:
     )
 
 
-def _framed(title: str, content: Markup, *, then: str | None = None) -> Markup:
+def framed(title: str, content: Markup, *, then: str | None = None) -> Markup:
+    """Return a whole page around *content*; *then* is where it goes on to by itself."""
     extra = _NONE if then is None else render("return.html", seconds=str(RETURN_SECONDS), url=then)
     return render("frame.html", title=title, content=content, extra=extra)

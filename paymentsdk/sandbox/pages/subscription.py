@@ -1,0 +1,47 @@
+"""The page at a plan's ``init_point``: what is charged how often, and a button that subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paymentsdk.resources.plans import AutoRecurring, Plan
+from paymentsdk.sandbox.pages.markup import Markup, render
+from paymentsdk.sandbox.pages.sale import money
+from paymentsdk.sandbox.pages.views import Way, framed, message
+from paymentsdk.sandbox.records import Subscription
+
+__all__ = ["offer", "subscribed"]
+
+
+def offer(plan: Plan, *, action: str, token: str) -> Markup:
+    """Return the page with the form: what the plan is for, and what it costs."""
+    recurring = plan.auto_recurring or AutoRecurring()
+    heading = plan.reason or "Subscription"
+    content = render(
+        "subscription.html",
+        seller=f"Seller {plan.collector_id}",
+        heading=heading,
+        total=money(recurring.currency_id or "", recurring.transaction_amount),
+        often=", ".join(_often(recurring)),
+        action=action,
+        token=token,
+    )
+    return framed(heading, content)
+
+
+def _often(recurring: AutoRecurring) -> Iterator[str]:
+    unit, frequency = (recurring.frequency_type or "months").removesuffix("s"), recurring.frequency or 1
+    yield f"every {unit}" if frequency == 1 else f"every {frequency} {unit}s"
+    if recurring.repetitions:
+        yield f"{recurring.repetitions} times"
+    if trial := recurring.free_trial:
+        yield f"after {trial.frequency} {trial.frequency_type} for nothing"
+
+
+def subscribed(plan: Plan, subscription: Subscription) -> Markup:
+    """Return the page that says what it has come to, with the way back to the shop where the plan has one."""
+    # Anything else in the plan's text, such as `javascript:`, is no place to lead a buyer to.
+    url = plan.back_url if plan.back_url and plan.back_url.startswith(("http://", "https://")) else None
+    ways: list[Way] = [(url, "Back to the shop")] if url else []
+    ended = "It has ended." if subscription.status != "authorized" else "The clock collects it."
+    return message("Subscribed", f"The subscription is {subscription.id}. {ended} No money moves.", ways)

@@ -1,0 +1,92 @@
+"""The page of a plan: one button, one subscription."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from paymentsdk.resources.plans import PlanStatus
+from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox.records import SUBSCRIPTIONS
+
+
+async def make_plan(sandbox, reason: str = "Gym", **members: object) -> str:
+    """Make a plan of the first seller, and return the path of its page."""
+    recurring = RecurringRequest(transaction_amount=30, frequency=2, repetitions=6)
+    request = PlanRequest(reason=reason, auto_recurring=recurring, **members)
+    with sandbox.platform.store.transaction():
+        plan = make(sandbox.platform.book(sandbox.tenant), request)
+    return plan.init_point.removeprefix(sandbox.base_url)
+
+
+def subscriptions(sandbox) -> int:
+    """Return how many there are."""
+    return sandbox.platform.store.count(SUBSCRIPTIONS, None)
+
+
+async def subscribe(visitor, path: str, **changes: str) -> str:
+    """Send the form of the page."""
+    token = re.search(r'name="form_token" value="([^"]*)"', visitor.page)[1]
+    return await visitor.post(path, {"form_token": token, **changes})
+
+
+async def test_a_plan_is_subscribed_to_at_its_init_point(sandbox, visitor) -> None:
+    """The page says what is charged how often; its button subscribes, and loading the answer again does not."""
+    path = await make_plan(sandbox, back_url="https://shop.example.com/gym")
+    page = await visitor.get(path)
+    for said in ("Gym", "30.00", "every 2 months, 6 times", f"Seller {sandbox.tenant.user_id}"):
+        assert said in page
+    assert 0 == subscriptions(sandbox)
+
+    answer = await subscribe(visitor, path)
+    again = await visitor.get(visitor.url.removeprefix(sandbox.base_url))
+
+    assert 200 == visitor.status
+    assert "Subscribed" in answer
+    assert answer == again
+    assert 'href="https://shop.example.com/gym"' in answer
+    assert 1 == subscriptions(sandbox)
+
+
+@pytest.mark.parametrize("back_url", ["javascript:alert(1)", "shop"])
+async def test_a_shop_is_led_back_to_by_its_address_only(sandbox, visitor, back_url) -> None:
+    """Whatever else stands in the plan is no link."""
+    path = await make_plan(sandbox, back_url=back_url)
+    await visitor.get(path)
+
+    assert back_url not in await subscribe(visitor, path)
+
+
+async def test_what_a_seller_writes_is_text(sandbox, visitor, evil_copy) -> None:
+    """The reason of a plan is not run."""
+    path = await make_plan(sandbox, reason=evil_copy("x"))
+
+    page = await visitor.get(path)
+
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+async def test_only_the_form_of_the_page_subscribes(sandbox, visitor) -> None:
+    """Another page's form, a form from elsewhere and a program without a token subscribe nobody."""
+    path = await make_plan(sandbox)
+    await visitor.get(path)
+
+    await visitor.post(path, {"form_token": "0" * 64})
+    assert 403 == visitor.status
+    await visitor.get(path)
+    token = re.search(r'name="form_token" value="([^"]*)"', visitor.page)[1]
+    await visitor.post(path, {"form_token": token}, **{"Sec-Fetch-Site": "cross-site"})
+    assert 403 == visitor.status
+    await visitor.post(f"/subscriptions/{sandbox.plan_id}", {"form_token": token})
+    assert 403 == visitor.status
+    assert 0 == subscriptions(sandbox)
+
+
+async def test_there_is_no_page_of_what_cannot_be_subscribed_to(sandbox, visitor) -> None:
+    """404 for a plan that nobody made, 409 for one that is not active."""
+    await visitor.get("/subscriptions/nothing")
+    assert 404 == visitor.status
+    await visitor.get(await make_plan(sandbox, status=PlanStatus.INACTIVE))
+    assert 409 == visitor.status
