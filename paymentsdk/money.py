@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
-__all__ = ["exact", "total"]
+__all__ = ["ZERO", "exact", "total"]
+
+#: No money.
+ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 _MAX_DIGITS = 18
@@ -55,7 +58,7 @@ def exact(value: object) -> Decimal:
 
 def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:
     """Return what *lines* of a quantity and a price come to, without rounding."""
-    result = Decimal(0)
+    result = ZERO
     for quantity, price in lines:
         result = _EXACTLY.add(result, _EXACTLY.multiply(quantity, price))
     return result

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk import money
 from paymentsdk.sandbox.answers import Refused, encode
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import Entry, Grant, Tenant
@@ -114,7 +115,7 @@ class Book:
         *,
         id: str,  # noqa: A002 - the ledger's own word
         order_id: str,
-        amount: Decimal = Decimal(0),
+        amount: Decimal = money.ZERO,
         external_reference: str | None = None,
     ) -> None:
         """Write a line of the ledger."""

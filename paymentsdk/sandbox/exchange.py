@@ -162,9 +162,9 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
 def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
     """Return the member that may hold a magic value; of the operations on an order, the order itself holds it."""
     member = magic.MEMBERS.get(operation.name)
-    if member is None or (call.body is None and not call.query):
+    if member is None:
         return None
-    value: object = call.body if call.body is not None else call.query
+    value: object = call.body if call.body is not None else {**call.path, **call.query}
     for name in member.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value

@@ -194,6 +194,7 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
     assert "forbidden" == refused.value.code
 
 
+@pytest.mark.control("paymentsdk.sandbox.intake._once_each", lambda members: None, raises=KeyError)
 async def test_a_parameter_that_is_given_twice_is_refused(plain, sandbox):
     """Which of the two counts, nobody could say; the grant is not spent."""
     info = sandbox.describe()

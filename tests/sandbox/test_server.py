@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, SandboxThread
+from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
 from paymentsdk.sandbox.app import MAX_BODY
+from paymentsdk.sandbox.tenants import TenantOptions
 
 
 async def test_it_says_everything_that_a_program_needs(sandbox):
@@ -172,6 +173,7 @@ async def test_unknown_paths_and_methods_are_refused_in_json(plain):
     [
         ("GET", "nothing", 404),
         ("GET", "orders/1/nothing", 404),
+        ("GET", "static/nothing.css", 404),
         ("PUT", "clock", 405),
         ("POST", "state", 405),
         ("GET", "orders?tenant=x", 400),
@@ -248,6 +250,7 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
 
 
+@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda operation, body: None, raises=KeyError)
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -406,3 +409,8 @@ async def test_many_at_once(plain, sandbox, data):
 
     assert 200 == len({answer.json["id"] for answer in answers})
     assert 200 == len(sandbox.ledger())
+
+
+def test_the_options_of_a_seller_are_the_members_of_the_request():
+    """A type checker knows every one of them, and no other."""
+    assert set(TenantRequest.__struct_fields__) == TenantOptions.__annotations__.keys()

@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from msgspec.structs import replace
 
+from paymentsdk import money
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import invoices
 from paymentsdk.resources.common import Paging
@@ -32,7 +33,6 @@ _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
 _NUMBERS = ("id", "payment_id", "payer_id")
 #: Instead of a number of rejections: every attempt to collect is rejected.
 ALL_REJECTED = -1
-_NOTHING = Decimal(0)
 _CENT = Decimal("0.01")
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
@@ -200,7 +200,7 @@ def _later(moment: datetime, count: int, unit: str | None) -> datetime:
 
 def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
     """Return what an invoice charges: where the plan says so, the first only for the days up to the billing day."""
-    amount = recurring.transaction_amount or _NOTHING
+    amount = recurring.transaction_amount or money.ZERO
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
         return amount
     first = debit_dates(recurring, subscription.started, 0)
@@ -235,7 +235,7 @@ def _keep(
             "invoice_payment",
             id=str(name),
             order_id=str(old.id),
-            amount=moved * (old.transaction_amount or _NOTHING),
+            amount=moved * (old.transaction_amount or money.ZERO),
             external_reference=old.external_reference,
         )
     return book.put(INVOICES, replace(record, invoice=invoice))

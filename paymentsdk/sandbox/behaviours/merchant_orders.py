@@ -9,6 +9,7 @@ from decimal import Decimal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from paymentsdk import money
 from paymentsdk.resources.merchant_orders import (
     MerchantOrder,
     MerchantOrderItem,
@@ -26,7 +27,6 @@ from paymentsdk.sandbox.store import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
-_NOTHING = Decimal(0)
 _EQUAL = (
     "status",
     "preference_id",
@@ -106,7 +106,7 @@ def from_order(book: Book, order: Order, payer_id: int) -> None:
     )
     opened = _opened(
         book,
-        total=order.total_amount or _NOTHING,
+        total=order.total_amount or money.ZERO,
         items=items,
         external_reference=order.external_reference,
         additional_info=order.description,
@@ -115,7 +115,7 @@ def from_order(book: Book, order: Order, payer_id: int) -> None:
     sponsor = data.sponsor.id if data and data.sponsor else None
     record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
     payment = order.transactions.payments[0] if order.transactions and order.transactions.payments else None
-    _paid(book, record, payer_id, (payment and payment.paid_amount) or _NOTHING)
+    _paid(book, record, payer_id, (payment and payment.paid_amount) or money.ZERO)
 
 
 def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord:
@@ -137,10 +137,10 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         )
         for item in preference.items or ()
     )
-    shipping = (preference.shipments and preference.shipments.cost) or _NOTHING
+    shipping = (preference.shipments and preference.shipments.cost) or money.ZERO
     opened = _opened(
         book,
-        total=sum((item.quantity or 1) * (item.unit_price or _NOTHING) for item in items) or _NOTHING,
+        total=sum((item.quantity or 1) * (item.unit_price or money.ZERO) for item in items) or money.ZERO,
         items=items,
         shipping_cost=shipping,
         preference_id=preference.id,
@@ -189,7 +189,7 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
 
 def amount_due(order: MerchantOrder) -> Decimal:
     """Return what the buyer is asked for."""
-    return (order.total_amount or _NOTHING) + (order.shipping_cost or _NOTHING)
+    return (order.total_amount or money.ZERO) + (order.shipping_cost or money.ZERO)
 
 
 def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal | None) -> MerchantOrder:
@@ -199,9 +199,9 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         Refused: Less than that is left.
     """
     order = record.merchant_order
-    left = (order.paid_amount or _NOTHING) - (order.refunded_amount or _NOTHING)
+    left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
     amount = left if amount is None else amount
-    if not _NOTHING < amount <= left:
+    if not money.ZERO < amount <= left:
         raise Refused(409, "refund_amount_exceeds", f"{left} is left")
     book.enter(
         "refund",
@@ -220,8 +220,8 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
     if record is None:
         return
     order = record.merchant_order
-    refunded = (order.refunded_amount or _NOTHING) + amount
-    whole = refunded >= (order.paid_amount or _NOTHING)
+    refunded = (order.refunded_amount or money.ZERO) + amount
+    whole = refunded >= (order.paid_amount or money.ZERO)
     *others, payment = order.payments or (MerchantOrderPayment(),)
     payment = replace(
         payment, amount_refunded=refunded, last_modified=book.now, status="refunded" if whole else payment.status
@@ -244,7 +244,7 @@ def _opened(
     additional_info: str | None,
     preference_id: str | None = None,
     marketplace: str | None = None,
-    shipping_cost: Decimal = _NOTHING,
+    shipping_cost: Decimal = money.ZERO,
 ) -> MerchantOrder:
     return MerchantOrder(
         id=book.ids.number(11),
@@ -259,8 +259,8 @@ def _opened(
         last_updated=book.now,
         shipping_cost=shipping_cost,
         total_amount=total,
-        paid_amount=_NOTHING,
-        refunded_amount=_NOTHING,
+        paid_amount=money.ZERO,
+        refunded_amount=money.ZERO,
         additional_info=additional_info,
         collector=Party(id=book.tenant.user_id),
         items=items,
@@ -274,14 +274,14 @@ def _payment(book: Book, amount: Decimal, status: str, detail: str) -> MerchantO
         id=book.ids.number(11),
         transaction_amount=amount,
         total_paid_amount=amount,
-        shipping_cost=_NOTHING,
+        shipping_cost=money.ZERO,
         currency_id=book.tenant.currency,
         status=status,
         status_detail=detail,
         date_approved=book.now if status == "approved" else None,
         date_created=book.now,
         last_modified=book.now,
-        amount_refunded=_NOTHING,
+        amount_refunded=money.ZERO,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from paymentsdk import money
 from paymentsdk._core.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
@@ -44,7 +45,6 @@ DEFAULT_EXPIRATION = "PT15M"
 #: The kinds of payment methods that discounts know, each with a method of its kind.
 METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
 ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
-_NOTHING = Decimal(0)
 B = TypeVar("B")
 
 
@@ -202,7 +202,7 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
         "payment",
         id=payment.id,
         order_id=order.id,
-        amount=paid or _NOTHING,
+        amount=paid or money.ZERO,
         external_reference=order.external_reference,
     )
     merchant_orders.from_order(book, order, payer_id)
@@ -259,7 +259,7 @@ def settle_refund(book: Book, order_id: str) -> str:
 def _settle(book: Book, record: OrderRecord) -> Order:
     order, payment = record.order, payment_of(record.order)
     refunds = tuple(replace(one, status=RefundStatus.PROCESSED) for one in refunds_of(order))
-    payment = replace(payment, refunded_amount=sum((one.amount or _NOTHING for one in refunds), _NOTHING))
+    payment = replace(payment, refunded_amount=sum((one.amount or money.ZERO for one in refunds), money.ZERO))
     record = replace(record, order=_with_refunds(order, refunds))
     if refundable(payment):
         status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
@@ -267,7 +267,7 @@ def _settle(book: Book, record: OrderRecord) -> Order:
         payment = replace(payment, status=PaymentStatus.REFUNDED, status_detail=PaymentStatusDetail.REFUNDED)
         status, detail = OrderStatus.REFUNDED.value, OrderStatusDetail.REFUNDED.value
     order = _moved(book, record, payment, OrderStatus(status), OrderStatusDetail(detail))
-    merchant_orders.revert(book, order.id, refunds[-1].amount or _NOTHING)
+    merchant_orders.revert(book, order.id, refunds[-1].amount or money.ZERO)
     return order
 
 
@@ -292,7 +292,7 @@ def refunds_of(order: Order) -> tuple[Refund, ...]:
 
 def refundable(payment: OrderPayment) -> Decimal:
     """Return how much of what was paid has not gone back."""
-    return (payment.paid_amount or _NOTHING) - (payment.refunded_amount or _NOTHING)
+    return (payment.paid_amount or money.ZERO) - (payment.refunded_amount or money.ZERO)
 
 
 def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:

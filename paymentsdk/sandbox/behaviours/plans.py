@@ -8,10 +8,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from paymentsdk import money
-from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
-from paymentsdk.sandbox import magic
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import ControlStruct
@@ -87,9 +85,6 @@ def make(book: Book, request: PlanRequest, plan_id: str | None = None) -> Plan:
 
 def get(book: Book, call: Call[None]) -> Plan:
     """Return a plan."""
-    demand = magic.demanded(plans.GET, call.path["id"])
-    if demand:
-        raise demand
     plan = book.get(PLANS, call.path["id"])
     if plan is None:
         raise Refused(404, "not-found")

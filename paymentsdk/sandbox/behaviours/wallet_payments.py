@@ -6,8 +6,7 @@ binary mode: is rejected), and any other is approved.
 
 from __future__ import annotations
 
-from decimal import Decimal
-
+from paymentsdk import money
 from paymentsdk.resources.wallet_payments import (
     Disbursement,
     WalletCharge,
@@ -21,8 +20,6 @@ from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import WALLET_PAYMENTS, WalletRecord
 
-_NOTHING = Decimal(0)
-
 
 def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
     """Charge a wallet, or reserve the amount where ``capture`` is false."""
@@ -32,7 +29,7 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
         raise Refused(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
     if discount and book.policies.discount_promise == "required" and discount.code not in book.tenant.discount_promises:
         raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
-    amount = (asked.transaction_amount or _NOTHING) - ((discount and discount.amount) or _NOTHING)
+    amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
         raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status, detail = _outcome(body)
@@ -65,7 +62,7 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
         "wallet_payment" if status == "approved" else f"wallet_payment_{status}",
         id=str(part.id),
         order_id=str(payment.id),
-        amount=amount if status == "approved" else _NOTHING,
+        amount=amount if status == "approved" else money.ZERO,
         external_reference=asked.external_reference,
     )
     return payment

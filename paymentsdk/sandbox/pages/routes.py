@@ -47,7 +47,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/", _to_dashboard)
     app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
     app.router.add_get(PREFIX, _page(_dashboard))
-    app.router.add_get(PREFIX + "static/{name}", _page(_static))
+    app.router.add_get(PREFIX + "static/{name}", guarded(_static))
     app.router.add_get(PREFIX + "preferences", guarded(_preferences))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/{language:curl|python}", guarded(_snippet))
