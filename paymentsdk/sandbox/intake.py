@@ -84,10 +84,11 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
 
 def _once_each(members: list[tuple[str, object]]) -> None:
     """Refuse a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
-    names = [name for name, _ in members]
-    for name in names:
-        if names.count(name) > 1:
+    seen: set[str] = set()
+    for name, _ in members:
+        if name in seen:
             raise RequestInvalid(f"$.{name}", "is given twice")
+        seen.add(name)
 
 
 class _Nothing(Struct, forbid_unknown_fields=True):
