@@ -41,8 +41,8 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
             done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
             ``truncate`` (half of the body), ``malformed`` (a body that is no JSON), ``wrong_content_type``, ``drip``
-            (one byte in ``seconds``), ``html`` (``status``, by default 502). ``page_drift``: pages after the first
-            find ``rows`` more rows before them, or fewer when it is below zero.
+            (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
+            the first find ``rows`` more rows before them, or fewer when it is below zero.
         operation: The name of the operation; ``*`` stands for anything (``orders.*``).
         tenant: The seller; any unless given.
         nth: Only the request with this number, from 1, among those that match.
@@ -51,9 +51,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         seed: Where chance begins.
         status: The status of the answer.
         code: The code of the answer; the documented one of the operation for ``status`` unless given.
-        seconds: How long.
-        retry_after: Seconds for the header Retry-After.
-        rows: How many rows.
+        seconds: How long; 1 unless given.
+        retry_after: Seconds for the header Retry-After; 1 unless given.
+        rows: How many rows; one fewer unless given.
     """
 
     effect: Effect
