@@ -101,7 +101,7 @@ class SandboxClock:
                 duration.
         """
         if isinstance(duration, str):
-            duration = parse_duration(duration)
+            duration = _read(duration)
         if duration < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:
@@ -120,6 +120,13 @@ class SandboxClock:
 
     def _machine(self) -> datetime:
         return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
+
+
+def _read(duration: str) -> timedelta:
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise ValueError(f"{duration!r} {error}") from None
 
 
 def _possible(moment: datetime) -> datetime:
