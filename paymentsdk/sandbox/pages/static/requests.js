@@ -1,7 +1,7 @@
 // The last requests: what was asked, what was answered, and how to ask it again.
 
 import { call, text } from "./api.js";
-import { announce, byId, make, state, timeOfDay } from "./dom.js";
+import { byId, copier, make, moment, state } from "./dom.js";
 
 const KEPT = 100;
 const SHOWN = 12;
@@ -41,7 +41,7 @@ function makeItem(line) {
   const summary = make(
     "summary",
     {},
-    make("time", { dateTime: line.at, className: "quiet small" }, timeOfDay(line.at)),
+    moment(line.at),
     make("span", { className: "mono method" }, line.method),
     make("span", { className: "mono path", title: line.path }, line.path),
     make("span", { className: "end" }, state(toneOf(line.status), String(line.status ?? "none"))),
@@ -54,7 +54,7 @@ function makeItem(line) {
 }
 
 function makeDetail(line) {
-  const facts = [line.operation, line.tenant && `seller ${line.tenant}`, line.key && `key ${line.key}`, `${line.milliseconds} ms`];
+  const facts = [line.operation ?? "no operation", line.tenant && `seller ${line.tenant}`, line.key && `key ${line.key}`, `${line.milliseconds} ms`];
   return make(
     "div",
     { className: "detail" },
@@ -62,8 +62,8 @@ function makeDetail(line) {
     make(
       "div",
       { className: "row" },
-      copier(line, "curl", "Copy as curl"),
-      copier(line, "python", "Copy as Python"),
+      copier("Copy as curl", () => text(`requests/${line.request_id}/curl`)),
+      copier("Copy as Python", () => text(`requests/${line.request_id}/python`)),
     ),
     ...block("Request", line.body),
     ...block("Answer", line.answer),
@@ -86,21 +86,4 @@ function pretty(body) {
     if (token === ",") return token + line();
     return token === ":" ? ": " : token;
   });
-}
-
-function copier(line, language, words) {
-  const button = make("button", { type: "button", className: "tool" }, words);
-  button.addEventListener("click", async () => {
-    const snippet = await text(`requests/${line.request_id}/${language}`).catch((error) => error.message);
-    try {
-      await navigator.clipboard.writeText(snippet);
-      button.textContent = "Copied";
-      announce("Copied");
-      setTimeout(() => { button.textContent = words; }, 2000);
-    } catch {
-      // No access to the clipboard: it can be copied by hand.
-      button.parentElement.after(make("pre", { tabIndex: 0 }, make("code", {}, snippet)));
-    }
-  });
-  return button;
 }
