@@ -44,13 +44,9 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
-    parser = _parser()
     try:
         try:
-            options, unknown = parser.parse_known_args(arguments)
-            if unknown:  # argparse would show how the whole is used, and not the command that they were for.
-                options.parser.error(f"nobody knows what {' '.join(unknown)} means here")
-            code: int = options.run(options)
+            return _run(arguments)
         finally:
             # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
             # it works where there is no stdout.
@@ -61,11 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has seen enough. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except argparse.ArgumentTypeError as error:
-        options.parser.error(str(error))
     except (PaymentsError, OSError, ValueError) as error:
         print(f"paymentsdk: {error}", file=sys.stderr)
         return FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Do what is asked for; what makes no sense ends with 2, and with how the command is used that it was said to."""
+    options, unknown = _parser().parse_known_args(arguments)
+    command: argparse.ArgumentParser = options.parser
+    if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
+        command.error(f"nobody knows what {' '.join(unknown)} means here")
+    try:
+        code: int = options.run(options)
+    except argparse.ArgumentTypeError as error:
+        command.error(str(error))
     return code
 
 
