@@ -343,6 +343,22 @@ async def test_what_changed_elsewhere_is_loaded(tab, sandbox) -> None:
     await tab.until("document.querySelectorAll('#faults li').length === 1")
 
 
+async def test_what_did_not_change_is_left_alone(tab, sandbox, shop) -> None:
+    """A request that somebody reads stays open, and who stands in a field stays there."""
+    await shop.preference()
+    await open_dashboard(tab, sandbox)
+    await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    await tab.until("document.querySelector('.requests .detail') !== null")
+    await tab.run("document.querySelector('#policy-page_size').focus()")
+    sandbox.faults.add(FaultRule(effect="hang"))
+
+    sandbox.platform.feed.tell(Event(kind="changed", tenant=None, document=sandbox.clock.state))
+    await tab.until("document.querySelectorAll('#faults li').length === 1")
+
+    assert "policy-page_size" == await tab.run("document.activeElement.id")
+    assert await tab.run("document.querySelector('.requests details').open")
+
+
 async def test_a_wrong_address_is_seen(tab, sandbox, visitor) -> None:
     """A program that calls what nobody has appears among the requests, with a line for a shell to try it again."""
     await open_dashboard(tab, sandbox)

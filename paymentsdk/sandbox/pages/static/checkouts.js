@@ -1,7 +1,7 @@
 // Checkout links: where the buyer of a preference pays.
 
 import { call } from "./api.js";
-import { attempt, byId, make, moment, show, state } from "./dom.js";
+import { attempt, byId, fill, make, moment, show, state } from "./dom.js";
 
 const STATES = { opened: ["wait", "Waiting"], paid: ["good", "Paid"], reverted: ["still", "Refunded"] };
 
@@ -13,7 +13,7 @@ export async function load() {
   const rows = await call("GET", "preferences");
   listed = new Set(rows.map(({ preference }) => preference.id));
   byId("checkouts").hidden = rows.length === 0;
-  byId("checkout-rows").replaceChildren(...rows.map(makeRow));
+  fill(byId("checkout-rows"), rows, makeRow);
 }
 
 /** A preference was made, or what one came to has changed: load them anew, once for all that happens at a time. */

@@ -18,6 +18,16 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+const drawn = new Map();
+
+/** Put rows into an element, unless they are there already: whoever stands in one stays there. */
+export function fill(element, rows, makeRow) {
+  const now = JSON.stringify(rows);
+  if (drawn.get(element) === now) return;
+  drawn.set(element, now);
+  element.replaceChildren(...rows.map(makeRow));
+}
+
 /** Make a state: its word and its colour. */
 export const state = (tone, word) => make("span", { className: "state", "data-tone": tone }, word);
 

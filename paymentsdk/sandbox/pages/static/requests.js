@@ -8,8 +8,13 @@ const SHOWN = 12;
 
 /** Load the last requests: at the start, and when events may have been missed. */
 export async function load() {
-  byId("requests").replaceChildren();
-  for (const line of (await call("GET", "requests")).reverse()) add(line);
+  const lines = await call("GET", "requests");
+  const list = byId("requests");
+  const shown = [...list.children].map((item) => item.dataset.id);
+  // What is there already stays: somebody may be reading it.
+  if (lines.slice(0, KEPT).map((line) => line.request_id).join() === shown.join()) return;
+  list.replaceChildren();
+  for (const line of lines.reverse()) add(line);
 }
 
 /** Put a request on top of the list. */
@@ -50,7 +55,7 @@ function makeItem(line) {
   const details = make("details", {}, summary);
   // Filled when it is opened: most never are.
   details.addEventListener("toggle", () => details.children.length === 1 && details.append(makeDetail(line)));
-  return make("li", {}, details);
+  return make("li", { "data-id": line.request_id }, details);
 }
 
 function makeDetail(line) {

@@ -1,14 +1,14 @@
 // What goes wrong on purpose, and what the contract leaves open.
 
 import { call } from "./api.js";
-import { announce, attempt, byId, complain, make, prose, say, state } from "./dom.js";
+import { announce, attempt, byId, complain, fill, make, prose, say, state } from "./dom.js";
 
 // --- faults ---
 
 /** Load the rules in force. */
 export async function loadFaults() {
   const faults = await call("GET", "faults");
-  byId("faults").replaceChildren(...faults.map(makeFault));
+  fill(byId("faults"), faults, makeFault);
   byId("clear-faults").hidden = faults.length < 2;
   const spent = faults.filter(isSpent).length;
   const counts = [`${faults.length - spent} in force`, spent && `${spent} spent`].filter(Boolean);
@@ -87,7 +87,7 @@ async function addFault(event) {
 /** Load the switches. */
 export async function loadPolicies() {
   const policies = await call("GET", "policies");
-  byId("policies").replaceChildren(...policies.map(makePolicy));
+  fill(byId("policies"), policies, makePolicy);
   const changed = policies.filter((policy) => policy.value !== policy.default).length;
   say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all as they come`);
 }
