@@ -69,14 +69,18 @@ def ask(options: Namespace) -> int:
     Raises:
         argparse.ArgumentTypeError: Options for starting a sandbox stand before the command, and would do nothing.
     """
+    _refuse_settings(options)
+    answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)
+    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(answer.lines))
+    return 0
+
+
+def _refuse_settings(options: Namespace) -> None:
     said = [one.option_strings[0] for one in options.settings if getattr(options, one.dest) != one.default]
     if said:
         words = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} for starting a sandbox"
         hint = f"; for an answer in JSON, write --json after `{options.name}`" if "--json" in said else ""
         raise argparse.ArgumentTypeError(f"{words}, and `{options.name}` asks one that runs{hint}")
-    answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)
-    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(answer.lines))
-    return 0
 
 
 def _elsewhere(options: Namespace) -> str | None:

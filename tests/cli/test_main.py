@@ -79,12 +79,14 @@ def test_a_command_that_makes_no_sense_is_2(capsys, arguments: list[str]):
     assert printed.err.startswith("usage: paymentsdk")
 
 
+@pytest.mark.control("paymentsdk.cli.command._refuse_settings", lambda options: None)
 @pytest.mark.parametrize(
     "option", [["--db", "x"], ["--json"], ["--seed", "1"], ["--policy", "page_size=3"], ["--frozen"], ["--public"]]
 )
 @pytest.mark.parametrize("command", [["pay", "ORD1"], ["policies"], ["faults"], ["advance", "PT1M"]])
-def test_what_a_server_is_started_with_is_not_ignored(capsys, option: list[str], command: list[str]):
+def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, option: list[str], command: list[str]):
     """An option that a command would not follow is refused, and nobody is asked."""
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:9")
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", *option, *command])
 

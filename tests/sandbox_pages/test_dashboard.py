@@ -170,3 +170,15 @@ async def test_the_link_of_a_plan_leads_somewhere(sandbox, visitor) -> None:
     assert 200 == visitor.status
     await visitor.get("/subscriptions/nothing", **BROWSER)
     assert 404 == visitor.status
+
+
+@pytest.mark.control("paymentsdk.sandbox.app._SECRET_PARAMETER", re.compile("nothing is a secret"))
+async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
+    """It is among the requests, as one that no operation has, and without the credentials in it."""
+    await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")
+
+    seen = await visitor.get("/_sandbox/requests")
+
+    assert '"path":"/v2/orders?access_token=***"' in seen
+    assert '"operation"' not in seen
+    assert '"status":404' in seen
