@@ -32,6 +32,7 @@ from paymentsdk._core.refusal import TERMINAL
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
 from paymentsdk.sandbox.control import PREFIX
+from paymentsdk.sandbox.effects import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -241,7 +242,9 @@ def policies() -> str:
 
 def faults() -> str:
     """Write what a fault can be."""
-    return "\n\n".join(["# Faults", ABOUT_FAULTS, table(["Member", "Kind", "Required", "Meaning"], members(FaultRule))])
+    rules = table(["Member", "Kind", "Required", "Meaning"], members(FaultRule))
+    rows = ([code(name), effect.words, ", ".join(map(code, effect.members))] for name, effect in EFFECTS.items())
+    return "\n\n".join(["# Faults", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)])
 
 
 def refusals() -> str:

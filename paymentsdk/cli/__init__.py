@@ -9,7 +9,8 @@
 ``python -m paymentsdk`` is the same command.
 
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 if it was done, 1 if it was not, 2 if
-the command makes no sense, and 130 if somebody interrupted it.
+the command makes no sense (nothing was begun then), and 130 if somebody interrupted it. A sandbox is done when somebody
+ends it by Ctrl-C, as it says when it starts: 0.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from paymentsdk.cli.control import DEFAULT_PORT, add_commands, count, pair
+from paymentsdk.cli.arguments import count, file, pair, port
+from paymentsdk.cli.control import add_advance, add_pay, add_policies
+from paymentsdk.cli.faults import add_faults
+from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.errors import PaymentsError
 
 if TYPE_CHECKING:
@@ -29,18 +33,20 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-LARGEST_PORT = 65_535
 FAILED = 1
 INTERRUPTED = 130
+_EXAMPLES = """\
+examples:
+  paymentsdk sandbox --db shop.db --policy cancel_from=any
+  paymentsdk sandbox faults add lose_response_after_commit operation=orders.create times=1
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
-    parser = _parser()
     try:
         try:
-            options = parser.parse_args(arguments)
-            code: int = options.run(options)
+            return _run(arguments)
         finally:
             # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
             # it works where there is no stdout.
@@ -51,16 +57,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has seen enough. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except argparse.ArgumentTypeError as error:
-        parser.error(str(error))
     except (PaymentsError, OSError, ValueError) as error:
         print(f"paymentsdk: {error}", file=sys.stderr)
         return FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Do what is asked for; what makes no sense ends with 2, and with how the command is used that it was said to."""
+    options, unknown = _parser().parse_known_args(arguments)
+    command: argparse.ArgumentParser = options.parser
+    if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
+        command.error(f"nobody knows what {' '.join(unknown)} means here")
+    try:
+        code: int = options.run(options)
+    except argparse.ArgumentTypeError as error:
+        command.error(str(error))
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="paymentsdk", description="A payments platform: its client and its sandbox.")
+    parser = argparse.ArgumentParser(
+        prog="paymentsdk",
+        description="A payments platform: its client and its sandbox.",
+        epilog="Start with: paymentsdk demo",
+    )
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(commands)
@@ -87,7 +107,7 @@ def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
     demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_demo, parser=demo)
 
 
 def _demo(options: Namespace) -> int:
@@ -98,15 +118,35 @@ def _demo(options: Namespace) -> int:
 
 def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     summary = "the platform on localhost"
-    sandbox = commands.add_parser("sandbox", help=summary, description=f"Run {summary}, or talk to one that runs.")
-    sandbox.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    sandbox.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"
+    sandbox = commands.add_parser(
+        "sandbox",
+        help=summary,
+        description=f"Run {summary}, or talk to one that runs.",
+        usage="%(prog)s [OPTIONS] [COMMAND ...]",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    sandbox.add_argument("--db", metavar="FILE", help="keep everything in FILE; in memory unless given")
-    sandbox.add_argument("--json", action="store_true", help="print address and credentials as one line of JSON")
-    sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and chance repeatable")
-    sandbox.add_argument(
+    sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
+    sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
+    sandbox.set_defaults(run=_serve, parser=sandbox, settings=list(_settings(sandbox)))
+    running = sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND", prog=sandbox.prog)
+    for add in (add_pay, add_policies, add_faults, add_advance):
+        add(running)
+
+
+def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Add and yield the options that only a sandbox that is started can follow."""
+    yield sandbox.add_argument(
+        "--db", type=file, metavar="FILE", help="keep everything in FILE; in memory unless given"
+    )
+    yield sandbox.add_argument(
+        "--json",
+        action="store_true",
+        dest="as_json",
+        help="print address and credentials as one line of JSON; the authorization code in it lasts 10 minutes",
+    )
+    yield sandbox.add_argument("--seed", type=int, metavar="N", help="make ids and chance repeatable")
+    yield sandbox.add_argument(
         "--policy",
         type=pair,
         action="append",
@@ -114,36 +154,21 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
         metavar="NAME=VALUE",
         help="decide a point that the contract leaves open; see `paymentsdk sandbox policies`",
     )
-    sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
-    sandbox.add_argument(
+    yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
+    yield sandbox.add_argument(
         "--public",
         action="store_true",
         help="allow a --host that other machines can reach; nothing protects what they do",
     )
-    sandbox.add_argument("--public-url", metavar="URL", help="where buyers reach it: links and QR codes lead there")
-    sandbox.add_argument("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens")
-    sandbox.set_defaults(run=_serve)
-    add_commands(sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND"))
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > LARGEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {LARGEST_PORT}")
-    return int(text)
+    yield sandbox.add_argument(
+        "--public-url", metavar="URL", help="where buyers reach it: links and QR codes lead there"
+    )
+    yield sandbox.add_argument(
+        "--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"
+    )
 
 
 def _serve(options: Namespace) -> int:
-    from paymentsdk.cli.serve import serve  # noqa: PLC0415
+    from paymentsdk.cli.serve import serve  # noqa: PLC0415 - it takes the whole server along
 
-    return serve(
-        host=options.host,
-        port=options.port,
-        db=options.db,
-        seed=options.seed,
-        policies=dict(options.policy),
-        frozen=options.frozen,
-        public=options.public,
-        live_tokens=options.live_tokens,
-        public_url=options.public_url,
-        as_json=options.json,
-    )
+    return serve(options)

@@ -1,173 +1,136 @@
-"""``paymentsdk sandbox pay`` and its siblings: what a person does to a sandbox that runs, through its control API."""
+"""``paymentsdk sandbox pay``, ``policies`` and ``advance``: what a person does to a sandbox that runs."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
+import sys
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 from msgspec import Struct
 
+from paymentsdk.cli.arguments import Choices, duration, pair
+from paymentsdk.cli.command import Answer, add_command
+from paymentsdk.cli.running import Running, SandboxError
+
 if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
-    from urllib.error import HTTPError
 
-__all__ = ["DEFAULT_PORT", "add_commands", "count", "pair"]
+__all__ = ["add_advance", "add_pay", "add_policies"]
 
-T = TypeVar("T")
-
-DEFAULT_PORT = 8787
-#: Seconds to wait for an answer: everything is on this machine.
-_PATIENCE = 10
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 
-class SandboxError(OSError):
-    """The sandbox could not be asked, or refused."""
-
-
-class Running:
-    """A sandbox that runs on this machine.
-
-    Args:
-        url: Where; ``PAYMENTSDK_BASE_URL`` unless given, or else where ``paymentsdk sandbox`` listens.
-
-    Attributes:
-        named: Whether somebody said where it is.
-    """
-
-    def __init__(self, url: str | None) -> None:
-        said = url or os.environ.get("PAYMENTSDK_BASE_URL")
-        self.named: bool = bool(said)
-        self._url = (said or f"http://127.0.0.1:{DEFAULT_PORT}").rstrip("/")
-        if not self._url.startswith(("http://", "https://")):
-            raise SandboxError(f"{self._url} is no http or https address")
-
-    def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
-        """Ask the control API, and return the answer as *form*.
-
-        Raises:
-            SandboxError: Nobody answers there, or it refused.
-        """
-        from http.client import HTTPException  # noqa: PLC0415 - `paymentsdk --help` does without
-        from urllib.error import HTTPError  # noqa: PLC0415
-        from urllib.request import ProxyHandler, Request, build_opener  # noqa: PLC0415
-
-        content = None if body is None else msgspec.json.encode(body)
-        url, headers = f"{self._url}/_sandbox/{path}", {"Content-Type": "application/json"}
-        request = Request(url, data=content, headers=headers, method=method)  # noqa: S310 - http or https, see above
-        try:
-            # A proxy for the rest of the world knows nothing of this machine.
-            with build_opener(ProxyHandler({})).open(request, timeout=_PATIENCE) as answer:
-                return msgspec.json.decode(answer.read(), type=form)
-        except HTTPError as error:
-            raise SandboxError(_refusal(error)) from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise SandboxError(f"no sandbox at {self._url} ({reason}); start one with: paymentsdk sandbox") from None
-        except ValueError:
-            raise SandboxError(f"what answers at {self._url} is no sandbox") from None
-
-
-def _refusal(error: HTTPError) -> str:
-    with error:
-        try:
-            said = json.load(error)
-            return f"{error.code} {said['code']}: {said['message']}"
-        except (ValueError, KeyError, TypeError):
-            return f"{error.code} from {error.url}; is it a sandbox?"
-
-
-class Answer(Struct, frozen=True):
-    """What a command came to: as data, and for people."""
-
-    data: object
-    lines: Sequence[str]
-
-
-#: Does what the options ask for with the sandbox.
-Command = Callable[[Running, "Namespace"], Answer]
-
-
-def add_commands(commands: SubParsers[argparse.ArgumentParser]) -> None:
-    """Add the commands that ask a sandbox."""
-    told = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
+def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``pay``."""
+    told = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
     told.add_argument("what", help="the id of an order or a preference, its code, or its checkout address")
-    methods = ("account_money", "credit_card", "debit_card", "prepaid_card")
-    told.add_argument("--method", choices=methods, default=methods[0], help=f"paid with (default: {methods[0]})")
+    told.add_argument(
+        "--method",
+        metavar="METHOD",
+        choices=Choices(_payment_methods),
+        help="pay an order with one of %(choices)s (default: account_money)",
+    )
     told.add_argument("--reject", action="store_true", help="have the payment rejected")
 
-    told = _add(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
+
+def add_policies(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``policies``."""
+    told = add_command(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
     told.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
-    told = _add(commands, "faults", _faults, "list, add and clear what goes wrong")
-    told.add_argument("action", nargs="?", choices=("list", "add", "clear"), default="list")
-    told.add_argument(
-        "details",
-        nargs="*",
-        help="after `add`: an effect, and NAME=VALUE pairs such as operation=orders.* times=2; after `clear`: the "
-        "number of one fault",
-    )
 
-    told = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
-    told.add_argument("duration", help="an ISO 8601 duration, such as PT20M")
+def add_advance(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``advance``."""
+    told = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
+    told.add_argument("duration", type=duration, help="an ISO 8601 duration, such as PT20M or P1DT12H")
 
 
-def _add(
-    commands: SubParsers[argparse.ArgumentParser], name: str, command: Command, summary: str
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.add_argument("--url", help=f"the sandbox (default: PAYMENTSDK_BASE_URL, or port {DEFAULT_PORT} here)")
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.set_defaults(run=_ask, command=command)
-    return parser
+# --- pay ---------------------------------------------------------------------------------------------------------
 
 
-def _ask(options: Namespace) -> int:
-    # Whoever starts a sandbox with `--port` also says so to find it again, before the command or after `--url`.
-    elsewhere = f"http://{options.host}:{options.port}" if options.port != DEFAULT_PORT else None
-    answer: Answer = options.command(Running(options.url or elsewhere), options)
-    print(msgspec.json.encode(answer.data).decode() if options.json else "\n".join(answer.lines))
-    return 0
+class _OrderPayment(Struct):
+    """As much of the payment of an order as people are told."""
+
+    paid_amount: Decimal | None = None
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Read ``NAME=VALUE``."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
+class _Transactions(Struct):
+    """The payments of an order."""
+
+    payments: list[_OrderPayment]
 
 
-def count(text: str) -> int:
-    """Read a number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
+class _Item(Struct):
+    """As much of an item of a merchant order as people are told."""
+
+    currency_id: str = ""
 
 
-class _Paid(Struct, omit_defaults=True):
-    """As much of an order, or of a merchant order, as people are told."""
+class _Paid(Struct):
+    """As much of an order, or of the merchant order of a preference, as people are told."""
+
+    id: int | str
+    status: str
+    total_amount: Decimal
+    currency: str = ""
+    items: list[_Item] = []
+    paid_amount: Decimal | None = None
+    transactions: _Transactions | None = None
+
+
+class _Payment(Struct):
+    """What was paid."""
 
     id: int | str
     status: str
     total_amount: str
-    currency: str = ""
+    paid_amount: str
+    currency: str
+
+
+def _payment_methods() -> Iterable[str]:
+    from paymentsdk.sandbox.buyer import PaymentMethod  # noqa: PLC0415 - it takes the whole server along
+
+    return get_args(PaymentMethod)
 
 
 def _pay(running: Running, options: Namespace) -> Answer:
     from urllib.parse import quote  # noqa: PLC0415
 
     name = options.what.rstrip("/").rpartition("/")[2]
-    noun = "preferences" if _PREFERENCE.match(name) else "orders"
-    body = {"payment_method": options.method, "reject": options.reject}
-    paid = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", body)
-    return Answer(paid, [f"{paid.id}: {paid.status}, {paid.total_amount} {paid.currency}".rstrip()])
+    is_preference = bool(_PREFERENCE.match(name))
+    if is_preference and options.method:
+        raise argparse.ArgumentTypeError("--method is for orders; what a preference was paid with is not recorded")
+    noun = "preferences" if is_preference else "orders"
+    how = {"payment_method": options.method} if options.method else {}
+    answer = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})
+    paid = _payment(answer)
+    amount = f"{paid.paid_amount} {paid.currency} paid"
+    if options.reject:
+        amount = f"the payment was rejected, {paid.total_amount} {paid.currency} to pay"
+    what = f"preference {name}, merchant order {paid.id}" if is_preference else paid.id
+    return Answer(paid, [f"{what}: {paid.status}, {amount}"])
+
+
+def _payment(answer: _Paid) -> _Payment:
+    amount = answer.paid_amount
+    if answer.transactions:
+        amount = answer.transactions.payments[0].paid_amount
+    return _Payment(
+        id=answer.id,
+        status=answer.status,
+        total_amount=f"{answer.total_amount:.2f}",
+        paid_amount=f"{amount or 0:.2f}",
+        currency=answer.currency or next((item.currency_id for item in answer.items if item.currency_id), ""),
+    )
+
+
+# --- policies ----------------------------------------------------------------------------------------------------
 
 
 class _Policy(Struct):
@@ -180,16 +143,34 @@ class _Policy(Struct):
 
 
 def _policies(running: Running, options: Namespace) -> Answer:
-    """Without a sandbox, list what a new one begins with: before its start is when people ask."""
-    if options.changes:
-        running.ask(dict[str, object], "PATCH", "policies", dict(options.changes))
-    if options.changes or running.named:
-        listed = running.ask(list[_Policy], "GET", "policies")
-    else:
-        from paymentsdk.sandbox import describe_policies  # noqa: PLC0415 - it takes the whole server along
-
-        listed = msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
+    changes = dict(options.changes)
+    listed = _changed(running, changes) if changes else _listed(running)
     return Answer(listed, [line for one in listed for line in _described(one)])
+
+
+def _changed(running: Running, changes: dict[str, str]) -> list[_Policy]:
+    from paymentsdk.sandbox import Policies  # noqa: PLC0415 - it takes the whole server along
+
+    try:
+        # What makes no sense is found here, before anybody is asked.
+        Policies().merged(changes)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    running.ask(dict[str, object], "PATCH", "policies", changes)
+    return [one for one in running.ask(list[_Policy], "GET", "policies") if one.name in changes]
+
+
+def _listed(running: Running) -> list[_Policy]:
+    """Ask a sandbox; where none is named and none runs, list what a new one begins with: then is when people ask."""
+    try:
+        return running.ask(list[_Policy], "GET", "policies")
+    except SandboxError:
+        if running.named:
+            raise
+    from paymentsdk.sandbox import describe_policies  # noqa: PLC0415 - it takes the whole server along
+
+    print(f"no sandbox runs on {running.url}; these are the defaults", file=sys.stderr)
+    return msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)
 
 
 def _described(policy: _Policy) -> Iterable[str]:
@@ -198,54 +179,7 @@ def _described(policy: _Policy) -> Iterable[str]:
     yield f"    {policy.description}"
 
 
-class _Fault(Struct):
-    """A fault in force."""
-
-    id: int
-    seen: int
-    hits: int
-    rule: dict[str, object]
-
-
-def _faults(running: Running, options: Namespace) -> Answer:
-    match options.action, options.details:
-        case "list", []:
-            listed = running.ask(list[_Fault], "GET", "faults")
-            return Answer(listed, [_in_force(fault) for fault in listed] or ["no faults"])
-        case "add", [effect, *details]:
-            added = running.ask(_Fault, "POST", "faults", _rule(effect, dict(map(pair, details))))
-            return Answer(added, [_in_force(added)])
-        case "clear", []:
-            return Answer(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
-        case "clear", [number]:
-            gone = running.ask(_Fault, "DELETE", f"faults/{count(number)}")
-            return Answer(gone, [f"gone: {_in_force(gone)}"])
-        case _:
-            raise argparse.ArgumentTypeError("it is `list`, `add EFFECT [NAME=VALUE ...]` or `clear [NUMBER]`")
-
-
-def _rule(effect: str, details: Mapping[str, str]) -> Struct:
-    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
-
-    effects = get_args(get_type_hints(FaultRule)["effect"])
-    if effect not in effects:
-        raise ValueError(f"there is no effect {effect!r}; there are {', '.join(effects)}")
-    try:
-        # From text, so that `times=3` is a number. What is wrong with it is found here, before anybody is asked.
-        return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
-    except msgspec.ValidationError as error:
-        names = ", ".join(name for name in FaultRule.__struct_fields__ if name != "effect")
-        raise ValueError(f"{error}; the details of a fault are {names}") from None
-
-
-def _in_force(fault: _Fault) -> str:
-    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - as above
-
-    usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule) if field.name != "operation"}
-    details = (
-        f" {name}={value}" for name, value in fault.rule.items() if name != "effect" and usual.get(name) != value
-    )
-    return f"{fault.id}: {fault.rule['effect']}{''.join(details)}  (hit {fault.hits} of {fault.seen} requests)"
+# --- advance -----------------------------------------------------------------------------------------------------
 
 
 class _Happened(Struct):

@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import errno
 import signal
-from collections.abc import Mapping
+import socket
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from paymentsdk.sandbox import Policies, Sandbox, SandboxInfo
+from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
+from paymentsdk.sandbox import Sandbox, SandboxInfo
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 __all__ = ["serve"]
 
 
-def serve(
-    *,
-    host: str,
-    port: int,
-    db: str | None,
-    seed: int | None,
-    policies: Mapping[str, object],
-    frozen: bool,
-    public: bool,
-    live_tokens: bool,
-    public_url: str | None,
-    as_json: bool,
-) -> int:
-    """Run a sandbox until SIGINT or SIGTERM; say once where it is, and return the exit code.
+def serve(options: Namespace) -> int:
+    """Run the sandbox that *options* ask for until SIGINT or SIGTERM; say once where it is, and return the exit code.
 
     Raises:
-        OSError: The port or the file cannot be used.
-        ValueError: A policy is unknown, or the host can be reached by other machines and *public* is false.
+        argparse.ArgumentTypeError: A policy is unknown, or the host can be reached by other machines and nobody said
+            ``--public``.
+        OSError: The host, the port or the file cannot be used.
     """
-    try:
-        Policies().merged(policies)
-    except ValueError as error:
-        raise ValueError(f"--policy: {error}; see: paymentsdk sandbox policies") from None
+    host = DEFAULT_HOST if options.host is None else options.host
+    port = DEFAULT_PORT if options.port is None else options.port
     try:
         sandbox = Sandbox(
             host=host,
             port=port,
-            db=db,
-            seed=seed,
-            policies=policies,
-            frozen=frozen,
-            public=public,
-            live_tokens=live_tokens,
-            public_url=public_url,
+            db=options.db,
+            seed=options.seed,
+            policies=dict(options.policy),
+            frozen=options.frozen,
+            public=options.public,
+            live_tokens=options.live_tokens,
+            public_url=options.public_url,
         )
     except ValueError as error:
-        raise ValueError(str(error).replace("public=True", "--public").replace("public_url", "--public-url")) from None
+        raise argparse.ArgumentTypeError(str(error)) from None
     try:
-        asyncio.run(_run(sandbox, as_json=as_json))
+        asyncio.run(_run(sandbox, as_json=options.as_json))
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise OSError(f"port {port} is in use; choose another with --port, or 0 for any that is free") from None
+        raise OSError(_why_not(error, host, port)) from None
     return 0
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    """Say in a sentence why a sandbox cannot listen there."""
+    if isinstance(error, socket.gaierror):
+        return f"nobody knows where {host} is; --host takes an address of this machine"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is in use; choose another with --port, or 0 for any that is free"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is no address of this machine"
+        case errno.EACCES:
+            return f"this user may not listen on port {port}; choose another with --port"
+        case _:
+            return str(error)
 
 
 async def _run(sandbox: Sandbox, *, as_json: bool) -> None:
@@ -77,10 +83,10 @@ def _for_people(info: SandboxInfo) -> str:
     return f"""\
 The sandbox listens on {info.base_url}. Ctrl-C ends it.
 
-  export PAYMENTSDK_BASE_URL={info.base_url}
-  export PAYMENTSDK_ACCESS_TOKEN={info.access_token}
-  export PAYMENTSDK_CLIENT_ID={info.client_id}
-  export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
+export PAYMENTSDK_BASE_URL={info.base_url}
+export PAYMENTSDK_ACCESS_TOKEN={info.access_token}
+export PAYMENTSDK_CLIENT_ID={info.client_id}
+export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
 
   point of sale         {info.external_pos_id}
   plan                  {info.plan_id}

@@ -36,6 +36,7 @@ PREFIX = "/_sandbox/"
 #: Set when the server stops: hangs, drips and event streams end.
 STOPPING = web.AppKey("stopping", asyncio.Event)
 _REQUEST_ID = web.RequestKey("request_id", str)
+_SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
 MAX_BODY = MIB
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
@@ -68,10 +69,10 @@ def make_app(
     from paymentsdk.sandbox import control  # noqa: PLC0415
     from paymentsdk.sandbox.pages import routes  # noqa: PLC0415
 
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_json])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_answered])
     app[PLATFORM] = platform
     app[STOPPING] = asyncio.Event()
-    service = _Service(platform, app[STOPPING], live_tokens=live_tokens)
+    app[_SERVICE] = service = _Service(platform, app[STOPPING], live_tokens=live_tokens)
     app.on_response_prepare.append(service.name_answer)
     for operation in OPERATIONS.values():
         for path in (operation.path, operation.path + "/"):
@@ -83,8 +84,8 @@ def make_app(
 
 
 @web.middleware
-async def _always_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer in JSON whatever happens; what went wrong inside is for the log, not for the caller."""
+async def _always_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer whatever happens, a program in JSON and a browser with a page; what went wrong inside is for the log."""
     headers = {}
     try:
         return await handler(request)
@@ -94,11 +95,19 @@ async def _always_json(request: web.Request, handler: Handler) -> web.StreamResp
         refused = Refused(error.status, _CODES.get(error.status, "bad_request"), error.reason.lower())
         if "Allow" in error.headers:
             headers["Allow"] = error.headers["Allow"]
+        if request.match_info.http_exception is not None:
+            request.app[_SERVICE].note_stranger(request, error.status)
     except Refused as error:
         refused = error
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         refused = Refused(500, "generic", "internal error of the sandbox")
+    if "text/html" in request.headers.get("Accept", ""):
+        from paymentsdk.sandbox.pages.routes import refusal_page  # noqa: PLC0415 - as in `make_app`
+
+        page = refusal_page(refused)
+        page.headers.update(headers)
+        return page
     policies = request.app[PLATFORM].policies
     shape = "flat" if request.path.startswith(PREFIX) else policies.error_shape
     body = answers.refusal(refused, _nearest(request.path), shape)
@@ -159,6 +168,20 @@ class _Service:
             return await transmit(request, left, exchange.hit, self._stopping)
 
         return handle
+
+    def note_stranger(self, request: web.Request, status: int) -> None:
+        """Keep a line about a request that nothing here answers: most likely its program has a wrong address."""
+        self._platform.feed.note(
+            RequestLine(
+                at=self._platform.clock.now(),
+                operation=None,
+                method=request.method,
+                path=_SECRET_PARAMETER.sub(r"\1***", request.path_qs),
+                status=status,
+                tenant=None,
+                request_id=self._request_id(request),
+            )
+        )
 
     async def _answer(self, request: web.Request, exchange: _Exchange) -> Outcome:
         """Read, settle what is due, identify, break what is to be broken, and do what is asked for."""

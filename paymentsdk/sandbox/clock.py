@@ -111,7 +111,7 @@ class SandboxClock:
             TypeError: It is neither text nor a ``timedelta``.
         """
         if isinstance(duration, str):
-            duration = parse_duration(duration)
+            duration = _read(duration)
         if not isinstance(duration, timedelta):
             raise TypeError(f"a duration is a timedelta, or text such as PT15M, not {duration!r}")
         if duration < _NOTHING:
@@ -132,6 +132,13 @@ class SandboxClock:
 
     def _machine(self) -> datetime:
         return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
+
+
+def _read(duration: str) -> timedelta:
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise ValueError(f"{duration!r} {error}") from None
 
 
 def _possible(moment: datetime) -> datetime:

@@ -1,62 +1,29 @@
 """Faults as data: which requests they hit, and what happens to those.
 
-An effect has the details that ``TAKES`` gives it; all effects pick their requests in the same way.
+An effect has the details that ``EFFECTS`` gives it; all effects pick their requests in the same way.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.effects import EFFECTS, Effect
 
-__all__ = ["TAKES", "AddedFault", "FaultRule", "Faults", "Hit"]
+__all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
 
-Effect = Literal[
-    "fail_before_commit",
-    "lose_response_after_commit",
-    "delay_before_commit",
-    "delay_after_commit",
-    "refuse",
-    "rate_limit",
-    "reset",
-    "hang",
-    "truncate",
-    "malformed",
-    "wrong_content_type",
-    "drip",
-    "html",
-    "page_drift",
-]
-
-
-#: The details that say how an effect comes about; a rule has no others.
-TAKES: Mapping[Effect, frozenset[str]] = {
-    "fail_before_commit": frozenset({"status", "code"}),
-    "lose_response_after_commit": frozenset(),
-    "delay_before_commit": frozenset({"seconds"}),
-    "delay_after_commit": frozenset({"seconds"}),
-    "refuse": frozenset({"status", "code"}),
-    "rate_limit": frozenset({"retry_after", "code"}),
-    "reset": frozenset(),
-    "hang": frozenset(),
-    "truncate": frozenset(),
-    "malformed": frozenset(),
-    "wrong_content_type": frozenset(),
-    "drip": frozenset({"seconds"}),
-    "html": frozenset({"status"}),
-    "page_drift": frozenset({"rows"}),
-}
-_DETAILS = frozenset().union(*TAKES.values())
+#: The details that say how an effect comes about; a rule has no others than its own effect takes.
+_DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
 
 
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +35,8 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
             done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
             ``truncate`` (half of the body), ``malformed`` (a body that is no JSON), ``wrong_content_type``, ``drip``
-            (one byte in ``seconds``), ``html`` (``status``, by default 502). ``page_drift``: pages after the first
-            find ``rows`` more rows before them, or fewer when it is below zero.
+            (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
+            the first find ``rows`` more rows before them, or fewer when it is below zero.
         operation: The name of the operation; ``*`` stands for anything (``orders.*``). It names at least one.
         tenant: The seller; any unless given.
         nth: Only the request with this number, from 1, among those that match.
@@ -78,9 +45,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         seed: Where chance begins.
         status: The status of the answer.
         code: The code of the answer; the documented one of the operation for ``status`` unless given.
-        seconds: How long.
-        retry_after: Seconds for the header Retry-After.
-        rows: How many rows.
+        seconds: How long; 1 unless given.
+        retry_after: Seconds for the header Retry-After; 1 unless given.
+        rows: How many rows; one fewer unless given.
 
     Raises:
         ValueError: There is no such effect or operation, or the effect does not take a detail that is given.
@@ -100,14 +67,15 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
 
     def __post_init__(self) -> None:
-        if self.effect not in TAKES:
-            raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(TAKES)}")
+        if self.effect not in EFFECTS:
+            raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
         if not any(fnmatch.fnmatchcase(name, self.operation) for name in OPERATIONS):
             raise ValueError(f"no operation is called {self.operation!r}; there are {', '.join(OPERATIONS)}")
-        idle = _DETAILS - TAKES[self.effect]
+        details = EFFECTS[self.effect].members
         for field in fields(self):
-            if field.name in idle and getattr(self, field.name) != field.default:
-                takes = ", ".join(sorted(TAKES[self.effect])) or "none"
+            idle = field.name in _DETAILS and field.name not in details
+            if idle and getattr(self, field.name) != field.default:
+                takes = ", ".join(details) or "none"
                 raise ValueError(f"{self.effect} does not take {field.name}; of the details it takes {takes}")
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from paymentsdk.resources.common import parse_duration
+from paymentsdk.sandbox.values import misfit
 
 __all__ = ["Policies", "Policy"]
 
@@ -138,7 +139,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: A name is unknown, or a value is not one of those it may have.
         """
-        return msgspec.convert({**msgspec.structs.asdict(self), **changes}, Policies, strict=False)
+        try:
+            return msgspec.convert({**msgspec.structs.asdict(self), **changes}, Policies, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(misfit(Policies, changes, one="policy", many="policies") or str(error)) from None
 
     @property
     def longest_expiration(self) -> timedelta:

@@ -93,7 +93,7 @@ class Sandbox:
         if not host:
             raise ValueError("the host is '', which is no address that anybody could ask")
         if not public and not _is_loopback(host):
-            raise ValueError(f"{host} can be reached by other machines; ask for it with public=True")
+            raise ValueError(f"{host} can be reached by other machines, which `public` has to allow")
         self._host, self._port, self._live_tokens = host, port, live_tokens
         self._names = frozenset({host, *_names(public_url)})
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies)

@@ -136,7 +136,9 @@ class Store:
             tables = _TABLES + "".join(noun.create for noun in nouns)
             self._connection.executescript(f"BEGIN;{tables}COMMIT;")
         except sqlite3.Error as error:
-            raise OSError(f"cannot use {path!r} as the database of a sandbox: {error}") from None
+            taken = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            reason = "another sandbox uses it" if taken else error
+            raise OSError(f"cannot use {path!r} as the database of a sandbox: {reason}") from None
 
     def _check_owner(self) -> None:
         """Refuse the database of another program, before anything is written into it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.cli import main
+from paymentsdk.cli import main, running
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Sandbox, describe_policies
@@ -71,23 +72,47 @@ def complain(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line.removeprefix("paymentsdk: ")
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        port: int = once.getsockname()[1]
+    return port
+
+
+def misuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run `paymentsdk sandbox ...`, which must make no sense, and return the complaint."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", *arguments])
+    printed = capsys.readouterr()
+    assert (2, "") == (ended.value.code, printed.out)
+    return printed.err.splitlines()[-1].partition(": error: ")[2]
+
+
 def test_pay_an_order(capsys, sandbox, order):
     """The buyer pays with what they are told to pay with."""
-    assert f"{order.id}: processed, 10.00 ARS\n" == ask(capsys, "pay", order.id, "--method", "debit_card")
+    assert f"{order.id}: processed, 10.00 ARS paid\n" == ask(capsys, "pay", order.id, "--method", "debit_card")
     [payment] = sandbox.buyer.scan(order.id).transactions.payments
     assert "debit_card" == payment.payment_method.type
 
 
 def test_a_rejected_payment_leaves_the_order(capsys, order):
     """With --reject, the order stays as it is, and can be paid later."""
-    assert f"{order.id}: created, 10.00 ARS\n" == ask(capsys, "pay", order.id, "--reject")
-    assert f"{order.id}: processed, 10.00 ARS\n" == ask(capsys, "pay", order.id)
+    rejected = ask(capsys, "pay", order.id, "--reject")
+    assert f"{order.id}: created, the payment was rejected, 10.00 ARS to pay\n" == rejected
+    assert f"{order.id}: processed, 10.00 ARS paid\n" == ask(capsys, "pay", order.id)
 
 
 @pytest.mark.parametrize("by", ["id", "init_point"])
 def test_pay_a_preference(capsys, preference, by: str):
-    """A preference is paid by its id or by the address of its checkout."""
-    assert ask(capsys, "pay", getattr(preference, by)).endswith(": closed, 25.00\n")
+    """A preference is paid by its id or by the address of its checkout; what was paid is said as money is written."""
+    said = ask(capsys, "pay", getattr(preference, by))
+
+    assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", said)
+
+
+def test_a_preference_is_paid_with_no_method(capsys, preference):
+    """What would be ignored is refused."""
+    assert misuse(capsys, "pay", preference.id, "--method", "debit_card").startswith("--method is for orders")
 
 
 def test_a_refusal_is_one_line(capsys, order):
@@ -104,25 +129,46 @@ def test_nothing_but_an_order_is_paid(capsys, sandbox, what: str):
 
 
 def test_policies_of_a_sandbox(capsys, sandbox):
-    """A policy can be set in a sandbox that runs, and is listed with its other values and its meaning."""
-    lines = ask(capsys, "policies", "cancel_from=any", "page_size=7").splitlines()
+    """A policy can be set in a sandbox that runs: what was set is shown, and all of them when nothing was."""
+    changed = ask(capsys, "policies", "cancel_from=any", "page_size=7").splitlines()
+    listed = ask(capsys, "policies").splitlines()
 
-    assert "cancel_from=any  (or created)" in lines
-    assert "page_size=7" in lines
+    assert ["cancel_from=any  (or created)", "page_size=7"] == changed[::2]
     assert ("any", 7) == (sandbox.policies.cancel_from, sandbox.policies.page_size)
-    assert 2 * len(describe_policies()) == len(lines)
+    assert set(changed) <= set(listed)
+    assert 2 * len(describe_policies()) == len(listed)
 
 
 def test_policies_without_a_sandbox(capsys, monkeypatch):
-    """Before a sandbox runs, its defaults are listed."""
+    """Where none is named and none runs, the defaults are listed, and stderr says that they are."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    monkeypatch.setattr(running, "DEFAULT_PORT", free_port())
 
-    assert "cancel_from=created  (or any)" in ask(capsys, "policies").splitlines()
+    code = main(["sandbox", "policies"])
+
+    printed = capsys.readouterr()
+    assert 0 == code
+    assert "cancel_from=created  (or any)" in printed.out.splitlines()
+    assert f"no sandbox runs on http://127.0.0.1:{running.DEFAULT_PORT}; these are the defaults\n" == printed.err
+
+
+def test_the_default_port_is_asked_first(capsys, sandbox, monkeypatch):
+    """A sandbox in the next terminal is found without a name, and its policies are those that it has."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL")
+    monkeypatch.setattr(running, "DEFAULT_PORT", int(sandbox.base_url.rpartition(":")[2]))
+    sandbox.platform.change_policies({"cancel_from": "any"})
+
+    assert "cancel_from=any  (or created)" in ask(capsys, "policies").splitlines()
+
+
+def test_policies_of_a_sandbox_that_was_named_are_not_made_up(capsys, monkeypatch):
+    """Where somebody said which one, the defaults of another would be a wrong answer."""
+    assert complain(capsys, "policies", "--url", f"http://127.0.0.1:{free_port()}").startswith("no sandbox at ")
 
 
 def test_a_policy_that_makes_no_sense(capsys, sandbox):
     """A value that a policy may not have is refused, and changes nothing."""
-    assert complain(capsys, "policies", "cancel_from=never").startswith("400 bad_request: ")
+    assert "cancel_from is created or any, not never" == misuse(capsys, "policies", "cancel_from=never")
     assert "created" == sandbox.policies.cancel_from
 
 
@@ -144,14 +190,16 @@ def test_faults(capsys, sandbox):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["explode"], "there is no effect 'explode'; there are fail_before_commit, "),
-        (["hang", "colour=red"], "Object contains unknown field `colour`; the details of a fault are operation, "),
-        (["hang", "times=0"], "Expected `int` >= 1 - at `$.times`"),
+        (["explode"], "argument EFFECT: invalid choice: 'explode' (choose from 'lose_response_after_commit', "),
+        (["hang", "colour=red"], "there is no detail colour; the details are operation, "),
+        (["hang", "effect=reset"], "there is no detail effect; the details are operation, "),
+        (["hang", "times=0"], "times is a whole number of at least 1, not 0"),
+        (["hang", "probability=2"], "probability is a number from 0 to 1, not 2"),
     ],
 )
 def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], complaint: str):
     """A wrong rule is refused with the words that there are, and is not put in force."""
-    assert complain(capsys, "faults", "add", *arguments).startswith(complaint)
+    assert misuse(capsys, "faults", "add", *arguments).startswith(complaint)
     assert () == sandbox.faults.list()
 
 
@@ -171,11 +219,25 @@ def test_advance(capsys, sandbox, order):
     assert 20 * 60 == (sandbox.clock.now() - now).total_seconds()
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("20m", "PT20M"), ("2 days", "P2D"), ("1h", "PT1H"), ("soon", "one such as PT20M")]
+)
+def test_a_duration_that_is_none(capsys, text: str, hint: str):
+    """The complaint says how it is written."""
+    assert f"argument duration: {text!r} is not a duration; write {hint}" == misuse(capsys, "advance", text)
+
+
+def test_a_duration_may_be_in_small_letters(capsys, sandbox):
+    """Nothing else can be meant."""
+    assert ask(capsys, "advance", "pt20m").startswith("it is ")
+
+
 def test_json_is_the_answer_as_data(capsys, order):
     """With --json, stdout is one line of JSON."""
     paid = json.loads(ask(capsys, "pay", order.id, "--json"))
 
-    assert {"id": order.id, "status": "processed", "total_amount": "10.00", "currency": "ARS"} == paid
+    amounts = {"total_amount": "10.00", "paid_amount": "10.00", "currency": "ARS"}
+    assert {"id": order.id, "status": "processed", **amounts} == paid
 
 
 def test_the_url_goes_before_the_environment(capsys, sandbox, monkeypatch):
@@ -183,6 +245,7 @@ def test_the_url_goes_before_the_environment(capsys, sandbox, monkeypatch):
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:1")
 
     assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url)
+    assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url, "list")
 
 
 def test_the_port_of_the_sandbox_finds_it_again(capsys, sandbox, monkeypatch):
@@ -203,8 +266,7 @@ def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
 
 def test_nobody_there(capsys):
     """Where nothing listens, one line says how to start a sandbox."""
-    with socket.create_server(("127.0.0.1", 0)) as once:
-        url = f"http://127.0.0.1:{once.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
 
     line = complain(capsys, "faults", "--url", url)
 

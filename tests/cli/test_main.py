@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 
-from paymentsdk.cli import main
+from paymentsdk.cli import main, running
+from paymentsdk.sandbox.effects import EFFECTS
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
 
@@ -58,8 +60,12 @@ def test_the_package_can_be_run(arguments: list[str]):
         ["sandbox", "faults", "add", "hang", "times"],
         ["sandbox", "faults", "clear", "first"],
         ["sandbox", "faults", "clear", "0"],
+        ["sandbox", "faults", "add", "explode"],
+        ["sandbox", "faults", "add", "hang", "effect=reset"],
         ["sandbox", "faults", "list", "1"],
         ["sandbox", "advance"],
+        ["sandbox", "advance", "20m"],
+        ["sandbox", "policies", "cancel_from=z"],
     ],
 )
 def test_a_command_that_makes_no_sense_is_2(capsys, arguments: list[str]):
@@ -71,6 +77,61 @@ def test_a_command_that_makes_no_sense_is_2(capsys, arguments: list[str]):
     assert 2 == ended.value.code
     assert "" == printed.out
     assert printed.err.startswith("usage: paymentsdk")
+
+
+@pytest.mark.control("paymentsdk.cli.command._refuse_settings", lambda options: None)
+@pytest.mark.parametrize(
+    "option", [["--db", "x"], ["--json"], ["--seed", "1"], ["--policy", "page_size=3"], ["--frozen"], ["--public"]]
+)
+@pytest.mark.parametrize("command", [["pay", "ORD1"], ["policies"], ["faults"], ["advance", "PT1M"]])
+def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, option: list[str], command: list[str]):
+    """An option that a command would not follow is refused, and nobody is asked."""
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", *option, *command])
+
+    assert 2 == ended.value.code
+    assert f"{option[0]} is for starting a sandbox, and `{command[0]}" in capsys.readouterr().err
+
+
+def test_complaints_show_how_the_command_is_used(capsys):
+    """Not how the whole program is: the words that are too many were for the command."""
+    with pytest.raises(SystemExit):
+        main(["sandbox", "faults", "list", "x"])
+
+    assert capsys.readouterr().err.startswith("usage: paymentsdk sandbox faults list ")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], "Start with: paymentsdk demo"),
+        (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
+        (["sandbox"], "paymentsdk sandbox --db shop.db"),
+        (["sandbox"], "authorization code in it lasts 10 minutes"),
+        (["sandbox", "pay"], "account_money, credit_card"),
+    ],
+)
+def test_help_says_how_to_begin(capsys, command: list[str], said: str):
+    """The first step, an example, what is optional, what there is to choose from."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+
+    assert 0 == ended.value.code
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", [["faults"], ["faults", "add"]])
+def test_help_lists_every_effect(capsys, command: list[str]):
+    """A line for each, with the details that it takes and what they are unless given."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", *command, "--help"])
+
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert 0 == ended.value.code
+    for name, effect in EFFECTS.items():
+        assert any(line.startswith(f"{name} {effect.words}") for line in lines)
+    assert "drip The answer comes byte by byte (seconds=1)" in lines
 
 
 def test_help_is_cheap():
@@ -109,13 +170,15 @@ def test_a_reader_who_leaves_is_no_crash(arguments: list[str], unbuffered: str):
         process.stdout.close()
         complaint = process.stderr.read()
 
-    assert b"" == complaint
+    assert b"" == re.sub(rb"no sandbox runs on .*\n", b"", complaint)
     assert 1 == process.returncode
 
 
 def test_no_stdout_is_no_crash(monkeypatch, capsys):
     """Where there is no stdout (`>&-`), the command is done all the same."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    monkeypatch.setattr(running, "DEFAULT_PORT", 9)
     monkeypatch.setattr(sys, "stdout", None)
 
     assert 0 == main(["sandbox", "policies"])
-    assert "" == capsys.readouterr().err
+    assert "these are the defaults" in capsys.readouterr().err

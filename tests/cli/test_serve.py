@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk.cli import main
-from paymentsdk.cli.control import Running
+from paymentsdk.cli.running import Running
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
 MEMBERS = {
@@ -71,8 +72,11 @@ def test_people_are_told_what_to_copy():
         out, _ = end(process, signal.SIGINT)
 
     assert first.startswith("The sandbox listens on http://127.0.0.1:")
-    assert "  export PAYMENTSDK_BASE_URL=http://127.0.0.1:" in out
-    assert "  export PAYMENTSDK_ACCESS_TOKEN=TEST-" in out
+    # As `grep ^export` finds them.
+    exports = [line for line in out.splitlines() if line.startswith("export ")]
+    assert exports[0].startswith("export PAYMENTSDK_BASE_URL=http://127.0.0.1:")
+    assert exports[1].startswith("export PAYMENTSDK_ACCESS_TOKEN=TEST-")
+    assert 4 == len(exports)
 
 
 def test_credentials_survive_a_restart(tmp_path: Path):
@@ -143,20 +147,68 @@ def test_a_port_in_use_is_one_line(capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--policy", "cancel_from=never"], "--policy: Invalid enum value 'never' - at `$.cancel_from`"),
-        (["--policy", "no_such=1"], "--policy: Object contains unknown field `no_such`"),
-        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines; ask for it with --public"),
-        (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
-        (["--db", ""], "cannot use '' as the database of a sandbox: it names no file"),
+        (["--policy", "cancel_from=never"], "cancel_from is created or any, not never"),
+        (["--policy", "no_such=1"], "there is no policy no_such; the policies are cancel_from, "),
+        (["--policy", "page_size=0"], "page_size is a whole number from 1 to 1000000, not 0"),
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines, which `public` has to allow"),
         (["--host", "", "--public"], "the host is '', which is no address"),
-        (["--public-url", "shop"], "--public-url is an address such as https://"),
+        (["--public-url", "shop"], "public_url is an address such as https://"),
+        (["--db", ""], "argument --db: '' names no file"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_2(capsys, arguments: list[str], complaint: str):
+    """It is refused before anything is begun, in words that say what to give instead."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", "--port", "0", *arguments])
+
+    printed = capsys.readouterr()
+    assert (2, "") == (ended.value.code, printed.out)
+    assert printed.err.splitlines()[-1].startswith(f"paymentsdk sandbox: error: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
+        (["--public", "--host", "192.0.2.1"], "192.0.2.1 is no address of this machine"),
+        (["--public", "--host", "no-such-host.invalid"], "nobody knows where no-such-host.invalid is"),
     ],
 )
 def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str):
-    """A setting that makes no sense ends the command with 1 and one line on stderr."""
+    """A file or an address that cannot be used ends the command with 1 and one line on stderr."""
     code = main(["sandbox", "--port", "0", *arguments])
 
     printed = capsys.readouterr()
     assert (1, "") == (code, printed.out)
     assert printed.err.startswith(f"paymentsdk: {complaint}")
     assert 1 == printed.err.count("\n")
+
+
+def test_two_sandboxes_share_no_file(capsys, tmp_path: Path):
+    """The second one says that the first one has it."""
+    file = str(tmp_path / "shop.db")
+    with sandbox("--json", "--db", file) as process:
+        process.stdout.readline()
+
+        code = main(["sandbox", "--port", "0", "--db", file])
+
+        end(process, signal.SIGTERM)
+    assert 1 == code
+    said = f"paymentsdk: cannot use {file!r} as the database of a sandbox: another sandbox uses it\n"
+    assert said == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EACCES, "this user may not listen on port 80"), (errno.EIO, "[Errno 5] as it came")],
+)
+def test_other_reasons_not_to_listen(capsys, monkeypatch, number: int, reason: str):
+    """A port that needs rights is said in words; what nobody foresaw is said as it came."""
+
+    async def refused(*_: object, **__: object) -> None:
+        raise OSError(number, "as it came")
+
+    monkeypatch.setattr("paymentsdk.cli.serve._run", refused)
+
+    assert 1 == main(["sandbox", "--port", "80"])
+    assert capsys.readouterr().err.startswith(f"paymentsdk: {reason}")

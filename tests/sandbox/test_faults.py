@@ -12,7 +12,7 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.faults import TAKES
+from paymentsdk.sandbox.effects import EFFECTS
 
 
 def created(sandbox: Sandbox) -> int:
@@ -399,6 +399,6 @@ async def test_a_rule_that_could_not_do_what_it_says_is_refused(plain, sandbox, 
 
 def test_every_effect_says_what_it_takes():
     """The table has a line for each, and each detail is one of a rule."""
-    assert set(TAKES) == set(get_args(get_type_hints(FaultRule)["effect"]))
-    for effect, takes in TAKES.items():
-        assert takes <= set(FaultRule.__struct_fields__), effect
+    assert set(EFFECTS) == set(get_args(get_type_hints(FaultRule)["effect"]))
+    for effect, info in EFFECTS.items():
+        assert set(info.members) <= set(FaultRule.__struct_fields__), effect

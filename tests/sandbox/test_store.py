@@ -197,7 +197,7 @@ async def test_one_sandbox_uses_a_file(tmp_path):
     """A second one says so; when the first has ended, it may."""
     path = str(tmp_path / "sandbox.db")
     async with Sandbox(db=path):
-        with pytest.raises(OSError, match="locked"):
+        with pytest.raises(OSError, match="another sandbox uses it"):
             Sandbox(db=path)
     async with Sandbox(db=path):
         pass

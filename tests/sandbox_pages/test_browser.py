@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from paymentsdk.sandbox import FaultRule
+from paymentsdk.sandbox.events import Event
 from paymentsdk.sandbox.pages import headers, markup, routes
 
 #: What a computer and a phone show, by day and by night.
@@ -47,6 +48,16 @@ FAINT = """(() => {
     if (contrast < enough) faint.push(`${walker.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
   }
   return faint.join("; ");
+})()"""
+
+
+#: Times that are broken within, and amounts that stick out of their place.
+BROKEN_UP = """(() => {
+  const texts = [...document.querySelectorAll("time span, .amount, td .money")].filter((one) => one.checkVisibility());
+  const right = (one) => one.getBoundingClientRect().right;
+  const torn = (one) => one.matches("time span") && one.getClientRects().length > 1;
+  const sticksOut = (one) => right(one) > right(one.closest(".what, td, li")) + 1;
+  return texts.filter((one) => torn(one) || sticksOut(one)).map((one) => one.textContent).join("; ");
 })()"""
 
 
@@ -154,13 +165,101 @@ async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
 
 
 async def test_a_duration_that_is_none_is_refused_in_words(tab, sandbox) -> None:
-    """What the sandbox says about it is shown and said."""
+    """What the sandbox says about it stands under the field, belongs to it, and goes when it is mended."""
     await open_dashboard(tab, sandbox)
     await tab.run("document.querySelector('#duration').value = 'soon'")
 
     await tab.click("#advance button")
 
-    await tab.until("document.querySelector('#news').textContent.includes('ISO 8601')")
+    await tab.until("document.querySelector('#duration + .problem')?.textContent.includes('ISO 8601')")
+    assert (await text_of(tab, ".problem")).startswith("'SOON' is not")
+    assert await tab.run("document.querySelector('#duration').getAttribute('aria-describedby')") == "duration-problem"
+    await tab.run("document.querySelector('#duration').value = 'PT1M'")
+    await tab.click("#advance button")
+    await tab.until("document.querySelector('.problem') === null")
+
+
+async def test_a_refused_change_is_not_announced(tab, sandbox) -> None:
+    """A policy that is refused says so under its input, and nothing says that it was done; one that is taken does."""
+    await open_dashboard(tab, sandbox)
+    await tab.click("[aria-labelledby=policies-title] summary")
+    change = "(value) => { const one = document.querySelector('#policy-page_size'); one.value = value; "
+    change += "one.dispatchEvent(new Event('change')); }"
+
+    await tab.run(f"({change})('0')")
+    await tab.until("document.querySelector('#policy-page_size + .problem') !== null")
+
+    assert "page_size is a whole number from 1 to 1000000, not 0" == await text_of(tab, ".problem")
+    assert "" == await text_of(tab, "#news")
+    assert 30 == sandbox.policies.page_size
+    await tab.run(f"({change})('7')")
+    await tab.until("document.querySelector('#news').textContent === 'page_size: 7'")
+    assert 7 == sandbox.policies.page_size
+
+
+async def test_a_refused_fault_is_said_at_its_field(tab, sandbox) -> None:
+    """What the form itself lets through is refused by the sandbox, by name."""
+    await open_dashboard(tab, sandbox)
+    await tab.click("aside details summary")
+    await tab.run("document.querySelector('#add-fault').noValidate = true")
+    await tab.run("document.querySelector('#fault-times').value = '0'")
+
+    await tab.click("#add-fault button")
+
+    await tab.until("document.querySelector('#fault-times + .problem')?.textContent.includes('times')")
+    assert "" == await text_of(tab, "#news")
+    assert () == sandbox.faults.list()
+
+
+async def test_a_clock_that_cannot_be_asked_is_not_said_to_run(tab, sandbox, monkeypatch) -> None:
+    """The sandbox's own words are said, and not that the clock runs."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("not now")
+
+    await open_dashboard(tab, sandbox)
+    monkeypatch.setattr(sandbox.clock, "resume", refuse)
+
+    await tab.click("#freeze")
+
+    await tab.until("document.querySelector('#news').textContent === 'not now'")
+    assert "Frozen" == await text_of(tab, "#clock-state")
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_a_far_expiry_is_asked_about(tab, sandbox, shop, confirmed: bool) -> None:
+    """The button says how far it moves the clock, which is everybody's; above a day it asks before it does."""
+    await shop.order(expiration_time="PT3600H")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('[data-act=expire]') !== null")
+    await tab.run(f"window.confirm = (words) => {{ window.asked = words; return {json.dumps(confirmed)}; }}")
+    assert "Advance to its expiry (150 days)" == await text_of(tab, "[data-act=expire]")
+    before = sandbox.clock.now()
+
+    await tab.click("[data-act=expire]")
+
+    await tab.until("window.asked?.includes('150 days, for every seller')")
+    if confirmed:
+        await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
+    else:
+        assert before == sandbox.clock.now()
+
+
+async def test_a_moment_of_another_day_has_its_date(tab, sandbox, shop) -> None:
+    """A time of day alone is today's; when the day turns, what is shown already gets its date."""
+    order = await shop.order()
+    sandbox.buyer.pay(order)
+    await open_dashboard(tab, sandbox)
+    row = "document.querySelector('#settled-rows time')"
+    await tab.until(f"{row} !== null")
+    day = f"{row}.querySelector('.day').checkVisibility()"
+    assert not await tab.run(day)
+
+    sandbox.clock.advance("P1D")
+
+    await tab.until(day)
+    assert f"{order.created_date:%Y-%m-%d}" in await tab.run(f"{row}.innerText")
+    assert await tab.run("document.querySelector('.requests time .day').checkVisibility()")
 
 
 async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None:
@@ -185,6 +284,91 @@ async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None
 
     await tab.until("document.querySelector('#fault-count').textContent === 'None'")
     assert () == sandbox.faults.list()
+
+
+async def test_a_fault_says_all_that_it_is_and_when_it_is_spent(tab, sandbox, shop) -> None:
+    """Which requests it hits, how often, for how long; a rule that can hit no more is marked, and counted apart."""
+    seller = sandbox.tenant.user_id
+    sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.5, tenant=seller, probability=0.25))
+    sandbox.faults.add(FaultRule(effect="html", operation="plans.*", nth=2, status=503))
+    sandbox.faults.add(FaultRule(effect="refuse", operation="orders.create", times=1, code="pos_not_found"))
+    with pytest.raises(Exception, match="pos_not_found"):
+        await shop.order()
+
+    await open_dashboard(tab, sandbox)
+
+    await tab.until("document.querySelectorAll('#faults li').length === 3")
+    rows = await tab.run("JSON.stringify([...document.querySelectorAll('#faults li')].map((one) => one.innerText))")
+    late, gateway, refused = json.loads(rows)
+    assert f"any operation, seller {seller}, 25 % of them, 0.5 s, hit " in late
+    assert "plans.*, only request 2, status 503, hit 0" in gateway
+    assert "orders.create, pos_not_found, hit 1 of 1" in refused
+    assert ["Spent" in row for row in (late, gateway, refused)] == [False, False, True]
+    assert "2 in force, 1 spent" == await text_of(tab, "#fault-count")
+
+
+async def test_how_to_connect_is_there_to_copy(tab, sandbox) -> None:
+    """The lines are those that the command line prints; a shell that runs them has what `from_env` reads."""
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    await tab.send("Browser.grantPermissions", permissions=permissions, **tab.context)
+    await open_dashboard(tab, sandbox)
+
+    await tab.click("#copy-exports button")
+
+    await tab.until("document.querySelector('#copy-exports button').textContent === 'Copied'")
+    lines = (await tab.run("navigator.clipboard.readText()")).splitlines()
+    assert f"export PAYMENTSDK_BASE_URL={sandbox.base_url}" == lines[0]
+    assert f"export PAYMENTSDK_ACCESS_TOKEN={sandbox.access_token}" == lines[1]
+    assert "POS001" == await text_of(tab, "#point-of-sale")
+
+
+async def test_policies_are_explained_to_people(tab, sandbox) -> None:
+    """Code is code, and no text leads to a contract that the reader does not have."""
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('#policies label').length > 5")
+
+    words = await tab.run("document.querySelector('#policies').textContent")
+    assert "`" not in words
+    assert "spec" not in words
+    assert "any" == await text_of(tab, "#policies dd code")
+
+
+async def test_what_changed_elsewhere_is_loaded(tab, sandbox) -> None:
+    """After a restore, or a change by another program, the page shows what is."""
+    await open_dashboard(tab, sandbox)
+    sandbox.faults.add(FaultRule(effect="hang"))
+
+    sandbox.platform.feed.tell(Event(kind="changed", tenant=None, document=sandbox.clock.state))
+
+    await tab.until("document.querySelectorAll('#faults li').length === 1")
+
+
+async def test_what_did_not_change_is_left_alone(tab, sandbox, shop) -> None:
+    """A request that somebody reads stays open, and who stands in a field stays there."""
+    await shop.preference()
+    await open_dashboard(tab, sandbox)
+    await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    await tab.until("document.querySelector('.requests .detail') !== null")
+    await tab.run("document.querySelector('#policy-page_size').focus()")
+    sandbox.faults.add(FaultRule(effect="hang"))
+
+    sandbox.platform.feed.tell(Event(kind="changed", tenant=None, document=sandbox.clock.state))
+    await tab.until("document.querySelectorAll('#faults li').length === 1")
+
+    assert "policy-page_size" == await tab.run("document.activeElement.id")
+    assert await tab.run("document.querySelector('.requests details').open")
+
+
+async def test_a_wrong_address_is_seen(tab, sandbox, visitor) -> None:
+    """A program that calls what nobody has appears among the requests, with a line for a shell to try it again."""
+    await open_dashboard(tab, sandbox)
+
+    await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")
+
+    await tab.until("document.querySelector('.requests .path')?.textContent === '/v2/orders?access_token=***'")
+    assert "404" == await text_of(tab, ".requests .state")
+    await tab.click(".requests summary")
+    await tab.until("document.querySelector('.requests .detail')?.textContent.includes('no operation')")
 
 
 async def test_a_policy_is_changed(tab, sandbox) -> None:
@@ -238,6 +422,36 @@ async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
 
     found = await tab.run("JSON.stringify([...document.querySelectorAll('#checkout-rows a')].map((one) => one.href))")
     assert [new.init_point, old.init_point] == json.loads(found)
+
+
+async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:
+    """It says what it asks for and what it has come to; one press has the buyer pay, and the focus stays near."""
+    preference = await shop.preference(shipments={"cost": "10"})
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#checkout-rows button') !== null")
+    assert "ARS\N{NO-BREAK SPACE}130.50" == await text_of(tab, "#checkout-rows .money")
+
+    await tab.click("#checkout-rows button")
+
+    await tab.until("document.querySelector('#checkout-rows .state')?.textContent === 'Paid'")
+    [paid] = await shop.client.merchant_orders.search(preference_id=preference.id).collect()
+    assert "closed" == paid.status
+    assert "checkouts" == await tab.run("document.activeElement.id")
+    sandbox.buyer.refund_merchant_order(paid.id)
+    await tab.until("document.querySelector('#checkout-rows .state')?.textContent === 'Refunded'")
+
+
+async def test_a_checkout_that_cannot_be_paid_says_why(tab, sandbox, shop) -> None:
+    """Where the sandbox refuses, its words are said, and the button stays."""
+    await shop.preference()
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#checkout-rows button') !== null")
+    await tab.run('window.fetch = async () => new Response(\'{"message": "it is too late"}\', {status: 409})')
+
+    await tab.click("#checkout-rows button")
+
+    await tab.until("document.querySelector('#news').textContent === 'it is too late'")
+    assert 1 == await tab.run("document.querySelectorAll('#checkout-rows button').length")
 
 
 async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, monkeypatch) -> None:
@@ -305,7 +519,8 @@ async def every_page(sandbox, shop) -> list[str]:
     items = [{"title": "W" * 150, "unit_price": "123456789.00", "quantity": 3, "unit_measure": "kilogramme"[:10]}]
     discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "360000000.00"}]}
     order = await shop.order("370370367.00", items=items, description="V" * 150, discounts=discounts)
-    paid = await shop.order(external_reference="r" * 64)
+    await shop.order("123456789012345678.00")
+    paid = await shop.order("123456789012345678.00", external_reference="r" * 64)
     sandbox.buyer.pay(paid)
     await shop.client.orders.refund(paid.id)
     preference = await shop.preference(payer={"email": "x" * 80 + "@example.com"}, external_reference="y" * 90)
@@ -326,7 +541,48 @@ async def test_every_page_fits_and_can_be_read(tab, sandbox, shop, width: int, d
         else:
             await tab.open(sandbox.base_url + path)
         assert width == await tab.run("document.documentElement.scrollWidth"), path
+        assert "" == await tab.run(BROKEN_UP), path
         assert "" == await tab.run(FAINT), path
+
+
+async def test_on_a_phone_the_controls_come_first(tab, sandbox, shop) -> None:
+    """Clock and faults stand above the orders, and what hit a request has a row of its own."""
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
+    await shop.order()
+    await tab.look(390, 800)
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('.requests .marks') !== null")
+
+    top = "document.querySelector('{}').getBoundingClientRect().top"
+    tops = [await tab.run(top.format(selector)) for selector in ("#clock", "#faults", "#orders", "#exports")]
+    assert sorted(tops) == tops
+    bottom = await tab.run("document.querySelector('.requests .marks').previousSibling.getBoundingClientRect().bottom")
+    assert bottom <= await tab.run(top.format(".requests .marks"))
+
+
+async def test_torn_texts_are_found(tab, sandbox, shop) -> None:
+    """Negative control: where times may break and amounts may not, the check says which."""
+    paid = await shop.order("123456789012345678.00")
+    sandbox.buyer.pay(paid)
+    sandbox.clock.advance("P1D")
+    await shop.order("123456789012345678.00")
+    await tab.look(360, 800)
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('.card, #settled-rows tr').length === 2")
+    assert "" == await tab.run(BROKEN_UP)
+
+    await tab.run(
+        "document.querySelectorAll('.amount').forEach((one) => "
+        "{ one.textContent = one.textContent; one.style.whiteSpace = 'nowrap'; })"
+    )
+    assert "123,456" in await tab.run(BROKEN_UP)
+    await tab.run("document.querySelector('.amount').remove()")
+    await tab.run(
+        "document.querySelectorAll('time span').forEach((one) => "
+        "{ one.style.whiteSpace = 'normal'; one.parentNode.parentNode.style.display = 'block'; "
+        "one.parentNode.parentNode.style.width = '3em'; one.style.wordBreak = 'break-all'; })"
+    )
+    assert ":" in await tab.run(BROKEN_UP)
 
 
 async def test_faint_text_is_found(tab, sandbox, shop) -> None:

@@ -173,16 +173,18 @@ async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
     assert "paid" == (await merchant_order(shop)).order_status
 
 
-@pytest.mark.parametrize(("outcome", "name"), [("rejected", "failure"), ("in_review", "pending")])
-async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name: str) -> None:
-    """A buyer who was declined goes where the shop wants them then, or tries again."""
+@pytest.mark.parametrize(
+    ("outcome", "name", "words"), [("rejected", "failure", "Try again"), ("in_review", "pending", "Decide it")]
+)
+async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name: str, words: str) -> None:
+    """A buyer who was declined goes where the shop wants them then, or tries again; what is in review is decided."""
     preference = await shop.preference(back_urls={name: f"https://shop.example.com/{name}"})
     await visitor.get(path_of(preference))
 
     page = await visitor.send_form(outcome=outcome)
 
     assert f'href="https://shop.example.com/{name}"' in page
-    assert f'href="{path_of(preference)}?attempt=again"' in page
+    assert f'href="{path_of(preference)}?attempt=again">{words}<' in page
     assert "payment_required" == (await merchant_order(shop)).order_status
 
 

@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox.faults import Effect
+from paymentsdk.sandbox.effects import COMMON, EFFECTS
+from paymentsdk.sandbox.faults import Effect, FaultRule
 from paymentsdk.sandbox.pages.markup import PAGES
 
 STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
@@ -63,10 +64,25 @@ def test_scripts_set_text_as_text() -> None:
 
 
 def test_every_effect_can_be_chosen() -> None:
-    """The form offers the faults that there are, and no other."""
-    form = re.search(r'<select id="fault-effect".*?</select>', STATIC["dashboard.html"], re.DOTALL)[0]
+    """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
+    page = STATIC["dashboard.html"]
+    form = re.search(r'<select id="fault-effect".*?</select>', page, re.DOTALL)[0]
+    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', page, re.DOTALL)
 
-    assert sorted(get_args(Effect)) == sorted(re.findall(r'<option value="(\w+)"', form))
+    assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
+        re.findall(r'<option value="(\w+)">([^<]*)<', form)
+    )
+    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in asked}
+    assert takers == {member: names.split() for names, member in asked}
+    assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
+
+
+def test_every_effect_is_explained() -> None:
+    """The list has the effects that there are, no other, and every member of a rule."""
+    members = {member for effect in EFFECTS.values() for member in effect.members}
+
+    assert set(get_args(Effect)) == set(EFFECTS)
+    assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
 
 
 def test_every_state_has_a_word_and_a_colour() -> None:
@@ -131,3 +147,28 @@ async def test_pages_from_elsewhere_see_nothing(visitor, path: str) -> None:
     await visitor.get(f"/_sandbox/{path}", **{"Sec-Fetch-Site": "cross-site"})
 
     assert 403 == visitor.status
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("get", "/v1/nothing", 404), ("post", "/openapi.json", 405)])
+async def test_an_unknown_address_is_a_page_for_people(visitor, method: str, path: str, status: int) -> None:
+    """A browser is answered with a page of its own, and a program with JSON."""
+    go = {"get": visitor.get, "post": lambda path, **headers: visitor.post(path, {}, **headers)}[method]
+
+    assert "<!doctype html>" in await go(path, **BROWSER)
+    assert status == visitor.status
+    assert "default-src 'none'" in visitor.headers["Content-Security-Policy"]
+    assert (status == 405) == ("Allow" in visitor.headers)
+    assert '"status":' in await go(path, Accept="*/*")
+    assert status == visitor.status
+
+
+@pytest.mark.control("paymentsdk.sandbox.app._SECRET_PARAMETER", re.compile("nothing is a secret"))
+async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
+    """It is among the requests, as one that no operation has, and without the credentials in it."""
+    await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")
+
+    seen = await visitor.get("/_sandbox/requests")
+
+    assert '"path":"/v2/orders?access_token=***"' in seen
+    assert '"operation":null' in seen
+    assert '"status":404' in seen

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from aiohttp import web
+from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.plans import Plan, PlanStatus
+from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
@@ -21,12 +24,13 @@ from paymentsdk.sandbox.intake import unfit
 from paymentsdk.sandbox.pages import codes, forms, headers, snippets, subscription, views
 from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
 from paymentsdk.sandbox.pages.markup import PAGES, Markup
-from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
+from paymentsdk.sandbox.pages.sale import Sale, asked, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS
+from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, Tenant
+from paymentsdk.sandbox.store import Noun
 
-__all__ = ["add_routes"]
+__all__ = ["add_routes", "refusal_page"]
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -90,9 +94,29 @@ def _files() -> Mapping[str, bytes]:
 
 
 async def _preferences(request: web.Request) -> web.StreamResponse:
-    """List the newest preferences, for their checkout links."""
-    newest = request.app[PLATFORM].store.find(PREFERENCES, None, descending=True, limit=_LISTED)
-    return web.Response(body=answers.encode(newest, decimal_strings=True), content_type="application/json")
+    """List the newest preferences with what each asks for and has come to, for their checkout links."""
+    platform = request.app[PLATFORM]
+    newest = platform.store.find(PREFERENCES, None, descending=True, limit=_LISTED)
+    rows = [_link(platform, record.preference) for record in newest]
+    return web.Response(body=answers.encode(rows, decimal_strings=True), content_type="application/json")
+
+
+def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
+    owner: Tenant | None = platform.find_owner(cast("Noun[Struct]", PREFERENCES), preference.id)
+    currencies = (item.currency_id for item in preference.items or () if item.currency_id)
+    opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
+    return {
+        "preference": preference,
+        "amount": asked(preference),
+        "currency": next(currencies, owner.currency if owner else ""),
+        "status": _come_to(opened[0].merchant_order) if opened else "opened",
+    }
+
+
+def _come_to(order: MerchantOrder) -> Literal["opened", "paid", "reverted"]:
+    if order.status == MerchantOrderStatus.OPENED:
+        return "opened"
+    return "reverted" if order.order_status == MerchantOrderState.REVERTED else "paid"
 
 
 async def _code(request: web.Request) -> web.StreamResponse:
@@ -170,7 +194,7 @@ def _show(counter: _Counter) -> Handler:
         if sale.outcome is None or (sale.outcome.again and attempt == _AGAIN):
             token = request.app[_FORM_KEY].token(here)
             return _html(views.checkout(sale, action=here, token=token))
-        ways = [(f"{here}?attempt={_AGAIN}", "Try again")] if sale.outcome.again else []
+        ways = [(f"{here}?attempt={_AGAIN}", sale.outcome.again)] if sale.outcome.again else []
         if sale.back:
             ways.append((sale.back, "Back to the shop"))
         return _html(views.outcome(sale, sale.outcome, ways, go_back=attempt == "approved"))
@@ -240,11 +264,16 @@ def _page(handler: Handler) -> Handler:
             check_origin({"Host": request.headers.get("Host", "")}, request.app[ALLOWED_HOSTS])
             return await handler(request)
         except Refused as refused:
-            title = _TITLES.get(refused.status, "This did not work")
             again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
-            return _html(views.message(title, _sentence(refused.message), again), refused.status)
+            return refusal_page(refused, again)
 
     return handle
+
+
+def refusal_page(refused: Refused, ways: Sequence[Way] = ()) -> web.Response:
+    """Return *refused* as a page for people, with the *ways* on from there."""
+    title = _TITLES.get(refused.status, "This did not work")
+    return _html(views.message(title, _sentence(refused.message), ways), refused.status)
 
 
 def _html(page: Markup, status: int = 200) -> web.Response:

@@ -17,7 +17,7 @@ from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
+__all__ = ["Line", "Method", "Outcome", "Sale", "asked", "from_order", "from_preference", "money"]
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
@@ -55,13 +55,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
         tone: The colour.
         word: The state.
         text: A sentence about it.
-        again: Whether the buyer can still pay.
+        again: What the way back to the form is called, where the buyer can still pay.
     """
 
     tone: Tone
     word: str
     text: str
-    again: bool = False
+    again: str = ""
 
 
 class Sale(Struct, frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ _ORDER_OUTCOMES = {
     OrderStatus.EXPIRED: Outcome(tone="still", word="Expired", text="Nobody paid this order in time."),
     OrderStatus.REFUNDED: _REFUNDED,
 }
-_REVIEWED = Outcome(tone="wait", word="In review", text="The payment is being looked at.", again=True)
+_REVIEWED = Outcome(tone="wait", word="In review", text="The payment is being looked at.", again="Decide it")
 _NO_METHOD = Outcome(
     tone="still", word="No way to pay", text="The shop has excluded every payment method that the sandbox has."
 )
@@ -184,7 +184,10 @@ _NO_METHOD = Outcome(
 
 def _declined(what: str) -> Outcome:
     return Outcome(
-        tone="bad", word="Declined", text=f"The payment was declined. The {what} can still be paid.", again=True
+        tone="bad",
+        word="Declined",
+        text=f"The payment was declined. The {what} can still be paid.",
+        again="Try again",
     )
 
 
@@ -218,6 +221,12 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         back=_back(preference, outcome),
         auto_return=preference.auto_return == "approved",
     )
+
+
+def asked(preference: Preference) -> Decimal:
+    """Return what the buyer of *preference* is asked for."""
+    goods = sum(((item.quantity or 1) * (item.unit_price or _NOTHING) for item in preference.items or ()), _NOTHING)
+    return goods + ((preference.shipments and preference.shipments.cost) or _NOTHING)
 
 
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:

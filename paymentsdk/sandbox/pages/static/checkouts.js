@@ -1,38 +1,50 @@
 // Checkout links: where the buyer of a preference pays.
 
 import { call } from "./api.js";
-import { byId, make, money, timeOfDay } from "./dom.js";
+import { attempt, byId, fill, make, moment, show, state } from "./dom.js";
 
-const SHOWN = 20;
-const records = new Map();
+const STATES = { opened: ["wait", "Waiting"], paid: ["good", "Paid"], reverted: ["still", "Refunded"] };
+
+let listed = new Set();
+let due = false;
 
 /** Load the newest preferences. */
 export async function load() {
-  records.clear();
-  for (const record of (await call("GET", "preferences")).reverse()) records.set(record.preference.id, record);
-  draw();
+  const rows = await call("GET", "preferences");
+  listed = new Set(rows.map(({ preference }) => preference.id));
+  byId("checkouts").hidden = rows.length === 0;
+  fill(byId("checkout-rows"), rows, makeRow);
 }
 
-/** Take over a preference that was made. */
+/** A preference was made, or what one came to has changed: load them anew, once for all that happens at a time. */
 export function changed(record) {
-  records.set(record.preference.id, record);
-  draw();
+  if (due || !(record.preference || listed.has(record.source))) return;
+  due = true;
+  setTimeout(() => { due = false; load(); }, 50);
 }
 
-function draw() {
-  const newest = [...records.values()].reverse().slice(0, SHOWN);
-  byId("checkouts").hidden = newest.length === 0;
-  byId("checkout-rows").replaceChildren(...newest.map(makeRow));
-}
-
-function makeRow({ preference }) {
+function makeRow({ preference, amount, currency, status }) {
   const [item] = preference.items;
   const more = preference.items.length > 1 ? ` and ${preference.items.length - 1} more` : "";
+  const name = `${item.title ?? item.id ?? "Item"}${more}`;
+  const pay = make("button", { type: "button", className: "tool" }, "Pay");
+  pay.setAttribute("aria-label", `Pay ${name}`);
+  pay.addEventListener("click", async () => {
+    const paid = await attempt(pay, () => call("POST", `preferences/${preference.id}/pay`));
+    // The button goes, and whoever pressed it is not left nowhere.
+    if (paid) byId("checkouts").focus();
+  });
   return make(
     "li",
     {},
-    make("a", { href: `/checkout/${preference.id}` }, `${item.title ?? item.id ?? "Item"}${more}`),
-    make("span", { className: "quiet small" }, preference.external_reference ?? ""),
-    make("time", { dateTime: preference.date_created, className: "quiet small" }, timeOfDay(preference.date_created)),
+    make(
+      "span",
+      {},
+      make("a", { href: `/checkout/${preference.id}` }, name),
+      make("small", { className: "quiet" }, preference.external_reference ?? ""),
+    ),
+    show(make("span", { className: "money end" }), currency, amount),
+    status === "opened" ? pay : state(...STATES[status]),
+    moment(preference.date_created),
   );
 }

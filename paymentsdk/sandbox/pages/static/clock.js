@@ -1,7 +1,7 @@
 // The clock of the sandbox, which stands still, runs or jumps, whatever the clock of this machine does.
 
 import { call } from "./api.js";
-import { announce, attempt, byId, say } from "./dom.js";
+import { announce, attempt, byId, complain, say, turn } from "./dom.js";
 
 let moment = Date.now();
 let frozen = false;
@@ -27,15 +27,17 @@ export function show() {
   clock.dateTime = iso;
   say(clock, iso.slice(11, 19));
   say(byId("clock-date"), `${iso.slice(0, 10)}, UTC`);
+  turn(iso.slice(0, 10));
   const state = byId("clock-state");
   state.dataset.tone = frozen ? "wait" : "good";
   say(state, frozen ? "Frozen" : "Live");
   say(byId("freeze"), frozen ? "Let it run" : "Freeze");
 }
 
-/** Move the clock by an ISO 8601 duration, and say what happened meanwhile. */
-export async function advance(duration, button) {
-  const answer = await attempt(button, () => call("POST", "clock/advance", { duration }));
+/** Move the clock by an ISO 8601 duration, and say what happened meanwhile; a refusal is about `field`, if any. */
+export async function advance(duration, button, field = null) {
+  if (field) complain(field);
+  const answer = await attempt(button, () => call("POST", "clock/advance", { duration }), () => field);
   if (!answer) return;
   set(answer);
   const counts = new Map();
@@ -47,7 +49,8 @@ export async function advance(duration, button) {
 export function start() {
   byId("freeze").addEventListener("click", async (event) => {
     const answer = await attempt(event.target, () => call("POST", frozen ? "clock/resume" : "clock/freeze"));
-    if (answer) set(answer);
+    if (!answer) return;
+    set(answer);
     announce(frozen ? "The clock stands still." : "The clock runs.");
   });
   for (const button of document.querySelectorAll("[data-advance]")) {
@@ -55,7 +58,8 @@ export function start() {
   }
   byId("advance").addEventListener("submit", (event) => {
     event.preventDefault();
-    advance(byId("duration").value.trim().toUpperCase(), event.submitter);
+    const field = byId("duration");
+    advance(field.value.trim().toUpperCase(), event.submitter, field);
   });
   setInterval(show, 1000);
 }

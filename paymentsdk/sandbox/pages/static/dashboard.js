@@ -3,6 +3,7 @@
 import { watch } from "./api.js";
 import * as checkouts from "./checkouts.js";
 import * as clock from "./clock.js";
+import * as connect from "./connect.js";
 import { announce, byId } from "./dom.js";
 import * as orders from "./orders.js";
 import * as requests from "./requests.js";
@@ -17,7 +18,8 @@ function connection(tone, word) {
 async function load() {
   // The clock first: ages and countdowns go by it.
   await clock.load();
-  const loading = [orders.load, checkouts.load, requests.load, rules.loadFaults, rules.loadPolicies].map((one) => one());
+  const loads = [orders.load, checkouts.load, requests.load, rules.loadFaults, rules.loadPolicies, connect.load];
+  const loading = loads.map((one) => one());
   for (const { reason } of await Promise.allSettled(loading)) if (reason) announce(reason.message);
   connection("good", "Connected");
 }
@@ -25,6 +27,7 @@ async function load() {
 // Without scripts there is nothing to see here but what says so.
 for (const id of ["board", "link"]) byId(id).hidden = false;
 clock.start();
+connect.start();
 orders.start();
 requests.start();
 await rules.start();
@@ -33,7 +36,10 @@ watch(
   {
     orders: orders.changed,
     preferences: checkouts.changed,
+    merchant_orders: checkouts.changed,
     clock: clock.load,
+    // Everything may be another, as after a restore.
+    changed: load,
     requests(line) {
       requests.add(line);
       if (line.faults?.length) rules.loadFaults();

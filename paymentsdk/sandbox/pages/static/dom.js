@@ -18,6 +18,16 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+const drawn = new Map();
+
+/** Put rows into an element, unless they are there already: whoever stands in one stays there. */
+export function fill(element, rows, makeRow) {
+  const now = JSON.stringify(rows);
+  if (drawn.get(element) === now) return;
+  drawn.set(element, now);
+  element.replaceChildren(...rows.map(makeRow));
+}
+
 /** Make a state: its word and its colour. */
 export const state = (tone, word) => make("span", { className: "state", "data-tone": tone }, word);
 
@@ -25,6 +35,15 @@ export const state = (tone, word) => make("span", { className: "state", "data-to
 export function money(currency, amount) {
   const [whole, cents = ""] = String(amount ?? "0").split(".");
   return `${currency}\u00a0${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${cents.padEnd(2, "0")}`;
+}
+
+/** Put an amount into an element; one that is too long for its place breaks after a comma. */
+export function show(element, currency, amount) {
+  const text = money(currency, amount);
+  if (element.textContent === text) return element;
+  const parts = text.split(/(?<=,)/).flatMap((part) => [make("wbr"), part]);
+  element.replaceChildren(...parts.slice(1));
+  return element;
 }
 
 /** Write a length of time in its largest unit. */
@@ -44,8 +63,26 @@ export function countdown(milliseconds) {
   return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
 }
 
-/** Write the time of day of a moment, as the sandbox has it: UTC. */
-export const timeOfDay = (moment) => new Date(moment).toISOString().slice(11, 19);
+let today = "";
+
+/** Make a moment as the sandbox has it, UTC: the time of day, and the date unless it is today. */
+export function moment(when) {
+  const iso = new Date(when).toISOString();
+  const day = make("span", { className: "day", hidden: iso.startsWith(today) }, iso.slice(0, 10));
+  return make("time", { dateTime: iso, className: "quiet moment" }, day, " ", make("span", {}, iso.slice(11, 19)));
+}
+
+/** Say what day it is, by the clock of the sandbox. */
+export function turn(date) {
+  if (date === today) return;
+  today = date;
+  for (const shown of document.querySelectorAll("time.moment")) {
+    shown.querySelector(".day").hidden = shown.dateTime.startsWith(today);
+  }
+}
+
+/** Make text in which what stands between backticks is code. */
+export const prose = (words) => words.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
 
 let silence;
 
@@ -56,17 +93,50 @@ export function announce(words) {
   silence = setTimeout(() => byId("news").replaceChildren(), 8000);
 }
 
-/** Do something that the sandbox may refuse; pressing the button meanwhile does nothing. */
-export async function attempt(button, action) {
+/** Say under a field what is wrong with it; without words, that nothing is. */
+export function complain(field, words = "") {
+  const id = `${field.id}-problem`;
+  byId(id)?.remove();
+  field.toggleAttribute("aria-invalid", Boolean(words));
+  if (!words) return field.removeAttribute("aria-describedby");
+  field.setAttribute("aria-describedby", id);
+  return field.after(make("span", { id, className: "problem", role: "alert" }, words));
+}
+
+/**
+ * Do something that the sandbox may refuse, and return its answer; pressing the button meanwhile does nothing.
+ * A refusal is said under the field that it is about, or where all news are; the answer is `undefined` then.
+ */
+export async function attempt(button, action, fieldOf = () => null) {
   if (button?.ariaDisabled === "true") return undefined;
   // Not `disabled`: a button that is out of use loses the focus.
   if (button) button.ariaDisabled = "true";
   try {
     return await action();
   } catch (error) {
-    announce(error.message);
+    const field = fieldOf(error.message);
+    if (field) complain(field, error.message);
+    else announce(error.message);
     return undefined;
   } finally {
     if (button) button.ariaDisabled = null;
   }
+}
+
+/** Make a button that copies what `find` returns; without access to a clipboard, the text is shown below it. */
+export function copier(words, find) {
+  const button = make("button", { type: "button", className: "tool" }, words);
+  button.addEventListener("click", async () => {
+    const snippet = await find().catch((error) => error.message);
+    try {
+      await navigator.clipboard.writeText(snippet);
+      button.textContent = "Copied";
+      announce("Copied");
+      setTimeout(() => { button.textContent = words; }, 2000);
+    } catch {
+      // It can be copied by hand.
+      button.parentElement.after(make("pre", { tabIndex: 0 }, make("code", {}, snippet)));
+    }
+  });
+  return button;
 }

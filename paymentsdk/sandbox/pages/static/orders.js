@@ -2,11 +2,13 @@
 
 import { call, text } from "./api.js";
 import * as clock from "./clock.js";
-import { announce, attempt, byId, countdown, make, money, say, span, state, timeOfDay } from "./dom.js";
+import { announce, attempt, byId, countdown, make, moment, money, say, show, span, state } from "./dom.js";
 
 const CARDS = 12;
 const ROWS = 50;
 const KEPT = 500;
+/** Milliseconds that a button may move the clock without a question. */
+const DAY = 86400000;
 
 /** What people call the states, and the colour of each. */
 const STATES = {
@@ -116,7 +118,7 @@ function fillCard(card, { order, expires_at }) {
   slot("state").dataset.tone = tone;
   say(slot("state"), word);
   say(slot("seller"), sellerOf(order));
-  say(slot("amount"), money(order.currency, order.total_amount));
+  show(slot("amount"), order.currency, order.total_amount);
   slot("age").dateTime = order.created_date;
   slot("expiry").dateTime = expires_at;
   tickCard(card);
@@ -132,6 +134,7 @@ function tickCard(card) {
   say(age, `${span(clock.now() - Date.parse(age.dateTime))} ago`);
   const left = Date.parse(expiry.dateTime) - clock.now();
   say(expiry, left > 0 ? `Expires in ${countdown(left)}` : "Expired");
+  say(card.querySelector("[data-act=expire]"), `Advance to its expiry (${span(left)})`);
 }
 
 async function drawCode(place, order) {
@@ -156,6 +159,8 @@ async function drawCode(place, order) {
 async function act(button, id) {
   if (button.dataset.act === "expire") {
     const left = Date.parse(records.get(id).expires_at) - clock.now();
+    const warning = `This moves the clock by ${span(left)}, for every seller and everything that falls due. Move it?`;
+    if (left > DAY && !window.confirm(warning)) return;
     await clock.advance(`PT${Math.max(1, Math.ceil(left / 1000))}S`, button);
     return;
   }
@@ -189,10 +194,10 @@ function makeRow({ order }) {
     make(
       "td",
       { role: "cell", className: "end" },
-      make("span", { className: "money" }, money(order.currency, order.total_amount)),
+      show(make("span", { className: "money" }), order.currency, order.total_amount),
       notes ? make("small", { className: "quiet notes" }, notes) : null,
     ),
-    make("td", { role: "cell", className: "end" }, make("time", { dateTime: order.last_updated_date, className: "quiet" }, timeOfDay(order.last_updated_date))),
+    make("td", { role: "cell", className: "end" }, moment(order.last_updated_date)),
   );
 }
 

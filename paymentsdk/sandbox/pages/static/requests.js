@@ -1,15 +1,20 @@
 // The last requests: what was asked, what was answered, and how to ask it again.
 
 import { call, text } from "./api.js";
-import { announce, byId, make, state, timeOfDay } from "./dom.js";
+import { byId, copier, make, moment, state } from "./dom.js";
 
 const KEPT = 100;
 const SHOWN = 12;
 
 /** Load the last requests: at the start, and when events may have been missed. */
 export async function load() {
-  byId("requests").replaceChildren();
-  for (const line of (await call("GET", "requests")).reverse()) add(line);
+  const lines = await call("GET", "requests");
+  const list = byId("requests");
+  const shown = [...list.children].map((item) => item.dataset.id);
+  // What is there already stays: somebody may be reading it.
+  if (lines.slice(0, KEPT).map((line) => line.request_id).join() === shown.join()) return;
+  list.replaceChildren();
+  for (const line of lines.reverse()) add(line);
 }
 
 /** Put a request on top of the list. */
@@ -41,7 +46,7 @@ function makeItem(line) {
   const summary = make(
     "summary",
     {},
-    make("time", { dateTime: line.at, className: "quiet small" }, timeOfDay(line.at)),
+    moment(line.at),
     make("span", { className: "mono method" }, line.method),
     make("span", { className: "mono path", title: line.path }, line.path),
     make("span", { className: "end" }, state(toneOf(line.status), String(line.status ?? "none"))),
@@ -50,11 +55,11 @@ function makeItem(line) {
   const details = make("details", {}, summary);
   // Filled when it is opened: most never are.
   details.addEventListener("toggle", () => details.children.length === 1 && details.append(makeDetail(line)));
-  return make("li", {}, details);
+  return make("li", { "data-id": line.request_id }, details);
 }
 
 function makeDetail(line) {
-  const facts = [line.operation, line.tenant && `seller ${line.tenant}`, line.key && `key ${line.key}`, `${line.milliseconds} ms`];
+  const facts = [line.operation ?? "no operation", line.tenant && `seller ${line.tenant}`, line.key && `key ${line.key}`, `${line.milliseconds} ms`];
   return make(
     "div",
     { className: "detail" },
@@ -62,8 +67,8 @@ function makeDetail(line) {
     make(
       "div",
       { className: "row" },
-      copier(line, "curl", "Copy as curl"),
-      copier(line, "python", "Copy as Python"),
+      copier("Copy as curl", () => text(`requests/${line.request_id}/curl`)),
+      copier("Copy as Python", () => text(`requests/${line.request_id}/python`)),
     ),
     ...block("Request", line.body),
     ...block("Answer", line.answer),
@@ -86,21 +91,4 @@ function pretty(body) {
     if (token === ",") return token + line();
     return token === ":" ? ": " : token;
   });
-}
-
-function copier(line, language, words) {
-  const button = make("button", { type: "button", className: "tool" }, words);
-  button.addEventListener("click", async () => {
-    const snippet = await text(`requests/${line.request_id}/${language}`).catch((error) => error.message);
-    try {
-      await navigator.clipboard.writeText(snippet);
-      button.textContent = "Copied";
-      announce("Copied");
-      setTimeout(() => { button.textContent = words; }, 2000);
-    } catch {
-      // No access to the clipboard: it can be copied by hand.
-      button.parentElement.after(make("pre", { tabIndex: 0 }, make("code", {}, snippet)));
-    }
-  });
-  return button;
 }

@@ -1,33 +1,58 @@
 // What goes wrong on purpose, and what the contract leaves open.
 
 import { call } from "./api.js";
-import { announce, attempt, byId, make, say } from "./dom.js";
+import { announce, attempt, byId, complain, fill, make, prose, say, state } from "./dom.js";
 
 // --- faults ---
 
 /** Load the rules in force. */
 export async function loadFaults() {
   const faults = await call("GET", "faults");
-  byId("faults").replaceChildren(...faults.map(makeFault));
+  fill(byId("faults"), faults, makeFault);
   byId("clear-faults").hidden = faults.length < 2;
-  say(byId("fault-count"), faults.length ? `${faults.length} in force` : "None");
+  const spent = faults.filter(isSpent).length;
+  const counts = [`${faults.length - spent} in force`, spent && `${spent} spent`].filter(Boolean);
+  say(byId("fault-count"), faults.length ? counts.join(", ") : "None");
 }
 
-function makeFault({ id, rule, hits }) {
+/** Whether a rule can hit no request any more. */
+const isSpent = ({ rule, seen, hits }) => (rule.times && hits >= rule.times) || (rule.nth && seen >= rule.nth);
+
+/** What a rule says beside its effect: which requests it hits, and what those are told. */
+function detailsOf({ rule, hits }) {
+  const takes = (name) => {
+    const field = byId("add-fault").elements[name]?.closest("[data-for]");
+    return rule[name] !== undefined && field?.dataset.for.split(" ").includes(rule.effect);
+  };
+  return [
+    rule.operation === "*" ? "any operation" : rule.operation,
+    rule.tenant && `seller ${rule.tenant}`,
+    rule.nth && `only request ${rule.nth}`,
+    rule.probability < 1 && `${Math.round(rule.probability * 1e4) / 100} % of them`,
+    takes("seconds") && `${rule.seconds} s`,
+    takes("status") && `status ${rule.status}`,
+    takes("code") && rule.code,
+    takes("retry_after") && `Retry-After ${rule.retry_after} s`,
+    takes("rows") && `${rule.rows} rows`,
+    `hit ${rule.times ? `${hits} of ${rule.times}` : hits}`,
+  ].filter(Boolean).join(", ");
+}
+
+function makeFault(fault) {
+  const { id, rule } = fault;
   const words = byId("fault-effect").querySelector(`[value="${rule.effect}"]`)?.textContent ?? rule.effect;
   const button = make("button", { type: "button", className: "tool" }, "Remove");
   button.setAttribute("aria-label", `Remove: ${words}`);
   button.addEventListener("click", async () => {
-    await attempt(button, () => call("DELETE", `faults/${id}`));
+    const gone = await attempt(button, () => call("DELETE", `faults/${id}`));
     await loadFaults();
-    byId("faults-title").focus();
+    if (gone) byId("faults-title").focus();
   });
-  const where = rule.operation && rule.operation !== "*" ? rule.operation : "any operation";
-  const times = rule.times ? `${hits} of ${rule.times}` : `${hits}`;
+  const spent = isSpent(fault) ? state("still", "Spent") : null;
   return make(
     "li",
     {},
-    make("span", {}, words, make("small", { className: "quiet" }, `${where}, hit ${times}`)),
+    make("span", {}, words, " ", spent, make("small", { className: "quiet" }, detailsOf(fault))),
     button,
   );
 }
@@ -43,12 +68,16 @@ function chooseEffect() {
 
 async function addFault(event) {
   event.preventDefault();
+  for (const field of event.target.elements) if (field.name) complain(field);
   const rule = Object.fromEntries(new FormData(event.target));
   for (const [name, value] of Object.entries(rule)) {
     if (value === "") delete rule[name];
     else if (event.target.elements[name].type === "number") rule[name] = Number(value);
   }
-  await attempt(event.submitter, () => call("POST", "faults", rule));
+  // A refusal names the member: `$.times: ...`.
+  const fieldOf = (words) => event.target.elements[/^\$\.(\w+)/.exec(words)?.[1]];
+  const added = await attempt(event.submitter, () => call("POST", "faults", rule), fieldOf);
+  if (!added) return;
   await loadFaults();
   announce("The fault is in force.");
 }
@@ -58,10 +87,13 @@ async function addFault(event) {
 /** Load the switches. */
 export async function loadPolicies() {
   const policies = await call("GET", "policies");
-  byId("policies").replaceChildren(...policies.map(makePolicy));
+  fill(byId("policies"), policies, makePolicy);
   const changed = policies.filter((policy) => policy.value !== policy.default).length;
   say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all as they come`);
 }
+
+/** A description without the place in the contract that it comes from, which only its readers can look up. */
+const plain = (description) => description.replace(/ \(spec: [^)]*\)/g, "");
 
 function makePolicy({ name, value, allowed, description, default: usual }) {
   const id = `policy-${name}`;
@@ -71,14 +103,17 @@ function makePolicy({ name, value, allowed, description, default: usual }) {
     : make("input", { id, value, type: typeof value === "number" ? "number" : "text" });
   control.addEventListener("change", async () => {
     const wanted = choices.find((choice) => String(choice) === control.value) ?? control.value;
-    await attempt(null, () => call("PATCH", "policies", { [name]: typeof value === "number" ? Number(wanted) : wanted }));
+    complain(control);
+    const changes = { [name]: typeof value === "number" && control.value !== "" ? Number(wanted) : wanted };
+    const answer = await attempt(null, () => call("PATCH", "policies", changes), () => control);
+    if (!answer) return;
     await loadPolicies();
     byId(id).focus();
     announce(`${name}: ${byId(id).value}`);
   });
   const label = make("label", { htmlFor: id, className: "mono" }, name);
   if (value !== usual) label.append(make("span", { className: "quiet" }, ` (usually ${usual})`));
-  return make("div", {}, make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, description), control));
+  return make("div", {}, make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, ...prose(plain(description))), control));
 }
 
 export async function start() {
@@ -88,8 +123,8 @@ export async function start() {
   byId("fault-effect").addEventListener("change", chooseEffect);
   byId("add-fault").addEventListener("submit", addFault);
   byId("clear-faults").addEventListener("click", async (event) => {
-    await attempt(event.target, () => call("DELETE", "faults"));
-    await loadFaults();
+    const done = await attempt(event.target, () => call("DELETE", "faults"));
+    if (done) await loadFaults();
   });
   chooseEffect();
 }

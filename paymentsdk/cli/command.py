@@ -1,0 +1,91 @@
+"""A command that asks a sandbox that runs: the options that all of them have, and how each is done."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT, Running
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+__all__ = ["Answer", "Command", "add_command", "ask"]
+
+
+class Answer(Struct, frozen=True):
+    """What a command came to: as data, and for people."""
+
+    data: object
+    lines: Sequence[str]
+
+
+#: Does what the options ask for with the sandbox.
+Command = Callable[[Running, "Namespace"], Answer]
+
+
+def add_command(
+    commands: SubParsers[argparse.ArgumentParser],
+    name: str,
+    command: Command,
+    summary: str,
+    *,
+    explain: type[argparse.Action] | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command that asks a sandbox, with the options that all of them have.
+
+    Args:
+        commands: Where to.
+        name: What it is called.
+        command: What it does.
+        summary: What it does, in words.
+        explain: What ``--help`` does, where that is more than to print what the parser knows.
+    """
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=explain is None,
+    )
+    if explain:
+        parser.add_argument("-h", "--help", action=explain)
+    # Without defaults: a command within a command would set what was said before it back to them.
+    where = f"the sandbox (default: PAYMENTSDK_BASE_URL, or port {DEFAULT_PORT} here)"
+    parser.add_argument("--url", default=argparse.SUPPRESS, help=where)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as JSON")
+    parser.set_defaults(run=ask, command=command, parser=parser, name=name)
+    return parser
+
+
+def ask(options: Namespace) -> int:
+    """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code.
+
+    Raises:
+        argparse.ArgumentTypeError: Options for starting a sandbox stand before the command, and would do nothing.
+    """
+    _refuse_settings(options)
+    answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)
+    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(answer.lines))
+    return 0
+
+
+def _refuse_settings(options: Namespace) -> None:
+    said = [one.option_strings[0] for one in options.settings if getattr(options, one.dest) != one.default]
+    if said:
+        words = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} for starting a sandbox"
+        hint = f"; for an answer in JSON, write --json after `{options.name}`" if "--json" in said else ""
+        raise argparse.ArgumentTypeError(f"{words}, and `{options.name}` asks one that runs{hint}")
+
+
+def _elsewhere(options: Namespace) -> str | None:
+    """Return where ``--host`` and ``--port`` lead: whoever starts a sandbox with them finds it again with them."""
+    if options.host is None and options.port is None:
+        return None
+    host = options.host or DEFAULT_HOST
+    return f"http://{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if options.port is None else options.port}"

@@ -1,0 +1,130 @@
+"""``paymentsdk sandbox faults``: what goes wrong in a sandbox that runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.cli.arguments import Choices, count, pair
+from paymentsdk.cli.command import Answer, add_command
+from paymentsdk.cli.running import Running
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+    from paymentsdk.sandbox import FaultRule
+
+__all__ = ["add_faults"]
+
+
+def add_faults(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``faults``, with commands of its own."""
+    faults = add_command(commands, "faults", _list, "list, add and clear what goes wrong", explain=_Explain)
+    faults.usage = "%(prog)s [-h] [--url URL] [--json] [COMMAND ...]"
+    actions = faults.add_subparsers(title="commands", metavar="COMMAND", prog=faults.prog)
+
+    add_command(actions, "list", _list, "list the faults in force, as `faults` does by itself")
+
+    added = add_command(actions, "add", _add, "put a fault in force", explain=_Explain)
+    added.add_argument("effect", metavar="EFFECT", choices=Choices(_effects), help="what happens")
+    added.add_argument(
+        "details",
+        nargs="*",
+        type=pair,
+        metavar="NAME=VALUE",
+        help="where, how often and how, such as operation=orders.* times=2",
+    )
+
+    cleared = add_command(actions, "clear", _clear, "take one fault out of force, or all")
+    cleared.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
+
+
+class _Explain(argparse.Action):
+    """Prints the help with every effect in it; the effects come with the whole server, so only now."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        help_ = "show this help message, with the effects, and exit"
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help_)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.epilog = "\n".join(_explained())
+        parser.print_help()
+        parser.exit()
+
+
+def _explained() -> Iterable[str]:
+    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox.effects import COMMON, EFFECTS  # noqa: PLC0415
+
+    usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
+
+    def detail(name: str) -> str:
+        return name if usual[name] is None else f"{name}={usual[name]:g}"
+
+    width = max(map(len, EFFECTS))
+    yield "effects, and the details that only they take, as they are unless given:"
+    for name, effect in EFFECTS.items():
+        members = f" ({', '.join(map(detail, effect.members))})" if effect.members else ""
+        yield f"  {name:<{width}}  {effect.words}{members}"
+    yield ""
+    yield "details of every effect:"
+    for member, words in COMMON.items():
+        yield f"  {member:<{width}}  {words}"
+
+
+def _effects() -> Iterable[str]:
+    from paymentsdk.sandbox.effects import EFFECTS  # noqa: PLC0415 - as above
+
+    return EFFECTS
+
+
+class _Fault(Struct):
+    """A fault in force."""
+
+    id: int
+    seen: int
+    hits: int
+    rule: dict[str, object]
+
+
+def _list(running: Running, _: Namespace) -> Answer:
+    listed = running.ask(list[_Fault], "GET", "faults")
+    return Answer(listed, [_in_force(fault) for fault in listed] or ["no faults"])
+
+
+def _add(running: Running, options: Namespace) -> Answer:
+    added = running.ask(_Fault, "POST", "faults", _rule(options.effect, dict(options.details)))
+    return Answer(added, [_in_force(added)])
+
+
+def _clear(running: Running, options: Namespace) -> Answer:
+    if options.number is None:
+        return Answer(running.ask(list[_Fault], "DELETE", "faults"), ["no faults"])
+    gone = running.ask(_Fault, "DELETE", f"faults/{options.number}")
+    return Answer(gone, [f"gone: {_in_force(gone)}"])
+
+
+def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
+    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox.values import misfit  # noqa: PLC0415
+
+    # What makes no sense is found here, before anybody is asked.
+    if problem := misfit(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
+        raise argparse.ArgumentTypeError(problem)
+    # From text, so that `times=3` is a number.
+    return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
+
+
+def _in_force(fault: _Fault) -> str:
+    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - as above
+
+    usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule) if field.name != "operation"}
+    details = (
+        f" {name}={value}" for name, value in fault.rule.items() if name != "effect" and usual.get(name) != value
+    )
+    return f"{fault.id}: {fault.rule['effect']}{''.join(details)}  (hit {fault.hits} of {fault.seen} requests)"

@@ -1,0 +1,67 @@
+"""What each effect of a fault does, and the members of a rule that it listens to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+__all__ = ["COMMON", "EFFECTS", "Effect", "EffectInfo"]
+
+Effect: TypeAlias = Literal[
+    "fail_before_commit",
+    "lose_response_after_commit",
+    "delay_before_commit",
+    "delay_after_commit",
+    "refuse",
+    "rate_limit",
+    "reset",
+    "hang",
+    "truncate",
+    "malformed",
+    "wrong_content_type",
+    "drip",
+    "html",
+    "page_drift",
+]
+
+
+class EffectInfo(Struct, frozen=True):
+    """An effect, for people.
+
+    Attributes:
+        words: What happens, in a few words.
+        members: The details of a rule that only some effects take, and this one does.
+    """
+
+    words: str
+    members: tuple[str, ...] = ()
+
+
+EFFECTS: Mapping[Effect, EffectInfo] = {
+    "lose_response_after_commit": EffectInfo("Done, but the answer is lost"),
+    "fail_before_commit": EffectInfo("It fails, and nothing is done", ("status", "code")),
+    "refuse": EffectInfo("It is refused", ("status", "code")),
+    "rate_limit": EffectInfo("Too many requests", ("code", "retry_after")),
+    "delay_before_commit": EffectInfo("It is done late", ("seconds",)),
+    "delay_after_commit": EffectInfo("It is answered late", ("seconds",)),
+    "reset": EffectInfo("The connection breaks, and nothing is done"),
+    "hang": EffectInfo("No answer comes, and nothing is done"),
+    "truncate": EffectInfo("Half of the answer comes"),
+    "malformed": EffectInfo("The answer is no JSON"),
+    "wrong_content_type": EffectInfo("The answer says it is no JSON"),
+    "drip": EffectInfo("The answer comes byte by byte", ("seconds",)),
+    "html": EffectInfo("A gateway answers in HTML", ("status",)),
+    "page_drift": EffectInfo("Rows appear or vanish between two pages", ("rows",)),
+}
+
+#: The members of a rule that every effect listens to: which requests it hits.
+COMMON: Mapping[str, str] = {
+    "operation": "the name of the operation; * stands for anything (orders.*)",
+    "tenant": "the seller",
+    "nth": "only the request with this number",
+    "times": "how many are hit before the fault is spent",
+    "probability": "how many of them are hit, at random, from 0 to 1",
+    "seed": "where chance begins",
+}
