@@ -106,10 +106,12 @@ async def transmit(
     response.content_type = outcome.content_type
     response.content_length = len(outcome.body) + outcome.missing
     await response.prepare(request)
-    for piece in [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]:
-        if stopping.is_set():
-            return break_off(request)
-        await response.write(piece)
-        if slow is not None:
-            await pause(slow.seconds, stopping)
+    pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
+    with suppress(ConnectionResetError):  # The client has gone meanwhile.
+        for piece in pieces:
+            if stopping.is_set():
+                return break_off(request)
+            await response.write(piece)
+            if slow is not None:
+                await pause(slow.seconds, stopping)
     return break_off(request) if outcome.missing else response

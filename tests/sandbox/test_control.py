@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from urllib.parse import urlencode
 
 import aiohttp
@@ -367,6 +368,21 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert ["created", "processed"] == [data["document"]["order"]["status"] for kind, data in seen if kind == "orders"]
     assert sandbox.tenant.user_id == seen[0][1]["tenant"]
     assert sandbox.authorization_code not in json.dumps(seen)
+
+
+@pytest.mark.control("paymentsdk.sandbox.control.suppress", lambda *_: nullcontext())
+async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplog):
+    """Every page that is loaded anew leaves its stream: what is written to it then is nobody's, and not logged."""
+    response = await session.get(f"{sandbox.base_url}/_sandbox/events")
+    await until(lambda: sandbox.platform.feed._watchers)
+
+    response.close()
+    for _ in range(200):
+        sandbox.platform.feed.tell(Event(kind="clock", tenant=None, document=sandbox.platform.clock.state))
+        await asyncio.sleep(0)
+    await until(lambda: not sandbox.platform.feed._watchers)
+
+    assert [] == caplog.records
 
 
 async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
