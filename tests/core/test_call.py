@@ -230,6 +230,15 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
     assert "is no page" in played.error.reason
 
 
+async def test_an_answer_to_someone_else_that_is_crooked(play, jobs) -> None:
+    """An answer that is mended and belongs to another request is asked for again like any other."""
+    foreign = Response(200, {}, b'{"id":"ORD2","external_reference":"shop-2","status":""}')
+
+    played = await play("orders.create", foreign, jobs["orders.create"].answer)
+
+    assert (2, None) == (len(played.requests), played.error)
+
+
 async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
     """The parts of a wallet payment say whose it is, even when it does not echo what was asked for."""
     foreign = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-2"}]}')
@@ -278,6 +287,7 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
     body = b'{"id":"ORD1"}'
     transport = MemoryTransport([Response(503), Response(202, {"x-request-id": "r-1"}, body)])
     client = make_client(transport=transport)
+    clock.advance(86_400)  # Times count from the call.
 
     result = await client.call(
         OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers={"X-Tag": "a"}
@@ -292,15 +302,17 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
         result.idempotency_key,
     )
     assert (body, ()) == (result.raw, result.anomalies)
-    assert clock.slept == [result.elapsed]
+    assert clock.slept == pytest.approx([result.elapsed], abs=1e-6)
     assert "Result(Order(id='ORD1'" in repr(result)
     assert {"a"} == {request.headers["X-Tag"] for request in transport.requests}
 
 
 async def test_any_2xx_is_a_success(play) -> None:
-    """A platform may answer 200 where 201 is documented, and the other way round."""
+    """A platform may answer 200 where 201 is documented, and the other way round; nothing else is a success."""
     for status in (200, 201, 202, 204, 299):
         assert (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error is None
+    for status in (199, 300):
+        assert status == (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error.status
 
 
 # --- observers --------------------------------------------------------------------------------------------------------
@@ -416,9 +428,12 @@ async def test_a_transport_that_is_closed_says_so(play) -> None:
     at_once, later = Closing(), Closing()
     at_once.doubtful, later.doubtful = False, True
 
-    assert closed is (await play("orders.cancel", transport=at_once)).error
-    unknown = (await play("orders.cancel", transport=later)).error
-    assert (OutcomeUnknown, closed) == (type(unknown), unknown.last_error)
+    first, second = await play("orders.cancel", transport=at_once), await play("orders.cancel", transport=later)
+
+    assert closed is first.error
+    assert (OutcomeUnknown, closed) == (type(second.error), second.error.last_error)
+    # It is as closed a moment later.
+    assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
 
 
 async def test_whatever_a_transport_raises(play) -> None:

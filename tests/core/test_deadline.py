@@ -115,6 +115,7 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
         (Timeout(total=20, attempt=30, connect=3), (20, 3)),
         (Timeout(total=20, connect=None), (20, 18)),
         (Timeout(total=4, connect=5), (4, 3.6)),
+        (Timeout(total=5, connect=5), (5, 4.5)),
         (Timeout(total=None, attempt=None, connect=5), (inf, 5)),
         (Timeout(total=None, attempt=None, connect=None), (inf, inf)),
     ],

@@ -6,13 +6,14 @@ import asyncio
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from math import inf, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
+from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
 from paymentsdk._core import retry
 from paymentsdk._core.refusal import retry_after
 from paymentsdk._core.retry import LAST_RESEND, AttemptFailed, Failure, RetryBudget, pause
@@ -120,9 +121,11 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
 async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     """Above the cap the call fails at once, and the error says how long to wait."""
     played = await play("orders.create", asks_for(31))
+    kept = await play("orders.create", asks_for(30), asks_for(31))
 
     assert RateLimited is type(played.error)
     assert (1, 31.0, []) == (len(played.requests), played.error.retry_after, played.slept)
+    assert [30.0] == kept.slept
 
 
 async def test_the_cap_is_a_setting(play, jobs) -> None:
@@ -135,9 +138,10 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
 
 
 @pytest.mark.control("paymentsdk._core.retry.pause", lambda policy, number, failure, chance: 0.0)
-async def test_no_pause_outlives_the_call(play) -> None:
-    """A pause that would end after the deadline is not begun: the caller learns at once."""
-    played = await play("orders.create", asks_for(20), timeout=Timeout(total=15.0))
+@pytest.mark.parametrize("total", [15.0, 20.0])
+async def test_no_pause_outlives_the_call(play, total: float) -> None:
+    """A pause that would end at the deadline or after it is not begun: the caller learns at once."""
+    played = await play("orders.create", asks_for(20), timeout=Timeout(total=total))
 
     assert (1, []) == (len(played.requests), played.slept)
     assert RateLimited is type(played.error)
@@ -182,6 +186,16 @@ async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
 
     assert 400 == played.error.status
     assert doubtful.slept[0] == pytest.approx(doubtful.error.first_sent_at.timestamp() - 1_700_000_000, abs=1e-6)
+
+
+async def test_a_key_is_as_old_as_its_call(play, clock) -> None:
+    """On a machine that has been up for days a write is repeated as on any other."""
+    clock.advance(10 * 86_400)
+
+    played = await play("orders.create", Response(503))
+
+    assert 4 == len(played.requests)
+    assert 1_700_000_000 + 10 * 86_400 == played.error.first_sent_at.timestamp()
 
 
 async def test_first_sent_at_is_the_beginning_of_the_attempt(play, hang) -> None:
@@ -250,6 +264,32 @@ def test_a_timeout_costs_twice() -> None:
     budget.tokens = 9
     assert 0 == budget.take(late)
     assert 9 == budget.tokens
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
+async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
+    """Whatever a transport makes of an expiry, the retry after it costs what one after a timeout does."""
+
+    class Slow(MemoryTransport):
+        async def send(self, request) -> Response:
+            self.requests.append(request)
+            if len(self.requests) > 1:
+                return jobs["orders.get"].answer
+            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ending from None
+
+    transports = []
+    for tokens in (RetryBudget.COST_OF_TIMEOUT, RetryBudget.COST_OF_TIMEOUT - 1):
+        transports.append(Slow())
+        client = make_client(transport=transports[-1])
+        client._shared.budget.tokens = tokens
+        with suppress(NoAnswer):
+            await jobs["orders.get"].call(client)
+
+    assert [2, 1] == [len(transport.requests) for transport in transports]
 
 
 async def test_all_copies_of_a_client_share_one_budget(make_client, jobs) -> None:
