@@ -169,6 +169,19 @@ async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int)
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
+    """A platform may count only for the first page: the walk goes on to the last row all the same."""
+
+    def only_at_first(answer: dict[str, object], request) -> None:
+        if answer["paging"]["offset"]:
+            del answer["paging"]["total"]
+
+    table = tables(100, changes=only_at_first)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
 async def test_rows_that_appear_at_the_end_are_found(tables, prefetch: int) -> None:
     """The total may grow while the walk goes on."""
 
@@ -337,6 +350,16 @@ async def test_a_next_offset_that_overlaps_is_followed(tables) -> None:
     assert [0, 20, 40] == table.offsets
 
 
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int) -> None:
+    """A platform that goes on by what was asked for, though it gave fewer rows, must not cost the rows in between."""
+    table = tables(
+        100, elements=True, changes=lambda answer, request: {**answer, "next_offset": table.offsets[-1] + 50}
+    )
+
+    assert table.ids == await ids(table.search(over(table), page_size=50, prefetch=prefetch))
+
+
 async def test_pages_with_nothing_new(tables, monkeypatch) -> None:
     """Page after page of rows that were seen before comes to an end, and so does a search without one."""
     monkeypatch.setattr(paging, "MOST_STALE_PAGES", 5)
@@ -360,14 +383,16 @@ def new(table) -> list[dict[str, object]]:
     return [{"id": 10 * len(table.offsets) + row} for row in range(10)]
 
 
-async def test_an_empty_page_too_early_is_flagged(tables, caplog) -> None:
+@SHAPES
+async def test_an_empty_page_too_early_is_flagged(tables, caplog, elements: bool) -> None:
     """An empty page ends a walk; if the total says that there is more, the page and the log say so."""
 
     def stop(answer: dict[str, object], request) -> None:
-        if answer["paging"]["offset"] == 60:
-            answer["results"] = []
+        if "offset=60" in request.url:
+            answer["elements" if elements else "results"] = []
+            answer["next_offset"] = 60
 
-    table = tables(90, changes=stop)
+    table = tables(90, changes=stop, elements=elements)
 
     pages = [page async for page in table.search(over(table)).pages()]
 
@@ -500,6 +525,27 @@ async def test_pages_ahead_come_in_order_and_in_bounds(tables, elements: bool, p
     assert 20 == len(table.offsets)
 
 
+async def test_a_page_is_asked_for_once(tables) -> None:
+    """Over a slow connection, too, every page is asked for once, and as many are under way as were asked for."""
+    table = tables(600)
+
+    async def slow(request) -> Response:
+        answer = await table(request)
+        table.waiting += 1
+        table.most_waiting = max(table.most_waiting, table.waiting)
+        for _ in range(table.waiting * 5):
+            await asyncio.sleep(0)
+        table.waiting -= 1
+        return answer
+
+    table.waiting = table.most_waiting = 0
+    pager = table.search(over(slow), prefetch=4)
+
+    assert table.ids == await ids(pager)
+    assert list(range(0, 600, 30)) == table.offsets
+    assert 4 == table.most_waiting
+
+
 async def test_a_slow_reader_is_waited_for(tables) -> None:
     """Back-pressure: while nobody takes a row, no more pages are fetched than were asked for."""
     table = tables(6_000)
@@ -568,6 +614,51 @@ async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
             task.cancel()
 
 
+@pytest.mark.parametrize("way", ["aclose", "collect", "fails", "ends", "is cancelled"])
+async def test_a_walk_that_is_over_has_nothing_under_way(tables, way: str) -> None:
+    """A walk that somebody still holds has no page under way once it is closed, has ended, failed or was cancelled."""
+    before = asyncio.all_tasks()
+    hold = asyncio.Event()
+
+    def end(answer: dict[str, object], request) -> Response | None:
+        if answer["paging"]["offset"] == 60:
+            if way == "fails":
+                return Response(400)
+            answer["results"] = []
+        return None
+
+    table = tables(6_000, changes=end if way in ("fails", "ends") else None)
+
+    async def slow(request) -> Response:
+        if not request.url.endswith(("offset=0", "offset=30", "offset=60")):
+            await hold.wait()
+        return await table(request)
+
+    pager = table.search(over(slow), prefetch=4)
+    walk = pager.pages()
+    if way == "collect":
+        assert 40 == len(await pager.collect(40))
+    else:
+        await anext(walk)
+        await anext(walk)
+    if way == "aclose":
+        await walk.aclose()
+    if way == "fails":
+        with pytest.raises(PaymentsError):
+            await anext(walk)
+    if way == "ends":
+        assert [0] == [len(page.items) async for page in walk]
+    if way == "is cancelled":
+        await anext(walk)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(walk)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert set() == asyncio.all_tasks() - before
+
+
 class Slow:
     """A table whose later pages do not come."""
 
@@ -599,8 +690,8 @@ async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
     assert table.ids == seen + [row.id async for page in walk for row in page.items]
 
 
-def test_a_walk_that_outlives_its_loop(tables) -> None:
-    """A walk that is dropped when its loop is long gone does so in silence."""
+def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
+    """A walk that is dropped when its loop is long gone does so in silence, whatever came of the pages ahead."""
     table = tables(6_000, changes=lambda answer, request: Response(400) if len(table.offsets) > 2 else None)
     walks = []
 
@@ -613,6 +704,7 @@ def test_a_walk_that_outlives_its_loop(tables) -> None:
     asyncio.run(begin())
     walks.clear()
     gc.collect()
+    assert [] == caplog.records
 
 
 async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
@@ -664,7 +756,9 @@ async def test_the_memory_of_a_long_walk_is_flat(tables) -> None:
         ("page_size", -1),
         ("page_size", "10"),
         ("page_size", True),
+        ("page_size", 1_000_001),
         ("start", -1),
+        ("start", 2**53 + 1),
         ("start", 1.5),
         ("prefetch", 0),
         ("prefetch", 65),
