@@ -202,6 +202,7 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
     assert ["client", "copy", "call"] == [fields["x-tag"] for fields in sent]
     assert {"mine"} == {fields["user-agent"] for fields in sent}
     assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
+    assert all("'***'" in repr(request.headers) for request in transport.requests)
 
 
 # --- identity ---------------------------------------------------------------------------------------------------------
@@ -230,13 +231,16 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
     assert "is no page" in played.error.reason
 
 
-async def test_an_answer_to_someone_else_that_is_crooked(play, jobs) -> None:
-    """An answer that is mended and belongs to another request is asked for again like any other."""
-    foreign = Response(200, {}, b'{"id":"ORD2","external_reference":"shop-2","status":""}')
+@pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
+async def test_a_foreign_answer_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
+    """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
+    foreign = f'{{"id":"ORD2","external_reference":"shop-2","status":"{status}"}}'
 
-    played = await play("orders.create", foreign, jobs["orders.create"].answer)
+    played = await play(
+        "orders.create", Response(200, {}, foreign.encode()), jobs["orders.create"].answer, strict=strict
+    )
 
-    assert (2, None) == (len(played.requests), played.error)
+    assert (requests, requests == 1) == (len(played.requests), played.is_unknown())
 
 
 async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:

@@ -529,6 +529,7 @@ async def test_a_deadline_while_the_token_is_renewed(
     with pytest.raises(error, match=words):
         await client.orders.cancel("ORD1")
 
+    assert [] == clock.slept  # The renewal has attempts of its own.
     assert 0 == asyncio.current_task().cancelling()
     await stop(auth)
 
