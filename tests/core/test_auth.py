@@ -148,8 +148,9 @@ async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, i
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_renewal_that_fails_with_nobody_waiting(issuer, until, caplog) -> None:
-    """When all who waited are cancelled, a renewal that fails does so in silence."""
+@pytest.mark.parametrize("end", ["fails", "is cancelled"])
+async def test_a_renewal_that_ends_with_nobody_waiting(issuer, until, caplog, end: str) -> None:
+    """When all who waited are cancelled, a renewal that comes to nothing does so in silence."""
     auth, go_on = RefreshingToken(issuer.pair()), asyncio.Event()
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -160,7 +161,7 @@ async def test_a_renewal_that_fails_with_nobody_waiting(issuer, until, caplog) -
     await until(lambda: auth._flight)
     waiting.cancel()
     await asyncio.wait([waiting])
-    go_on.set()
+    auth._flight.cancel() if end == "is cancelled" else go_on.set()
     await until(lambda: auth._flight is None)
     gc.collect()
 
@@ -566,9 +567,10 @@ async def test_a_pair_that_another_process_saved_is_taken_over(
     assert "Bearer APP_USR-access-2" == issuer.used[-1]
 
 
-async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer) -> None:
+@pytest.mark.parametrize("ended_at", [START - 1, START])
+async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, ended_at: float) -> None:
     """With no pair to begin with, the store's is taken; if it has ended, it is renewed."""
-    store = MemoryTokenStore(issuer.pair(expires_at=START - 1))
+    store = MemoryTokenStore(issuer.pair(expires_at=ended_at))
 
     await signed_in(store=store).orders.get("ORD1")
 
@@ -667,6 +669,13 @@ def test_a_token_that_cannot_stand_in_a_header(token: object) -> None:
         StaticToken(token)
 
 
+def test_every_visible_character_can_stand_in_a_token() -> None:
+    """A token may have any character that a header can have: none is refused for being odd."""
+    visible = "".join(map(chr, range(33, 127)))
+
+    assert visible == StaticToken(visible).token(START)
+
+
 @pytest.mark.parametrize("early", [-1, float("nan")])
 def test_early_is_a_number_of_seconds(early: float) -> None:
     """`early` counts seconds before the end."""
@@ -738,6 +747,25 @@ async def test_a_pair_is_written_beside_the_old_one(path, issuer, monkeypatch) -
     await FileTokenStore(path).save(issuer.pair())
 
     assert issuer.pair() == await FileTokenStore(path).load()
+
+
+async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch) -> None:
+    """All of it is forced to the disk before it takes the place of the old one."""
+    steps, fsync, replace = [], os.fsync, os.replace
+
+    def forced(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def replaced(*given: object) -> None:
+        replace(*given)
+        steps.append("replaced")
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert [path.stat().st_size, "replaced"] == steps
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])

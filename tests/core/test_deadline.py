@@ -7,6 +7,7 @@ from contextlib import suppress
 from math import inf, nan
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import (
     AuthenticationFailed,
@@ -147,6 +148,12 @@ def test_a_bound_that_makes_no_sense(name: str, value: object) -> None:
     assert f"timeout.{name}" == refused.value.path
 
 
+def test_the_bounds_of_who_sets_none() -> None:
+    """A minute for a call, half of it for an attempt, five seconds for a connection; the longest is a day."""
+    assert Timeout(total=60.0, attempt=30.0, connect=5.0) == Timeout()
+    assert (86_400, 86_400, 86_400) == structs.astuple(Timeout(total=86_400, attempt=86_400, connect=86_400))
+
+
 # --- one alarm for all ------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +237,39 @@ async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     assert watch.expired
 
     watch.expired_here()
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
+async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
+    """The alarm goes on to ring for the nearest deadline, whatever becomes of those behind it."""
+    deadlines, watches = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watches.append(deadlines.watch(seconds))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
+    await asyncio.sleep(0)
+    deadlines.move(watches[1], 60)
+    clock.advance(5)
+
+    assert [True, False] == [watch.expired for watch in watches]
+    clock.advance(55)
+    await asyncio.wait(tasks)
+
+
+async def test_the_last_deadline_sets_no_alarm() -> None:
+    """Once nothing is watched any more, nothing is left to ring."""
+    clock = CountingClock()
+    deadlines = Deadlines(clock)
+
+    watch = deadlines.watch(5)
+    clock.advance(5)
+
+    assert watch.expired_here()
+    assert (1, None) == (clock.alarms, deadlines._alarm)
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
 

@@ -102,6 +102,20 @@ async def test_an_entry_that_is_no_row_takes_its_place(
     assert [row for row in table.ids if row not in bad] == await ids(table.search(over(table), prefetch=prefetch))
 
 
+@pytest.mark.control("paymentsdk._core.paging._dropped", len)
+@SHAPES
+async def test_a_row_that_is_mended_is_counted_once(tables, elements: bool) -> None:
+    """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
+
+    def wrap(answer: dict[str, object], request) -> None:
+        name = "elements" if elements else "results"
+        answer[name] = [[row] for row in answer[name]]
+
+    table = tables(9, cap=4, elements=elements, changes=wrap)
+
+    assert table.ids == await ids(table.search(over(table)))
+
+
 async def test_a_page_knows_where_it_stands(tables) -> None:
     """A page has its rows, the total, its offset, and where to go on; the last one says that it is the last."""
     table = tables(70)
@@ -154,6 +168,10 @@ ENDINGS = {
     "next_offset is the total": (True, last("total")),
     "next_offset is null": (True, last(None)),
     "next_offset is where it stands": (True, last_stands),
+    "next_offset stands still, and no total": (
+        True,
+        lambda answer, request: {**answer, "next_offset": 30, "total": None},
+    ),
     "next_offset is never there": (True, without("next_offset")),
     "the total is never there": (True, without("total")),
     "neither of them": (True, without("total", "next_offset")),
@@ -318,11 +336,15 @@ async def stalls(table, **options: int) -> PaginationStalled:
 
 
 @pytest.mark.control("paymentsdk._core.paging.Pages._guard", lambda *_: None)
-@pytest.mark.parametrize("total", [1_000, None])
-async def test_the_same_page_again_and_again(tables, total: int | None) -> None:
-    """A platform that ignores the offset is found out at the second page."""
+@pytest.mark.parametrize("totals", [(1_000, 1_000), (None, None), (1_000, None)])
+async def test_the_same_page_again_and_again(tables, totals: tuple[int | None, ...]) -> None:
+    """A platform that ignores the offset is found out at the second page, whatever total it gives."""
     rows = [{"id": row} for row in range(30)]
-    table = tables(0, changes=lambda answer, request: circle(table, {"elements": rows, "total": total}), elements=True)
+
+    def same(answer: dict[str, object], request) -> dict[str, object]:
+        return circle(table, {"elements": rows, "total": totals[len(table.offsets) > 1]})
+
+    table = tables(0, changes=same, elements=True)
 
     stalled = await stalls(table)
 

@@ -12,6 +12,7 @@ from math import inf, nan
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
 from paymentsdk._core import retry
@@ -255,6 +256,17 @@ async def test_the_budget_comes_back(make_client, jobs) -> None:
     assert RetryBudget.FULL == client._shared.budget.tokens
 
 
+async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
+    """Every clean success is one token, and one that took retries gives back what its last retry cost."""
+    client = make_client(*[jobs["orders.get"].answer] * 3, Response(503), jobs["orders.get"].answer)
+    client._shared.budget.tokens = 10
+
+    await calls(client, jobs["orders.get"].call, 3)
+    assert 13 == client._shared.budget.tokens
+    await calls(client, jobs["orders.get"].call, 1)
+    assert 13 == client._shared.budget.tokens
+
+
 def test_a_timeout_costs_twice() -> None:
     """A retry after a timeout costs 10, any other 5, and none is made on credit."""
     budget = RetryBudget()
@@ -409,6 +421,25 @@ def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
         RetryPolicy(**{setting: value})
 
     assert f"retry.{setting}" == refused.value.path
+
+
+def test_the_policy_of_who_sets_none() -> None:
+    """Four attempts, a cap of eight seconds on what we wait by ourselves and of thirty on what is asked for."""
+    policy = RetryPolicy(attempts=4, base_delay=0.5, max_delay=8.0, max_retry_after=30.0, retry_unkeyed=False)
+
+    assert policy == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"attempts": 1, "base_delay": 0, "max_delay": 0.0, "max_retry_after": 0},
+        {"attempts": 20, "base_delay": 86_400, "max_delay": 86_400, "max_retry_after": 86_400.0},
+    ],
+)
+def test_a_policy_at_its_bounds(policy: dict[str, float]) -> None:
+    """Nothing, and a day, are times that a policy may have."""
+    assert policy.items() <= structs.asdict(RetryPolicy(**policy)).items()
 
 
 async def test_one_attempt_turns_retries_off(play) -> None:
