@@ -96,9 +96,21 @@ def wallet_payment() -> object:
     )
 
 
-@pytest.mark.parametrize("name", ["Authorization", "x-idempotency-key", "CONTENT-TYPE", "Accept-Encoding", "host"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Authorization",
+        "x-idempotency-key",
+        "CONTENT-TYPE",
+        "Accept-Encoding",
+        "host",
+        "Connection",
+        "content-length",
+        "Transfer-Encoding",
+    ],
+)
 async def test_headers_that_the_client_writes_itself(client, transport, name: str) -> None:
-    """A header of the caller's cannot replace the token, or the key that every error names."""
+    """A header of the caller's cannot replace the token, the key that every error names, or where the body ends."""
     for attempt in (
         lambda: client.call(GET, order_id="ORD1", headers={name: "mine"}),
         lambda: asyncio.sleep(0, client.with_options(headers={name: "mine"})),

@@ -453,9 +453,9 @@ async def test_rows_without_an_id_are_never_left_out(tables) -> None:
     def nameless(answer: dict[str, object], request) -> None:
         answer["results"] = [{"id": ""} for _ in answer["results"]]
 
-    table = tables(40, changes=nameless)
+    table = tables(60, changes=nameless)
 
-    assert [""] * 40 == await ids(table.search(over(table)))
+    assert [""] * 60 == await ids(table.search(over(table)))
 
 
 # --- failing, and going on --------------------------------------------------------------------------------------------

@@ -31,6 +31,18 @@ def test_a_request_and_a_response_tell_their_size() -> None:
     assert "Response(200, body=<6 bytes>)" == repr(Response(200, {}, b"secret"))
 
 
+def test_what_a_request_asks_for_by_itself() -> None:
+    """Unless it says more: half a minute, any connection, and an answer of 8 MiB at most."""
+    request = Request("GET", "http://x/y")
+
+    assert (30.0, None, False, 8 * 2**20) == (
+        request.timeout,
+        request.connect_timeout,
+        request.fresh,
+        request.max_answer,
+    )
+
+
 def test_a_response_needs_no_more_than_its_status() -> None:
     """The plainest answer is a status."""
     assert ({}, b"") == (Response(204).headers, Response(204).body)

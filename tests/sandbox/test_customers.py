@@ -86,6 +86,14 @@ async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
     assert (400, code) == (answer.status, answer.json["cause"][0]["code"])
 
 
+@pytest.mark.parametrize("odd", ["a\0b", ["a\0b"], [{"a": ["a\0b"]}], {"a\0b": 1}, 2**63, [2**64], {"a": [-(2**63)]}])
+async def test_what_cannot_be_kept_is_refused_wherever_it_stands(plain, odd):
+    """NUL, and integers of more than 64 bits, in lists and in objects of free-form data as well."""
+    answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", "metadata": {"odd": odd}})
+
+    assert (400, 117) == (answer.status, answer.json["cause"][0]["code"])
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"5", b"{", b"null", b"\xff"])
 async def test_the_body_must_be_an_object(plain, body):
     """118."""
