@@ -261,6 +261,18 @@ async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
     await asyncio.wait(tasks)
 
 
+async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
+    """There is one alarm at a time: the one for a deadline behind is taken back."""
+    deadlines = Deadlines(clock)
+    watches = [deadlines.watch(seconds) for seconds in (9, 7, 5)]
+
+    assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
+
+    for watch in watches:
+        deadlines.release(watch)
+    deadlines.close()
+
+
 async def test_the_last_deadline_sets_no_alarm() -> None:
     """Once nothing is watched any more, nothing is left to ring."""
     clock = CountingClock()

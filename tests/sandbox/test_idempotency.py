@@ -219,6 +219,14 @@ async def test_a_keyed_write_needs_a_key(plain, path, body):
         assert (400, "empty_required_header") == (answer.status, answer.code)
 
 
+async def test_a_long_key_is_refused_with_a_code_of_the_operation(plain):
+    """`bad_request` where the contract has none for the length."""
+    answer = await plain("POST", "/v1/advanced_payments", WALLET, key="7" * 129)
+
+    assert (400, "bad_request") == (answer.status, answer.code)
+    assert "128 characters" in answer.raw.decode()
+
+
 @pytest.mark.parametrize(("length", "status"), [(1, 201), (64, 201), (128, 201), (129, 400)])
 async def test_keys_have_a_length(plain, data, length, status):
     """1 to 128 characters; more are `invalid_idempotency_key_length`."""
