@@ -12,6 +12,7 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 import trustme
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from msgspec import structs
 
@@ -769,6 +770,26 @@ async def test_closing_does_not_wait_for_a_peer_that_reads_nothing(monkeypatch: 
         sending.cancel()
         done.set()
         await asyncio.wait([sending])
+
+
+async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the program passes through as it is: a traceback that shows variables shows no request."""
+
+    class Interrupt(BaseException):
+        pass
+
+    async def read(protocol: object) -> None:
+        raise Interrupt
+
+    monkeypatch.setattr(ResponseHandler, "read", read)
+    async with FaultServer(always(http())) as server:
+        request = Request("POST", server.url(), TOKEN, b"canary")
+        with pytest.raises(Interrupt) as interrupted:
+            await transport.send(request)
+
+    shown = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
+    assert "_over_pool" in shown
+    assert "canary" not in shown
 
 
 async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
