@@ -485,6 +485,22 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -
     assert 1 == len(issuer.renewals)
 
 
+async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+    """A call that was out with the old token gets the new one when the store has it, and not before."""
+    store = SlowStore(issuer)
+    auth = RefreshingToken(issuer.pair(), store=store)
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
+    await until(lambda: auth._unsaved)
+
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
+    assert [("saved", 0)] == store.log
+    await first
+
+
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None) -> None:

@@ -166,7 +166,7 @@ class Named:
         Body(lines=(Line(title="abc"), Line(at=NOON))),
         Body(plain={"name": "abc"}),
         Body(plain={"name": "abc", "surprise": 1}),
-        Body(plain=Named("abc")),
+        Body(plain=Named("abc"), line=Line(free=Named("abc"))),
         Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
     ],
 )

@@ -312,6 +312,19 @@ async def test_all_that_was_seen_vanishes(tables) -> None:
     assert list(range(1, 61)) == await ids(table.search(over(table)))
 
 
+async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
+    """When many rows vanish at once, it is not begun anew."""
+
+    def clear(table) -> None:
+        if len(table.offsets) == 5:
+            del table.ids[:45]
+
+    table = tables(300, drift=clear)
+
+    assert list(range(1, 301)) == sorted(await ids(table.search(over(table))))
+    assert 150 - 45 - 30 <= min(table.offsets[5:]) <= 150 - 45
+
+
 async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
     """A total that stays the same hides that rows slid: reading some rows of every page again finds them."""
 
@@ -803,6 +816,15 @@ async def test_options_that_make_no_sense(client, option: str, value: object) ->
         client.invoices.search(**{"page_size": 30, option: value})
 
     assert option == refused.value.path
+
+
+async def test_options_at_their_bounds(client, transport) -> None:
+    """A walk may be resumed far out, and read as much again as a page has but one row."""
+    transport.replies(Response(200, {}, b'{"results":[],"paging":{"offset":9007199254740992,"total":0}}'))
+    walk = client.invoices.search(page_size=1_000_000, start=2**53, prefetch=64, overlap=999_999)
+
+    assert [] == await walk.collect(limit=2**53)
+    assert transport.requests[0].url.endswith("?offset=9007199254740992&limit=1000000")
 
 
 async def test_filters_are_checked_at_once(client, transport) -> None:

@@ -158,19 +158,27 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
 
+    to_the_end = await play("orders.create", asks_for(23 * 3600, 503), timeout=ENDLESS, retry=SLOW)
+
     assert played.is_unknown()
     assert [5 * 3600.0] * 4 == played.slept
     assert sum(played.slept) < LAST_RESEND == 23 * 3600
+    assert [] == to_the_end.slept
 
 
 @pytest.mark.control("paymentsdk._core.retry.History.age", lambda self, clock: 0.0)
-async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs) -> None:
-    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not."""
+@pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
+async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
+    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
+
+    Or the other was set back in the meantime. The later of the two is right.
+    """
     transport = MemoryTransport([RESET, jobs["orders.create"].answer])
-    client = make_client(transport=transport)
+    client = make_client(transport=transport, timeout=ENDLESS)
 
     async def sleep(seconds: float) -> None:
-        clock._now += 30 * 3600
+        clock._monotonic += counted * 3600
+        clock._now += told * 3600
 
     clock.sleep = sleep
     with pytest.raises(OutcomeUnknown, match="23 hours"):
