@@ -219,6 +219,17 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])
+def test_a_coordinate_that_is_no_number(number: str) -> None:
+    """A number that no float can hold is not read as infinity."""
+    page, [anomaly] = OPERATIONS["merchant_orders.search"].decode(
+        f'{{"elements":[{{"id":1,"shipments":[{{"receiver_address":{{"latitude":{number}}}}}]}}]}}'.encode()
+    )
+
+    assert page.elements[0].shipments[0].receiver_address.latitude is None
+    assert "dropped" in anomaly.reason
+
+
 def test_what_is_right_stays_beside_what_is_mended() -> None:
     """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
     members = {

@@ -75,6 +75,7 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
         ({"description": 5}, 116),
         ({"metadata": "x"}, 117),
         ({"metadata": 5}, 117),
+        ({"default_card": 1.5}, 121),
         ({"email": None}, 125),
         ({"default_address": 1.5}, 125),
     ],

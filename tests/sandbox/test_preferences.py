@@ -127,6 +127,20 @@ async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbo
     assert made.date_created == sandbox.clock.now()
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [("Gmail", "Gmail"), ("Native web", "Native web"), ("Other", "Other"), ("Passkey", "Other"), ("gmail", None)],
+)
+async def test_what_a_list_does_not_name_is_other(plain, told, kept):
+    """As real platforms have it; a listed one without its capital is a slip, and refused."""
+    body = {"items": [ITEM], "payer": {"authentication_type": told}}
+
+    answer = await plain("POST", "/checkout/preferences", body)
+
+    assert (400 if kept is None else 201) == answer.status
+    assert kept is None or kept == answer.json["payer"]["authentication_type"]
+
+
 @pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
 async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quantities):
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
