@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import stat
+import tempfile
 
 import pytest
 
@@ -147,6 +149,26 @@ async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, i
     assert {"ORD1"} == {order.id for order in orders}
     assert all(task.cancelled() for task in tasks[::2])
     assert 1 == len(issuer.renewals)
+
+
+@pytest.mark.parametrize("end", ["fails", "is cancelled"])
+async def test_a_renewal_that_ends_with_nobody_waiting(issuer, until, caplog, end: str) -> None:
+    """When all who waited are cancelled, a renewal that comes to nothing does so in silence."""
+    auth, go_on = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        await go_on.wait()
+        raise NotSent("connection refused")
+
+    waiting = asyncio.create_task(auth.renew(None, exchange, START))
+    await until(lambda: auth._flight)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    auth._flight.cancel() if end == "is cancelled" else go_on.set()
+    await until(lambda: auth._flight is None)
+    gc.collect()
+
+    assert [] == caplog.records
 
 
 async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
@@ -357,10 +379,10 @@ async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None
     client = signed_in(issuer.pair(expires_at=0.0))
 
     errors = await asyncio.gather(*(client.orders.cancel("ORD1") for _ in range(3)), return_exceptions=True)
-    errors += await asyncio.gather(client.orders.cancel("ORD1"), return_exceptions=True)
+    errors += await asyncio.gather(*(client.orders.cancel("ORD1") for _ in range(2)), return_exceptions=True)
 
-    assert [(ReauthorizationRequired, code)] * 4 == [(type(error), getattr(error, "code", None)) for error in errors]
-    assert 4 == len(set(map(id, errors)))
+    assert [(ReauthorizationRequired, code)] * 5 == [(type(error), getattr(error, "code", None)) for error in errors]
+    assert 5 == len(set(map(id, errors)))
     assert (1, []) == (len(issuer.renewals), issuer.used)
 
 
@@ -481,6 +503,7 @@ async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issu
     assert 1 == refused.value.attempts
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
     assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
+    assert "orders.cancel" == warned.payments_operation
 
 
 async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
@@ -552,6 +575,22 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -
     assert 1 == len(issuer.renewals)
 
 
+async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+    """A call that was out with the old token gets the new one when the store has it, and not before."""
+    store = SlowStore(issuer)
+    auth = RefreshingToken(issuer.pair(), store=store)
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
+    await until(lambda: auth._unsaved)
+
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
+    assert [("saved", 0)] == store.log
+    await first
+
+
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None) -> None:
@@ -604,6 +643,24 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
     assert unknown.value.idempotency_key
 
 
+@pytest.mark.parametrize(
+    ("failures", "trouble", "asked", "saved"),
+    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0), (0, [SendFailed("refused", sent=False)] * 9, 4, 0)],
+)
+async def test_what_gets_no_token_is_not_tried_again(
+    make_client, issuer, *, failures: int, trouble: list[object], asked: int, saved: int
+) -> None:
+    """A renewal has attempts of its own: when they are over, those of the call that waited for it are as well."""
+    issuer.trouble = trouble
+    store = SlowStore(issuer, failures=failures)
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)
+
+    with pytest.raises(NotSent, match="no token"):
+        await make_client(issuer, auth=auth).orders.cancel("ORD1")
+
+    assert (asked, saved) == (issuer.asked, len(store.log))
+
+
 async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
     """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
     client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
@@ -615,13 +672,16 @@ async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
 # --- what other processes saved ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("saved_until", [None, START + 3600])
 @pytest.mark.parametrize("expires_at", [None, START + 300])
-async def test_a_pair_that_another_process_saved_is_taken_over(signed_in, issuer, expires_at: float | None) -> None:
+async def test_a_pair_that_another_process_saved_is_taken_over(
+    signed_in, issuer, expires_at: float | None, saved_until: float | None
+) -> None:
     """On a refusal, and before an early renewal, a later pair in the store is used: it has the live refresh token."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)
     issuer.generation = 2
-    await store.save(issuer.pair(2, expires_at=START + 3600))
+    await store.save(issuer.pair(2, expires_at=saved_until))
 
     await client.orders.get("ORD1")
 
@@ -701,9 +761,10 @@ def test_one_loop_for_one_refreshing_token(issuer) -> None:
         assert "APP_USR-access-2" == third.run(auth.renew("APP_USR-access-2", exchange, START))
 
 
-async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer) -> None:
+@pytest.mark.parametrize("ended_at", [START - 1, START])
+async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, ended_at: float) -> None:
     """With no pair to begin with, the store's is taken; if it has ended, it is renewed."""
-    store = MemoryTokenStore(issuer.pair(expires_at=START - 1))
+    store = MemoryTokenStore(issuer.pair(expires_at=ended_at))
 
     await signed_in(store=store).orders.get("ORD1")
 
@@ -726,10 +787,11 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
     store = MemoryTokenStore()
     client = signed_in(store=store)
 
-    with pytest.raises(ReauthorizationRequired):
+    with pytest.raises(ReauthorizationRequired) as refused:
         await client.orders.get("ORD1")
     await store.save(issuer.pair())
 
+    assert (401, "invalid_token") == (refused.value.status, refused.value.code)
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
 
@@ -839,11 +901,32 @@ def test_a_token_that_cannot_stand_in_a_header(token: object) -> None:
         StaticToken(token)
 
 
+def test_every_visible_character_can_stand_in_a_token() -> None:
+    """A token may have any character that a header can have: none is refused for being odd."""
+    visible = "".join(map(chr, range(33, 127)))
+
+    assert visible == StaticToken(visible).token(START)
+
+
 @pytest.mark.parametrize("early", [-1, float("nan")])
 def test_early_is_a_number_of_seconds(early: float) -> None:
     """`early` counts seconds before the end."""
     with pytest.raises(RequestInvalid, match="early"):
         RefreshingToken(early=early)
+
+
+async def test_early_may_be_nothing(make_client, issuer, clock) -> None:
+    """With `early=0` a token is used to its very end, and not after it."""
+    auth = RefreshingToken(issuer.pair(expires_at=START + 10), early=0)
+    client = make_client(issuer, auth=auth, retry=ONCE)
+
+    for _ in range(2):
+        await client.orders.get("ORD1")
+        clock.advance(9.5)
+    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-1"] == issuer.used
+    await client.orders.get("ORD1")
+
+    assert "Bearer APP_USR-access-2" == issuer.used[-1]
 
 
 async def test_a_renewal_needs_the_application(make_client, issuer) -> None:
@@ -889,6 +972,34 @@ async def test_only_the_owner_can_read_the_file(path, issuer) -> None:
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
 
 
+async def test_a_pair_is_written_beside_the_old_one(path, issuer, monkeypatch) -> None:
+    """No other folder is used, as it may be of another disk, from which nothing is moved in one step."""
+    monkeypatch.setattr(tempfile, "tempdir", str(path / "nowhere"))
+
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
+async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch) -> None:
+    """All of it is forced to the disk before it takes the place of the old one, and after that the folder is."""
+    steps, fsync, replace = [], os.fsync, os.replace
+
+    def forced(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def replaced(*given: object) -> None:
+        replace(*given)
+        steps.append("replaced")
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert [path.stat().st_size, "replaced", path.parent.stat().st_size] == steps
+
+
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
 async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: str) -> None:
     """A pair that could not be written whole replaces nothing and leaves nothing behind."""
@@ -906,7 +1017,9 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
     assert [path] == list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("garbage", [b"", b"{}", b"[", b"\xff\xfe", b'{"access_token":5}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{}", b"[", b"\xff\xfe", b'{"access_token":"\xff"}', b'{"access_token":5}', b"[" * 100_000]
+)
 async def test_garbage_in_the_file(path, issuer, caplog, garbage: bytes) -> None:
     """A file that holds no pair counts as none, with a warning that names it; the next save makes it good."""
     store = FileTokenStore(path)

@@ -99,9 +99,21 @@ def wallet_payment() -> object:
     )
 
 
-@pytest.mark.parametrize("name", ["Authorization", "x-idempotency-key", "CONTENT-TYPE", "Accept-Encoding", "host"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Authorization",
+        "x-idempotency-key",
+        "CONTENT-TYPE",
+        "Accept-Encoding",
+        "host",
+        "Connection",
+        "content-length",
+        "Transfer-Encoding",
+    ],
+)
 async def test_headers_that_the_client_writes_itself(client, transport, name: str) -> None:
-    """A header of the caller's cannot replace the token, or the key that every error names."""
+    """A header of the caller's cannot replace the token, the key that every error names, or where the body ends."""
     for attempt in (
         lambda: client.call(GET, order_id="ORD1", headers={name: "mine"}),
         lambda: asyncio.sleep(0, client.with_options(headers={name: "mine"})),
@@ -205,6 +217,7 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
     assert ["client", "copy", "call"] == [fields["x-tag"] for fields in sent]
     assert {"mine"} == {fields["user-agent"] for fields in sent}
     assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
+    assert all("'***'" in repr(request.headers) for request in transport.requests)
 
 
 # --- identity ---------------------------------------------------------------------------------------------------------
@@ -231,6 +244,18 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
 
     assert NoAnswer is type(played.error)
     assert "is no page" in played.error.reason
+
+
+@pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
+async def test_a_foreign_answer_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
+    """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
+    foreign = f'{{"id":"ORD2","external_reference":"shop-2","status":"{status}"}}'
+
+    played = await play(
+        "orders.create", Response(200, {}, foreign.encode()), jobs["orders.create"].answer, strict=strict
+    )
+
+    assert (requests, requests == 1) == (len(played.requests), played.is_unknown())
 
 
 async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
@@ -318,6 +343,7 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
     body = b'{"id":"ORD1"}'
     transport = MemoryTransport([Response(503), Response(202, {"x-request-id": "r-1"}, body)])
     client = make_client(transport=transport)
+    clock.advance(86_400)  # Times count from the call.
 
     result = await client.call(
         OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers={"X-Tag": "a"}
@@ -332,15 +358,17 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
         result.idempotency_key,
     )
     assert (body, ()) == (result.raw, result.anomalies)
-    assert clock.slept == [result.elapsed]
+    assert clock.slept == pytest.approx([result.elapsed], abs=1e-6)
     assert "Result(Order(id='ORD1'" in repr(result)
     assert {"a"} == {request.headers["X-Tag"] for request in transport.requests}
 
 
 async def test_any_2xx_is_a_success(play) -> None:
-    """A platform may answer 200 where 201 is documented, and the other way round."""
+    """A platform may answer 200 where 201 is documented, and the other way round; nothing else is a success."""
     for status in (200, 201, 202, 204, 299):
         assert (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error is None
+    for status in (199, 300):
+        assert status == (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error.status
 
 
 # --- observers --------------------------------------------------------------------------------------------------------
@@ -498,9 +526,12 @@ async def test_a_transport_that_is_closed_says_so(play) -> None:
     at_once, later = Closing(), Closing()
     at_once.doubtful, later.doubtful = False, True
 
-    assert closed is (await play("orders.cancel", transport=at_once)).error
-    unknown = (await play("orders.cancel", transport=later)).error
-    assert (OutcomeUnknown, closed) == (type(unknown), unknown.last_error)
+    first, second = await play("orders.cancel", transport=at_once), await play("orders.cancel", transport=later)
+
+    assert closed is first.error
+    assert (OutcomeUnknown, closed) == (type(second.error), second.error.last_error)
+    # It is as closed a moment later.
+    assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
 
 
 async def test_whatever_a_transport_raises(play) -> None:

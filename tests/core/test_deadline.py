@@ -7,6 +7,7 @@ from contextlib import suppress
 from math import inf, nan
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import (
     AuthenticationFailed,
@@ -115,6 +116,7 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
         (Timeout(total=20, attempt=30, connect=3), (20, 3)),
         (Timeout(total=20, connect=None), (20, 18)),
         (Timeout(total=4, connect=5), (4, 3.6)),
+        (Timeout(total=5, connect=5), (5, 4.5)),
         (Timeout(total=None, attempt=None, connect=5), (inf, 5)),
         (Timeout(total=None, attempt=None, connect=None), (inf, inf)),
     ],
@@ -144,6 +146,13 @@ def test_a_bound_that_makes_no_sense(name: str, value: object) -> None:
         Timeout(**{name: value})
 
     assert f"timeout.{name}" == refused.value.path
+
+
+def test_the_bounds_of_who_sets_none() -> None:
+    """A minute for a call, half of it for an attempt, five seconds for a connection; the longest is a day."""
+    assert Timeout(total=60.0, attempt=30.0, connect=5.0) == Timeout()
+    for bound in (0.001, 86_400):
+        assert (bound, bound, bound) == structs.astuple(Timeout(total=bound, attempt=bound, connect=bound))
 
 
 # --- one alarm for all ------------------------------------------------------------------------------------------------
@@ -233,6 +242,51 @@ async def test_a_watch_can_be_moved_both_ways(clock) -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
+    """The alarm goes on to ring for the nearest deadline, whatever becomes of those behind it."""
+    deadlines, watches = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watches.append(deadlines.watch(seconds))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
+    await asyncio.sleep(0)
+    deadlines.move(watches[1], 60)
+    clock.advance(5)
+
+    assert [True, False] == [watch.expired for watch in watches]
+    clock.advance(55)
+    await asyncio.wait(tasks)
+
+
+async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
+    """There is one alarm at a time: the one for a deadline behind is taken back."""
+    deadlines = Deadlines(clock)
+    watches = [deadlines.watch(seconds) for seconds in (9, 7, 5)]
+
+    assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
+
+    for watch in watches:
+        deadlines.release(watch)
+    deadlines.close()
+
+
+async def test_the_last_deadline_sets_no_alarm() -> None:
+    """Once nothing is watched any more, nothing is left to ring."""
+    clock = CountingClock()
+    deadlines = Deadlines(clock)
+
+    watch = deadlines.watch(5)
+    clock.advance(5)
+
+    assert watch.take_back()
+    assert (1, None) == (clock.alarms, deadlines._alarm)
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
 async def test_a_released_watch_does_not_ring(clock) -> None:
     """A call that is over is not cancelled, and neither is what its task does next."""
     deadlines = Deadlines(clock)
@@ -263,6 +317,18 @@ async def outside_a_task() -> None:
 
     asyncio.get_running_loop().call_soon(callback)
     await done
+
+
+async def test_closing_leaves_no_alarm(make_client, clock, jobs) -> None:
+    """A client that is closed when no call is under way leaves nothing on the loop to ring for it."""
+    client = make_client(jobs["orders.get"].answer)
+    await client.orders.get("ORD1")
+    alarm = client._shared.deadlines._alarm
+
+    await client.aclose()
+
+    assert alarm is not None
+    assert alarm._callback is None
 
 
 async def test_closing_does_not_let_calls_run_for_ever(make_client, clock) -> None:
@@ -528,6 +594,7 @@ async def test_a_deadline_while_the_token_is_renewed(
     with pytest.raises(error, match=words):
         await client.orders.cancel("ORD1")
 
+    assert [] == clock.slept  # The renewal has attempts of its own.
     assert 0 == asyncio.current_task().cancelling()
     await stop(auth)
 

@@ -161,6 +161,8 @@ REPAIRS = [
     ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "mended|^$"),
     ("orders.get", {"items": [{"quantity": 2.5}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "many"}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": "1_000"}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": "٣"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": True}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, MENDED),
     ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), MENDED),
@@ -178,6 +180,10 @@ REPAIRS = [
      True, MENDED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": 0}}, "auto_recurring.billing_day_proportional",
      False, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": "false"}}, "auto_recurring.billing_day_proportional",
+     False, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": 1}}, "auto_recurring.billing_day_proportional",
+     True, MENDED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "yes"}}, "auto_recurring.billing_day_proportional",
      None, DROPPED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": 2}}, "auto_recurring.billing_day_proportional",
@@ -191,6 +197,8 @@ REPAIRS = [
     ("merchant_orders.search", {"latitude": -34, "contact": 5}, "latitude", -34.0, MENDED),
     ("customers.create", {"metadata": []}, "metadata", None, UNSET),
     ("customers.create", {"metadata": "a"}, "metadata", None, DROPPED),
+    ("customers.create", {"cards": {"id": 1}}, "cards", None, "expected a list, got an object; dropped"),
+    ("customers.create", {"cards": [[], {"id": 1}]}, "cards", ({"id": 1},), UNSET),
     ("customers.create", {"phone": {"number": 1.5}}, "phone.number", "1.5", MENDED),
     ("customers.create", {"phone": {"number": True}}, "phone.number", "true", MENDED),
     ("customers.create", {"phone": {"number": [1]}}, "phone.number", None, DROPPED),
@@ -212,6 +220,17 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
     assert anomaly.reason.endswith(DROPPED) == anomaly.dropped
     assert path != "status" or value is None or isinstance(at(decoded, path), OpenEnum)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])
+def test_a_coordinate_that_is_no_number(number: str) -> None:
+    """A number that no float can hold is not read as infinity."""
+    page, [anomaly] = OPERATIONS["merchant_orders.search"].decode(
+        f'{{"elements":[{{"id":1,"shipments":[{{"receiver_address":{{"latitude":{number}}}}}]}}]}}'.encode()
+    )
+
+    assert page.elements[0].shipments[0].receiver_address.latitude is None
+    assert "dropped" in anomaly.reason
 
 
 def test_what_is_right_stays_beside_what_is_mended() -> None:
@@ -388,9 +407,10 @@ def test_what_nobody_can_trust(answer: bytes) -> None:
     assert isinstance(failed.value, ValueError)
 
 
-def test_an_empty_answer_where_it_may_be() -> None:
-    """The answer to a deletion may have no body at all; elsewhere that is none."""
-    report, anomalies = OPERATIONS["release_reports.disable_schedule"].decode(b" \n")
+@pytest.mark.parametrize("answer", [b"", b" \n", b"null", b"[]", b' ""'])
+def test_an_empty_answer_where_it_may_be(answer: bytes) -> None:
+    """The answer to a deletion may have no body at all, or one that says nothing; elsewhere that is none."""
+    report, anomalies = OPERATIONS["release_reports.disable_schedule"].decode(answer)
 
     assert (None, ["$"]) == (report.status, [anomaly.path for anomaly in anomalies])
     with pytest.raises(Undecodable):

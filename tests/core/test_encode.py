@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -88,6 +89,13 @@ def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None
     assert wire % ((string,) * 3) == STRINGS.encode(body)
 
 
+def test_every_amount_of_a_list_is_written_alike() -> None:
+    """Of several amounts in a list each goes out in its own right form, not only the last."""
+    body = Body(lines=[Line(price=Decimal("24.9")), Line(), Line(price=Decimal("0.5"))], fees=[Decimal("1.5")] * 3)
+
+    assert b'{"lines":[{"price":24.90},{},{"price":0.50}],"fees":[1.50,1.50,1.50]}' == NUMBERS.encode(body)
+
+
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
@@ -144,17 +152,26 @@ class Code(Enum):
     LATIN = "abc"
 
 
+@dataclass
+class Named:
+    """A part as a program of its own has it."""
+
+    name: str
+
+
 @pytest.mark.parametrize(
     "body",
     [
         Body(code=Code.LATIN),
         Body(lines=(Line(title="abc"), Line(at=NOON))),
         Body(plain={"name": "abc"}),
+        Body(plain={"name": "abc", "surprise": 1}),
+        Body(plain=Named("abc"), line=Line(free=Named("abc"))),
         Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
     ],
 )
 def test_what_means_the_same_goes_out(body: Body) -> None:
-    """An Enum for its text, a tuple for a list, a dict for a part, and what JSON spells its own way in free data."""
+    """An Enum for its text, a tuple for a list, a dict or a dataclass for a part, and what JSON has its own form of."""
     assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
 
 
@@ -418,6 +435,14 @@ def test_ids_go_into_the_path_as_they_are(value: str) -> None:
     assert f"/v1/orders/{value}/refund" == fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
 
 
+@pytest.mark.parametrize("values", [{"a": "1", "c": "2"}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2", "c": "3"}])
+def test_every_placeholder_has_its_value(values: dict[str, str]) -> None:
+    """Of several values, none may be missing and none left over."""
+    assert "/x/1/y/2" == fill_path("/x/{a}/y/{b}", ("a", "b"), {"b": "2", "a": "1"})
+    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values a, b"):
+        fill_path("/x/{a}/y/{b}", ("a", "b"), values)
+
+
 @pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])
 async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str]) -> None:
     """A value that is missing or unknown is refused."""
@@ -439,6 +464,7 @@ async def test_an_operation_without_a_path_takes_no_values(client) -> None:
     [
         ("orders.create", None, "orders.create needs a body"),
         ("orders.create", {"type": "qr"}, "expected OrderRequest, got dict"),
+        ("oauth.token", {"grant_type": "refresh_token"}, "expected TokenRequest, got dict"),
         ("release_reports.disable_schedule", Body(), "release_reports.disable_schedule takes no body"),
     ],
 )

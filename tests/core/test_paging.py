@@ -102,6 +102,20 @@ async def test_an_entry_that_is_no_row_takes_its_place(
     assert [row for row in table.ids if row not in bad] == await ids(table.search(over(table), prefetch=prefetch))
 
 
+@pytest.mark.control("paymentsdk._core.paging._dropped", len)
+@SHAPES
+async def test_a_row_that_is_mended_is_counted_once(tables, elements: bool) -> None:
+    """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
+
+    def wrap(answer: dict[str, object], request) -> None:
+        name = "elements" if elements else "results"
+        answer[name] = [[row] for row in answer[name]]
+
+    table = tables(9, cap=4, elements=elements, changes=wrap)
+
+    assert table.ids == await ids(table.search(over(table)))
+
+
 async def test_a_page_knows_where_it_stands(tables) -> None:
     """A page has its rows, the total, its offset, and where to go on; the last one says that it is the last."""
     table = tables(70)
@@ -121,6 +135,12 @@ def last(value: object):
             answer["next_offset"] = answer["total"] if value == "total" else value
 
     return change
+
+
+def last_stands(answer: dict[str, object], request) -> None:
+    """Say where the last page stands as its next offset."""
+    if answer["elements"] and answer["next_offset"] == 0:
+        answer["next_offset"] = answer["elements"][0]["id"] - 1
 
 
 def without(*names: str):
@@ -147,6 +167,11 @@ ENDINGS = {
     "next_offset is 0": (True, last(0)),
     "next_offset is the total": (True, last("total")),
     "next_offset is null": (True, last(None)),
+    "next_offset is where it stands": (True, last_stands),
+    "next_offset stands still, and no total": (
+        True,
+        lambda answer, request: {**answer, "next_offset": 30, "total": None},
+    ),
     "next_offset is never there": (True, without("next_offset")),
     "the total is never there": (True, without("total")),
     "neither of them": (True, without("total", "next_offset")),
@@ -166,6 +191,19 @@ async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int)
 
     assert table.ids == await ids(table.search(over(table)))
     assert len(table.offsets) <= rows // 30 + 2
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
+    """A platform may count only for the first page: the walk goes on to the last row all the same."""
+
+    def only_at_first(answer: dict[str, object], request) -> None:
+        if answer["paging"]["offset"]:
+            del answer["paging"]["total"]
+
+    table = tables(100, changes=only_at_first)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
@@ -274,6 +312,19 @@ async def test_all_that_was_seen_vanishes(tables) -> None:
     assert list(range(1, 61)) == await ids(table.search(over(table)))
 
 
+async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
+    """When many rows vanish at once, it is not begun anew."""
+
+    def clear(table) -> None:
+        if len(table.offsets) == 5:
+            del table.ids[:45]
+
+    table = tables(300, drift=clear)
+
+    assert list(range(1, 301)) == sorted(await ids(table.search(over(table))))
+    assert 150 - 45 - 30 <= min(table.offsets[5:]) <= 150 - 45
+
+
 async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
     """A total that stays the same hides that rows slid: reading some rows of every page again finds them."""
 
@@ -298,11 +349,15 @@ async def stalls(table, **options: int) -> PaginationStalled:
 
 
 @pytest.mark.control("paymentsdk._core.paging.Pages._guard", lambda *_: None)
-@pytest.mark.parametrize("total", [1_000, None])
-async def test_the_same_page_again_and_again(tables, total: int | None) -> None:
-    """A platform that ignores the offset is found out at the second page."""
+@pytest.mark.parametrize("totals", [(1_000, 1_000), (None, None), (1_000, None)])
+async def test_the_same_page_again_and_again(tables, totals: tuple[int | None, ...]) -> None:
+    """A platform that ignores the offset is found out at the second page, whatever total it gives."""
     rows = [{"id": row} for row in range(30)]
-    table = tables(0, changes=lambda answer, request: circle(table, {"elements": rows, "total": total}), elements=True)
+
+    def same(answer: dict[str, object], request) -> dict[str, object]:
+        return circle(table, {"elements": rows, "total": totals[len(table.offsets) > 1]})
+
+    table = tables(0, changes=same, elements=True)
 
     stalled = await stalls(table)
 
@@ -337,6 +392,16 @@ async def test_a_next_offset_that_overlaps_is_followed(tables) -> None:
     assert [0, 20, 40] == table.offsets
 
 
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int) -> None:
+    """A platform that goes on by what was asked for, though it gave fewer rows, must not cost the rows in between."""
+    table = tables(
+        100, elements=True, changes=lambda answer, request: {**answer, "next_offset": table.offsets[-1] + 50}
+    )
+
+    assert table.ids == await ids(table.search(over(table), page_size=50, prefetch=prefetch))
+
+
 async def test_pages_with_nothing_new(tables, monkeypatch) -> None:
     """Page after page of rows that were seen before comes to an end, and so does a search without one."""
     monkeypatch.setattr(paging, "MOST_STALE_PAGES", 5)
@@ -360,14 +425,16 @@ def new(table) -> list[dict[str, object]]:
     return [{"id": 10 * len(table.offsets) + row} for row in range(10)]
 
 
-async def test_an_empty_page_too_early_is_flagged(tables, caplog) -> None:
+@SHAPES
+async def test_an_empty_page_too_early_is_flagged(tables, caplog, elements: bool) -> None:
     """An empty page ends a walk; if the total says that there is more, the page and the log say so."""
 
     def stop(answer: dict[str, object], request) -> None:
-        if answer["paging"]["offset"] == 60:
-            answer["results"] = []
+        if "offset=60" in request.url:
+            answer["elements" if elements else "results"] = []
+            answer["next_offset"] = 60
 
-    table = tables(90, changes=stop)
+    table = tables(90, changes=stop, elements=elements)
 
     pages = [page async for page in table.search(over(table)).pages()]
 
@@ -399,9 +466,9 @@ async def test_rows_without_an_id_are_never_left_out(tables) -> None:
     def nameless(answer: dict[str, object], request) -> None:
         answer["results"] = [{"id": ""} for _ in answer["results"]]
 
-    table = tables(40, changes=nameless)
+    table = tables(60, changes=nameless)
 
-    assert [""] * 40 == await ids(table.search(over(table)))
+    assert [""] * 60 == await ids(table.search(over(table)))
 
 
 # --- failing, and going on --------------------------------------------------------------------------------------------
@@ -545,6 +612,28 @@ async def test_pages_ahead_come_in_order_and_in_bounds(tables, elements: bool, p
     assert 20 == len(table.offsets)
 
 
+@pytest.mark.parametrize("cap", [1, 30])
+async def test_a_page_is_asked_for_once(tables, cap: int) -> None:
+    """Over a slow connection, too, every page is asked for once, and as many are under way as were asked for."""
+    table = tables(20 * cap, cap=cap)
+
+    async def slow(request) -> Response:
+        answer = await table(request)
+        table.waiting += 1
+        table.most_waiting = max(table.most_waiting, table.waiting)
+        for _ in range(table.waiting * 5):
+            await asyncio.sleep(0)
+        table.waiting -= 1
+        return answer
+
+    table.waiting = table.most_waiting = 0
+    pager = table.search(over(slow), prefetch=4)
+
+    assert table.ids == await ids(pager)
+    assert list(range(0, 20 * cap, cap)) == table.offsets
+    assert 4 == table.most_waiting
+
+
 async def test_a_slow_reader_is_waited_for(tables) -> None:
     """Back-pressure: while nobody takes a row, no more pages are fetched than were asked for."""
     table = tables(6_000)
@@ -613,6 +702,52 @@ async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
             task.cancel()
 
 
+@pytest.mark.parametrize("way", ["aclose", "collect", "fails", "ends", "is cancelled"])
+async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: str) -> None:
+    """A walk that somebody still holds has no page under way once it is closed, has ended, failed or was cancelled."""
+    before = asyncio.all_tasks()
+    hold = asyncio.Event()
+
+    def end(answer: dict[str, object], request) -> Response | None:
+        if answer["paging"]["offset"] == 60:
+            if way == "fails":
+                return Response(400)
+            answer["results"] = []
+        return None
+
+    table = tables(6_000, changes=end if way in ("fails", "ends") else None)
+
+    async def slow(request) -> Response:
+        if not request.url.endswith(("offset=0", "offset=30", "offset=60")):
+            await hold.wait()
+        return await table(request)
+
+    pager = table.search(over(slow), prefetch=4)
+    walk = pager.pages()
+    if way == "collect":
+        assert 40 == len(await pager.collect(40))
+    else:
+        await anext(walk)
+        await anext(walk)
+    if way == "aclose":
+        await walk.aclose()
+    if way == "fails":
+        with pytest.raises(PaymentsError):
+            await anext(walk)
+    if way == "ends":
+        assert [0] == [len(page.items) async for page in walk]
+    if way == "is cancelled":
+        await anext(walk)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(walk)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert set() == asyncio.all_tasks() - before
+    assert "asyncio" not in {record.name for record in caplog.records}
+
+
 class Slow:
     """A table whose later pages do not come."""
 
@@ -644,8 +779,8 @@ async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
     assert table.ids == seen + [row.id async for page in walk for row in page.items]
 
 
-def test_a_walk_that_outlives_its_loop(tables) -> None:
-    """A walk that is dropped when its loop is long gone does so in silence."""
+def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
+    """A walk that is dropped when its loop is long gone does so in silence, whatever came of the pages ahead."""
     table = tables(6_000, changes=lambda answer, request: Response(400) if len(table.offsets) > 2 else None)
     walks = []
 
@@ -658,6 +793,7 @@ def test_a_walk_that_outlives_its_loop(tables) -> None:
     asyncio.run(begin())
     walks.clear()
     gc.collect()
+    assert [] == caplog.records
 
 
 async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
@@ -709,7 +845,9 @@ async def test_the_memory_of_a_long_walk_is_flat(tables) -> None:
         ("page_size", -1),
         ("page_size", "10"),
         ("page_size", True),
+        ("page_size", 1_000_001),
         ("start", -1),
+        ("start", 2**53 + 1),
         ("start", 1.5),
         ("prefetch", 0),
         ("prefetch", 65),
@@ -723,6 +861,15 @@ async def test_options_that_make_no_sense(client, option: str, value: object) ->
         client.invoices.search(**{"page_size": 30, option: value})
 
     assert option == refused.value.path
+
+
+async def test_options_at_their_bounds(client, transport) -> None:
+    """A walk may be resumed far out, and read as much again as a page has but one row."""
+    transport.replies(Response(200, {}, b'{"results":[],"paging":{"offset":9007199253740993,"total":0}}'))
+    walk = client.invoices.search(page_size=1_000_000, start=2**53, prefetch=64, overlap=999_999)
+
+    assert [] == await walk.collect(limit=2**53)
+    assert transport.requests[0].url.endswith("?offset=9007199253740993&limit=1000000")
 
 
 async def test_filters_are_checked_at_once(client, transport) -> None:

@@ -128,6 +128,13 @@ SHAPES = {
                           "too_many_requests", "slow", []),
     "a list of objects": (ORDERS, [{"code": "a", "message": "b"}], "a", "b", [("a", "b", ())]),
     "a list of texts": (ORDERS, ["first", 5, True, None, []], None, "first", [(None, "first", ()), (None, "5", ())]),
+    "a text under a third name": (ORDERS, {"errors": [{"msg": "no"}]}, None, "no", [(None, "no", ())]),
+    "the first list is empty": (
+        ORDERS, {"errors": [], "cause": [{"code": "a", "message": "b"}]}, "a", "b", [("a", "b", ())]
+    ),
+    "the first entry says nothing": (
+        ORDERS, {"errors": [{"code": "a"}, {"message": "b"}]}, "a", "b", [("a", None, ()), (None, "b", ())]
+    ),
     "a list of nothing": (ORDERS, [], None, "Bad Request", []),
     "an object of nothing": (ORDERS, {}, None, "Bad Request", []),
     "null": (ORDERS, None, None, "null", []),
@@ -171,6 +178,7 @@ def test_only_the_beginning_of_the_body_is_kept() -> None:
 
     assert (RAW_LIMIT, 500) == (len(error.raw), len(error.message))
     assert 2048 == RAW_LIMIT
+    assert (500, 500) == (len(read(b"<" * 10_000).message), len(read(["x" * 10_000]).details[0].message))
 
 
 def test_only_so_many_entries_are_kept() -> None:

@@ -6,13 +6,15 @@ import asyncio
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from math import inf, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from paymentsdk import OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
+from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
 from paymentsdk._core import retry
 from paymentsdk._core.refusal import retry_after
 from paymentsdk._core.retry import LAST_RESEND, AttemptFailed, Failure, RetryBudget, pause
@@ -120,9 +122,11 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
 async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     """Above the cap the call fails at once, and the error says how long to wait."""
     played = await play("orders.create", asks_for(31))
+    kept = await play("orders.create", asks_for(30), asks_for(31))
 
     assert RateLimited is type(played.error)
     assert (1, 31.0, []) == (len(played.requests), played.error.retry_after, played.slept)
+    assert [30.0] == kept.slept
 
 
 async def test_the_cap_is_a_setting(play, jobs) -> None:
@@ -135,9 +139,10 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
 
 
 @pytest.mark.control("paymentsdk._core.retry.pause", lambda policy, number, failure, chance: 0.0)
-async def test_no_pause_outlives_the_call(play) -> None:
-    """A pause that would end after the deadline is not begun: the caller learns at once."""
-    played = await play("orders.create", asks_for(20), timeout=Timeout(total=15.0))
+@pytest.mark.parametrize("total", [15.0, 20.0])
+async def test_no_pause_outlives_the_call(play, total: float) -> None:
+    """A pause that would end at the deadline or after it is not begun: the caller learns at once."""
+    played = await play("orders.create", asks_for(20), timeout=Timeout(total=total))
 
     assert (1, []) == (len(played.requests), played.slept)
     assert RateLimited is type(played.error)
@@ -153,19 +158,27 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
 
+    to_the_end = await play("orders.create", asks_for(23 * 3600, 503), timeout=ENDLESS, retry=SLOW)
+
     assert played.is_unknown()
     assert [5 * 3600.0] * 4 == played.slept
     assert sum(played.slept) < LAST_RESEND == 23 * 3600
+    assert [] == to_the_end.slept
 
 
 @pytest.mark.control("paymentsdk._core.retry.History.age", lambda self, clock: 0.0)
-async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs) -> None:
-    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not."""
+@pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
+async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
+    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
+
+    Or the other was set back in the meantime. The later of the two is right.
+    """
     transport = MemoryTransport([RESET, jobs["orders.create"].answer])
-    client = make_client(transport=transport)
+    client = make_client(transport=transport, timeout=ENDLESS)
 
     async def sleep(seconds: float) -> None:
-        clock._now += 30 * 3600
+        clock._monotonic += counted * 3600
+        clock._now += told * 3600
 
     clock.sleep = sleep
     with pytest.raises(OutcomeUnknown, match="23 hours"):
@@ -182,6 +195,16 @@ async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
 
     assert 400 == played.error.status
     assert doubtful.slept[0] == pytest.approx(doubtful.error.first_sent_at.timestamp() - 1_700_000_000, abs=1e-6)
+
+
+async def test_a_key_is_as_old_as_its_call(play, clock) -> None:
+    """On a machine that has been up for days a write is repeated as on any other."""
+    clock.advance(10 * 86_400)
+
+    played = await play("orders.create", Response(503))
+
+    assert 4 == len(played.requests)
+    assert 1_700_000_000 + 10 * 86_400 == played.error.first_sent_at.timestamp()
 
 
 async def test_first_sent_at_is_the_beginning_of_the_attempt(play, hang) -> None:
@@ -241,6 +264,17 @@ async def test_the_budget_comes_back(make_client, jobs) -> None:
     assert RetryBudget.FULL == client._shared.budget.tokens
 
 
+async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
+    """Every clean success is one token, and one that took retries gives back what its last retry cost."""
+    client = make_client(*[jobs["orders.get"].answer] * 3, Response(503), jobs["orders.get"].answer)
+    client._shared.budget.tokens = 10
+
+    await calls(client, jobs["orders.get"].call, 3)
+    assert 13 == client._shared.budget.tokens
+    await calls(client, jobs["orders.get"].call, 1)
+    assert 13 == client._shared.budget.tokens
+
+
 def test_a_timeout_costs_twice() -> None:
     """A retry after a timeout costs 10, any other 5, and none is made on credit."""
     budget = RetryBudget()
@@ -250,6 +284,32 @@ def test_a_timeout_costs_twice() -> None:
     budget.tokens = 9
     assert 0 == budget.take(late)
     assert 9 == budget.tokens
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
+async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
+    """Whatever a transport makes of an expiry, the retry after it costs what one after a timeout does."""
+
+    class Slow(MemoryTransport):
+        async def send(self, request) -> Response:
+            self.requests.append(request)
+            if len(self.requests) > 1:
+                return jobs["orders.get"].answer
+            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ending from None
+
+    transports = []
+    for tokens in (RetryBudget.COST_OF_TIMEOUT, RetryBudget.COST_OF_TIMEOUT - 1):
+        transports.append(Slow())
+        client = make_client(transport=transports[-1])
+        client._shared.budget.tokens = tokens
+        with suppress(NoAnswer):
+            await jobs["orders.get"].call(client)
+
+    assert [2, 1] == [len(transport.requests) for transport in transports]
 
 
 async def test_all_copies_of_a_client_share_one_budget(make_client, jobs) -> None:
@@ -369,6 +429,25 @@ def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
         RetryPolicy(**{setting: value})
 
     assert f"retry.{setting}" == refused.value.path
+
+
+def test_the_policy_of_who_sets_none() -> None:
+    """Four attempts, a cap of eight seconds on what we wait by ourselves and of thirty on what is asked for."""
+    policy = RetryPolicy(attempts=4, base_delay=0.5, max_delay=8.0, max_retry_after=30.0, retry_unkeyed=False)
+
+    assert policy == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"attempts": 1, "base_delay": 0, "max_delay": 0.0, "max_retry_after": 0},
+        {"attempts": 20, "base_delay": 86_400, "max_delay": 86_400, "max_retry_after": 86_400.0},
+    ],
+)
+def test_a_policy_at_its_bounds(policy: dict[str, float]) -> None:
+    """Nothing, and a day, are times that a policy may have."""
+    assert policy.items() <= structs.asdict(RetryPolicy(**policy)).items()
 
 
 async def test_one_attempt_turns_retries_off(play) -> None:

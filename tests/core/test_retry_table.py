@@ -204,6 +204,22 @@ async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> 
     assert "409" in played.error.reason
 
 
+async def test_the_first_doubt_is_told(play, failures) -> None:
+    """An unknown outcome says what left it in doubt at first, and what happened in the end."""
+    played = await play("orders.create", failures["unsent"], failures["reset"], failures["503"])
+
+    assert ("connection reset", True) == (played.error.first_reason, "503" in played.error.reason)
+
+
+async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
+    """Attempts that never left, or were refused unprocessed, take nothing from the two waits for a conflict to end."""
+    steps = [failures[step] for step in ("unsent", "429", "429", "reset", "409")]
+
+    played = await play("orders.create", *steps, jobs["orders.create"].answer, retry=RetryPolicy(attempts=10))
+
+    assert (6, None) == (len(played.requests), played.error)
+
+
 @pytest.mark.control("paymentsdk._core.retry.History.note", lambda self, failure: None)
 @pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:

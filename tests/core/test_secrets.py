@@ -366,6 +366,17 @@ def test_a_token_that_is_refused_is_not_shown() -> None:
     assert_clean(shown_with_variables(refused.value))
 
 
+async def test_a_new_token_that_is_refused_is_not_shown(spied) -> None:
+    """The platform's own new token is checked like any other, and shown as little."""
+    auth = RefreshingToken(TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=0.0))
+    client = spied(Response(200, {}, json.dumps({"access_token": f"{ACCESS}\n"}).encode()), auth=auth)
+
+    with pytest.raises(PaymentsError, match="visible ASCII") as refused:
+        await client.orders.get("ORD1")
+
+    assert_clean(shown_with_variables(refused.value))
+
+
 def test_the_environment_is_not_shown(monkeypatch) -> None:
     """A client that cannot be made from the environment does not show the environment."""
     monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", ACCESS)

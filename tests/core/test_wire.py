@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paymentsdk import OPERATIONS, Request, Response, RetryClass
-from paymentsdk._core.wire import header
+from paymentsdk._core.wire import Headers, header
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,27 @@ def test_a_request_and_a_response_tell_their_size() -> None:
 
     assert "Request(POST http://x/y, headers={'authorization': '***', 'X-Tag': 'a'}, body=<6 bytes>)" == repr(request)
     assert "Response(200, body=<6 bytes>)" == repr(Response(200, {}, b"secret"))
+
+
+@pytest.mark.parametrize("name", ["Authorization", "proxy-authorization", "Cookie", "SET-COOKIE"])
+def test_fields_that_hold_credentials_are_not_shown(name: str) -> None:
+    """Whatever the case of its name: the value is masked, and goes out as it is."""
+    headers = Headers({name: "secret", "X-Tag": "a"})
+
+    assert repr({name: "***", "X-Tag": "a"}) == repr(headers) == str(headers)
+    assert "secret" == headers[name]
+
+
+def test_what_a_request_asks_for_by_itself() -> None:
+    """Unless it says more: half a minute, any connection, and an answer of 8 MiB at most."""
+    request = Request("GET", "http://x/y")
+
+    assert (30.0, None, False, 8 * 2**20) == (
+        request.timeout,
+        request.connect_timeout,
+        request.fresh,
+        request.max_answer,
+    )
 
 
 def test_a_response_needs_no_more_than_its_status() -> None:

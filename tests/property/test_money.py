@@ -87,6 +87,7 @@ def test_nothing_else_is_an_amount(value: object) -> None:
         ("24.900", "two decimals or none"),
         ("1E-3", "two decimals or none"),
         ("1E-999999999", "two decimals or none"),
+        ("1E+1", "without an exponent"),
         ("1E+2", "without an exponent"),
         ("1E+999999999", "without an exponent"),
         ("NaN", "finite"),

@@ -75,6 +75,7 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
         ({"description": 5}, 116),
         ({"metadata": "x"}, 117),
         ({"metadata": 5}, 117),
+        ({"default_card": 1.5}, 121),
         ({"email": None}, 125),
         ({"default_address": 1.5}, 125),
     ],
@@ -84,6 +85,14 @@ async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
     answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
 
     assert (400, code) == (answer.status, answer.json["cause"][0]["code"])
+
+
+@pytest.mark.parametrize("odd", ["a\0b", ["a\0b"], [{"a": ["a\0b"]}], {"a\0b": 1}, 2**63, [2**64], {"a": [-(2**63)]}])
+async def test_what_cannot_be_kept_is_refused_wherever_it_stands(plain, odd):
+    """NUL, and integers of more than 64 bits, in lists and in objects of free-form data as well."""
+    answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", "metadata": {"odd": odd}})
+
+    assert (400, 117) == (answer.status, answer.json["cause"][0]["code"])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"5", b"{", b"null", b"\xff"])

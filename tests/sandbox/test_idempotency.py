@@ -138,10 +138,11 @@ async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_chan
     canceled = [await plain("POST", f"/v1/orders/{made.id}/cancel", key="c") for _ in range(2)]
     paid = await client.orders.create(order())
     sandbox.buyer.pay(paid)
-    refunded = [await plain("POST", f"/v1/orders/{paid.id}/refund", body, key="r") for body in (None, {}, b"")]
+    bodies = (None, {}, b"", b" \n")
+    refunded = [await plain("POST", f"/v1/orders/{paid.id}/refund", body, key="r") for body in bodies]
 
     assert [200, 200] == [answer.status for answer in canceled]
-    assert [201] * 3 == [answer.status for answer in refunded]
+    assert [201] * 4 == [answer.status for answer in refunded]
     assert 1 == len({answer.raw for answer in refunded})
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("refund")
 
@@ -185,8 +186,9 @@ async def test_how_long_keys_are_and_are_remembered_are_policies(start, plain_to
 
 @pytest.mark.parametrize("key", ["a b", "é", "a\tb"])
 async def test_keys_are_visible_ascii(plain, data, key):
-    """400 for anything else."""
+    """Every character of it; 400 for anything else."""
     assert 400 == (await plain("POST", "/v1/orders", data(), key=key)).status
+    assert 201 == (await plain("POST", "/v1/orders", data(), key="".join(map(chr, range(33, 127))))).status
 
 
 async def test_keys_belong_to_a_seller(plain, sandbox, data):
@@ -215,6 +217,14 @@ async def test_a_keyed_write_needs_a_key(plain, path, body):
     for headers in ({}, {"X-Idempotency-Key": ""}):
         answer = await plain("POST", path, body, headers=headers)
         assert (400, "empty_required_header") == (answer.status, answer.code)
+
+
+async def test_a_long_key_is_refused_with_a_code_of_the_operation(plain):
+    """`bad_request` where the contract has none for the length."""
+    answer = await plain("POST", "/v1/advanced_payments", WALLET, key="7" * 129)
+
+    assert (400, "bad_request") == (answer.status, answer.code)
+    assert "128 characters" in answer.raw.decode()
 
 
 @pytest.mark.parametrize(("length", "status"), [(1, 201), (64, 201), (128, 201), (129, 400)])

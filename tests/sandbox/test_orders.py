@@ -187,6 +187,19 @@ async def test_no_body_and_an_empty_object_refund_everything(client, plain, sand
     assert (201, "refunded") == (answer.status, answer.json["status"])
 
 
+@pytest.mark.parametrize("parts", [0, 2])
+async def test_a_refund_is_of_one_payment(client, plain, sandbox, order, parts):
+    """A list of none or of several breaks a rule; the contract has the codes for that at creation alone."""
+    made = await client.orders.create(order())
+    sandbox.buyer.pay(made)
+    part = {"id": payment(made).id, "amount": "10.00"}
+
+    answer = await plain("POST", f"/v1/orders/{made.id}/refund", {"transactions": [part] * parts}, key="k")
+
+    assert (400, "property_value") == (answer.status, answer.code)
+    assert "processed" == (await client.orders.get(made.id)).status
+
+
 @pytest.mark.parametrize("status", ["refunded", "processed"])
 @pytest.mark.parametrize("detail", ["partially_refunded", "accredited"])
 async def test_parts_go_back_until_nothing_is_left(start, connect, order, status, detail):

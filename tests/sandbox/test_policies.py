@@ -46,6 +46,12 @@ def test_unknown_names_and_values_are_refused(changes):
         Sandbox(policies=changes)
 
 
+def test_an_invoice_need_not_be_tried_again():
+    """No wait between attempts means that there is one attempt."""
+    assert () == Policies(invoice_retries="").retry_waits
+    assert 3 == len(Policies().retry_waits)
+
+
 def test_numbers_may_come_as_text():
     """As a command line has them."""
     merged = Policies().merged({"page_size": "5", "denied_preference_status": "401"})

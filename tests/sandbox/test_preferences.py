@@ -127,6 +127,16 @@ async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbo
     assert made.date_created == sandbox.clock.now()
 
 
+@pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
+async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quantities):
+    """`2.0` is a whole number in JSON, in whichever of the items it stands."""
+    items = [{**ITEM, "quantity": quantity} for quantity in quantities]
+
+    made = await plain("POST", "/checkout/preferences", {"items": items})
+
+    assert (201, [*quantities]) == (made.status, [item["quantity"] for item in made.json["items"]])
+
+
 @pytest.mark.parametrize(
     ("members", "code"),
     [

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from msgspec import structs
 
@@ -97,7 +98,11 @@ def test_it_can_be_made_without_a_loop() -> None:
             await transport.aclose()
         return response.status
 
+    async def made() -> AiohttpTransport:
+        return AiohttpTransport()
+
     assert 200 == asyncio.run(send(AiohttpTransport()))
+    assert 200 == asyncio.run(send(asyncio.run(made())))  # The loop that it was made on is not that of its connections.
     with asyncio.Runner() as runner:
 
         async def session() -> aiohttp.ClientSession:
@@ -134,12 +139,20 @@ async def test_a_connection_that_is_gone_takes_no_request(
         assert not server.seen
 
 
-async def test_the_way_past_the_session_is_taken(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_the_way_past_the_session_is_taken(monkeypatch: pytest.MonkeyPatch, method: str, tls: bool) -> None:
     """With this aiohttp the usual request takes it: when a new version is out, it has to be tried and written down."""
-    monkeypatch.setattr(transport, "_over_session", None)
+    monkeypatch.setattr(AiohttpTransport, "_over_session", None)
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
 
-    async with FaultServer(always(http())) as server:
-        assert 200 == (await transport.send(Request("GET", server.url()))).status
+    async with FaultServer(always(http()), tls=context if tls else None) as server:
+        transport = AiohttpTransport(ssl=trusted)
+        assert 200 == (await transport.send(Request(method, server.url()))).status
+        await transport.aclose()
 
 
 #: What is more than the way over the pool does, and what arrives of it.
@@ -152,6 +165,8 @@ ODD = {
         lambda url: Request("GET", url.replace("//", "//who:word@")),
         {"authorization": "Basic d2hvOndvcmQ="},
     ),
+    "something to expect": (lambda url: Request("GET", url, {"Expect": "nothing"}), {"expect": "nothing"}),
+    "a connection to be closed": (lambda url: Request("GET", url, {"Connection": "close"}), {"connection": "close"}),
     "a length of the caller's": (
         lambda url: Request("POST", url, {"content-Length": "2"}, b"{}"),
         {"content-length": "2"},
@@ -183,6 +198,7 @@ USUAL = [
     Request("PUT", "/v1/orders", {"Content-Type": "text/plain"}, b"x" * 100_000),
     Request("POST", "/v1/orders/a/cancel", {**TOKEN, "Content-Type": "application/json"}),
     Request("DELETE", "/v1/schedule", TOKEN),
+    Request("GET", "/v1/orders", {"Content-Type": "application/json"}, b'{"a": 1}'),
 ]
 
 
@@ -383,6 +399,16 @@ async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTranspor
             assert b"second" == body
 
 
+async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no `poll`: connections are kept and used again all the same."""
+    monkeypatch.delattr(ours.select, "poll")
+
+    async with FaultServer(always(http())) as server:
+        for _ in range(2):
+            await transport.send(Request("GET", server.url()))
+        assert 1 == server.opened
+
+
 async def test_a_server_that_speaks_first_gets_no_request(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,8 +431,12 @@ async def test_a_server_that_speaks_first_gets_no_request(
         assert not server.seen
 
 
-async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: AiohttpTransport) -> None:
-    """A server may answer before it has read all: what is left of the request is not in the way of the next."""
+@pytest.mark.parametrize("size", [100_000, 5_000_000])
+async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: AiohttpTransport, size: int) -> None:
+    """A server may answer before it has read all: what is left of the request is not in the way of the next.
+
+    The system takes a large request off our hands long before the server does.
+    """
     done = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -419,8 +449,8 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: Aioht
             await peer.write(http(201))
 
     async with FaultServer(script) as server:
-        for size, status in ((5_000_000, 413), (2, 201)):
-            request = Request("POST", server.url(), {}, b"x" * size)
+        for length, status in ((size, 413), (2, 201)):
+            request = Request("POST", server.url(), {}, b"x" * length)
             assert status == (await asyncio.wait_for(transport.send(request), 5)).status
         assert 2 == server.opened
         done.set()
@@ -449,6 +479,50 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
         await server.all_hung_up()
 
     assert size < 20_000_000
+
+
+async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTransport) -> None:
+    """What has as many bytes as it may have so far can still go on: it is not cut off there and taken for whole."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await peer.write(b"1\r\n9\r\n0\r\n\r\n")
+
+    async with FaultServer(script) as server:
+        for most in (8, 9):
+            request = Request("GET", server.url(), max_answer=most)
+            if most == 8:
+                assert (True, True, "the answer has more than 8 bytes") == await failed(transport, request)
+            else:
+                assert b"123456789" == (await transport.send(request)).body
+
+
+async def test_an_answer_may_say_that_it_is_as_it_is(transport: AiohttpTransport) -> None:
+    """The name of a coding has no case."""
+    async with FaultServer(always(http(200, b"{}", "Content-Encoding: Identity"))) as server:
+        assert b"{}" == (await transport.send(Request("GET", server.url()))).body
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (http(200, b"x", "Content-Encoding: gzip"), "the answer is compressed, which was not asked for"),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+            "the server switched to another protocol",
+        ),
+    ],
+)
+async def test_what_would_come_again_the_same_way(
+    transport: AiohttpTransport, answer: bytes, reason: str, fresh: bool
+) -> None:
+    """An answer in a form that was not asked for is no reason to ask again."""
+    async with FaultServer(always(answer)) as server:
+        assert (True, True, reason) == await failed(transport, Request("GET", server.url(), fresh=fresh))
 
 
 async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> None:
@@ -502,7 +576,7 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
     async with FaultServer(always(http())) as server:
         for _ in range(5):
             await transport.send(Request("POST", server.url(), {}, b"{}", fresh=True))
-        await server.all_hung_up()
+        await asyncio.wait_for(server.all_hung_up(), 5)  # Idle ones are closed after 15 seconds in any case.
         assert 5 == server.opened
 
 
@@ -519,6 +593,22 @@ async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> Non
         outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
 
     assert (False, False, "aiohttp raised LookupError") == outcome
+
+
+async def test_the_wait_for_a_connection_is_not_rounded_up(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to end before the time of the attempt does: what is cut off after it may have been sent."""
+    asked = []
+
+    async def connect(*given: object) -> None:
+        asked.append(given[-1])
+        raise LookupError
+
+    monkeypatch.setattr(ours._Pool, "connect", connect)
+    await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
+
+    assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
 
 
 async def test_closing_ends_even_when_it_is_cancelled() -> None:
@@ -691,6 +781,95 @@ async def test_closing_waits_for_the_answers() -> None:
         assert 201 == (await flying).status
         await asyncio.gather(*closing)
         await server.all_hung_up()
+
+
+async def test_closing_waits_for_every_answer() -> None:
+    """It is not over with the first answer that comes, let alone with one that came before, and is with the last."""
+    go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target in go_on:
+                await go_on[seen.target].wait()
+            await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=600.0)
+        await transport.send(Request("POST", server.url(), {}, b"{}"))
+        flying = [asyncio.ensure_future(transport.send(Request("POST", server.url(target)))) for target in go_on]
+        await until(lambda: len(server.seen) == 3)
+        closing = asyncio.ensure_future(transport.aclose())
+        for sending, event in zip(flying, go_on.values(), strict=True):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            event.set()
+            assert 201 == (await sending).status
+
+        await asyncio.wait_for(closing, 10)
+        await server.all_hung_up()
+
+
+async def test_closing_does_not_wait_for_a_peer_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not taken by then is given up, in silence."""
+    monkeypatch.setattr(ours, "_PARTING", 0.01)
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer._reader.readuntil(b"\r\n\r\n")
+        await done.wait()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=0.0)
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"x" * 30_000_000)))
+        await until(lambda: server.opened)
+        await asyncio.wait_for(transport.aclose(), 5)
+        sending.cancel()
+        done.set()
+        await asyncio.wait([sending])
+
+
+async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the program passes through as it is: a traceback that shows variables shows no request."""
+
+    class Interrupt(BaseException):
+        pass
+
+    async def read(protocol: object) -> None:
+        raise Interrupt
+
+    monkeypatch.setattr(ResponseHandler, "read", read)
+    async with FaultServer(always(http())) as server:
+        request = Request("POST", server.url(), TOKEN, b"canary")
+        with pytest.raises(Interrupt) as interrupted:
+            await transport.send(request)
+
+    shown = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
+    assert "_over_pool" in shown
+    assert "canary" not in shown
+
+
+async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cancellation comes out as one, be the transport open or closed, unless the transport did it by closing."""
+    transport, waiting = AiohttpTransport(drain=0.0), []
+
+    async def wait(*given: object) -> None:
+        waiting.append(asyncio.get_running_loop().create_future())
+        await waiting[-1]
+
+    monkeypatch.setattr(transport, "_over_pool", wait)
+    sending = [asyncio.ensure_future(transport.send(Request("GET", "http://127.0.0.1:9/"))) for _ in range(3)]
+    await until(lambda: len(waiting) == 3)
+
+    waiting[0].cancel()
+    await asyncio.wait(sending[:1])
+    await transport.aclose()
+    sending[1].cancel()
+    waiting[2].cancel()
+    await asyncio.wait(sending)
+
+    assert [True, True, False] == [task.cancelled() for task in sending]
+    assert isinstance(sending[2].exception(), ClientClosed)
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
