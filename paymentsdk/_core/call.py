@@ -128,7 +128,7 @@ class Caller(ABC):
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
                     cancelled.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
                 raise
-            failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout), timed_out=True)
+            failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout))
         finally:
             shared.deadlines.release(intent.watch)
         # Outside the handlers, so that no traceback drags the failed attempts and their frames along.
@@ -268,7 +268,7 @@ class Caller(ABC):
                 if intent.token is not None:
                     return
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
-            failure = AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True)
+            failure = AttemptFailed(Failure.NOT_SENT, reason, permanent=True)
         except Exception as error:  # noqa: BLE001 - nor must another's store
             failure = _no_token(error)
         else:
@@ -428,7 +428,7 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
     """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
     settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED
     doubtful = history.doubts > 0 and not settled
-    turned_away = last.kind is Failure.TURNED_AWAY and last.error is not None and last.error.status < 400  # noqa: PLR2004
+    turned_away = last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or turned_away):
         return OutcomeUnknown(last.reason)
     if last.error is not None:

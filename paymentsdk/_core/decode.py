@@ -76,7 +76,7 @@ class AnswerDecoder(Generic[R]):
             value = self._exact(body)
             if not self._odd(value):
                 return value, ()
-        except (ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         return self._repair(body)
 

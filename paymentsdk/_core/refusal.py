@@ -150,7 +150,7 @@ def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> s
     said = said or next((detail.message for detail in details if detail.message), None)
     if said is None and isinstance(parsed, Mapping):
         said = _text(parsed, "error")
-    if said is None and not isinstance(parsed, Mapping | list):
+    if not isinstance(parsed, Mapping | list):
         said = " ".join(body.decode("utf-8", "replace").split())
     return (said or "")[:_MESSAGE_LIMIT]
 

@@ -141,7 +141,7 @@ class AiohttpTransport:
             # A session that is closed cancels those who wait for a connection, though nobody cancelled their tasks.
             failure = ClientClosed("the transport was closed while the request waited for a connection")
         except Exception as error:  # noqa: BLE001 - nothing else may come out of here
-            failure = _failure(error, request)
+            failure = _failure(error)
         finally:
             self._in_flight -= 1
             if self._closed and not self._in_flight:
@@ -171,6 +171,7 @@ class AiohttpTransport:
                         await self._idle.wait()
         finally:
             if self._owned:
+                _break_off(self._session)
                 with contextlib.suppress(TimeoutError):
                     # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
                     async with asyncio.timeout(_PARTING):
@@ -199,6 +200,9 @@ class AiohttpTransport:
         return self._session
 
     async def _over_session(self, session: aiohttp.ClientSession, request: Request) -> Response:
+        if flaw := _flaw(request):
+            # aiohttp would leave some of it out, and send the rest.
+            raise SendFailed(flaw, sent=False, permanent=True)
         url = URL(request.url, encoded=True)
         response = await session.request(
             _ONCE.get(request.method) or _Once(request.method),
@@ -253,7 +257,7 @@ class AiohttpTransport:
         try:
             connection = await place.pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
-            failure = _unsent(error, request, place.pool)
+            failure = _unsent(error, place.pool)
         else:
             protocol, transport = connection.protocol, connection.transport
             if protocol is not None and transport is not None and not (transport.is_closing() or protocol.should_close):
@@ -307,6 +311,13 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
     # Without the threshold aiohttp would round it up to a whole second.
     return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=inf)
+
+
+def _break_off(session: aiohttp.ClientSession) -> None:
+    """Break the connections of requests that have not ended. Closed, they would go on to write what is left."""
+    for protocol in tuple(getattr(session.connector, "_acquired", ())):
+        if protocol.transport is not None:
+            protocol.transport.abort()
 
 
 def _proxy_of_environment(url: URL) -> str | None:
@@ -505,19 +516,19 @@ _MEANINGS = (
 )
 
 
-def _unsent(error: Exception, request: Request, pool: aiohttp.TCPConnector) -> SendFailed | ClientClosed:
+def _unsent(error: Exception, pool: aiohttp.TCPConnector) -> SendFailed | ClientClosed:
     """Say what *error* means that came instead of a connection."""
     if pool.closed:
         return ClientClosed("the transport was closed while the request waited for a connection")
     if isinstance(error, TimeoutError):
         return SendFailed("no connection in time", sent=False)
-    found = _failure(error, request)
+    found = _failure(error)
     return SendFailed(str(found), sent=False, permanent=isinstance(found, SendFailed) and found.permanent)
 
 
-def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
+def _failure(error: Exception) -> SendFailed | ClientClosed:
     """Say what *error* means, without a trace of it."""
-    if isinstance(error, SendFailed):
+    if isinstance(error, SendFailed | ClientClosed):
         return error.with_traceback(None)
     if isinstance(error, RuntimeError) and str(error) == "Session is closed":
         return ClientClosed("the session is closed")
@@ -525,10 +536,8 @@ def _failure(error: Exception, request: Request) -> SendFailed | ClientClosed:
         if isinstance(error, meaning.kind):
             reason = meaning.reason + _detail(error)
             return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
-    if isinstance(error, ValueError):
-        own = "the session has credentials of its own for this host" if "Cannot combine AUTH" in str(error) else None
-        if flaw := own or _flaw(request):
-            return SendFailed(flaw, sent=False, permanent=True)
+    if isinstance(error, ValueError) and str(error).startswith("Cannot combine AUTHORIZATION"):
+        return SendFailed("the session has credentials of its own for this host", sent=False, permanent=True)
     return SendFailed(f"aiohttp raised {type(error).__name__}")
 
 

@@ -21,7 +21,7 @@ from msgspec import structs
 import paymentsdk.transports.aiohttp as ours
 from paymentsdk import Request, SendFailed
 from paymentsdk.errors import ClientClosed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 TOKEN = {"Authorization": "Bearer APP_USR-1-2-canary"}
@@ -333,6 +333,41 @@ async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
         go_on.set()
         await closing
         assert 200 == (await sending).status
+
+
+async def test_closing_while_a_connection_is_opened() -> None:
+    """Nothing was sent, and the request says so: to call it in doubt would have somebody look for money."""
+    transport = AiohttpTransport(drain=0)
+    with unanswered_port() as port:
+        request = Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=0.2)
+        sending = asyncio.create_task(transport.send(request))
+        await asyncio.sleep(0)
+        await transport.aclose()
+
+        async with asyncio.timeout(5):
+            with pytest.raises(ClientClosed, match="closed while the request waited"):
+                await sending
+
+
+async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
+    """A request that a peer has stopped reading ends with its transport, not when somebody cancels it."""
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer._reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=0)
+        sending = asyncio.create_task(transport.send(Request("POST", server.url(), {}, b"x" * 30_000_000)))
+        await arrived.wait()
+        await transport.aclose()
+
+        async with asyncio.timeout(5):
+            with pytest.raises(SendFailed) as failed:
+                await sending
+        assert failed.value.sent
 
 
 # --- stray answers ----------------------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ class Reopening(AiohttpTransport):
 
     async def aclose(self) -> None:
         await super().aclose()
-        self._closed, self._session = False, None
+        self._closed, self._session, self._pool, self._last = False, None, None, None
 
 
 class Lingering(AiohttpTransport):
