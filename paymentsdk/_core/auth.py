@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -24,6 +25,7 @@ logger = logging.getLogger("paymentsdk")
 EARLY = 600.0
 #: Seconds that a failed early renewal is left alone while the live token still works.
 EARLY_PAUSE = 60.0
+_TOKEN = re.compile(r"[!-~]+\Z")
 
 
 class Credentials(Secretive, Struct, frozen=True, kw_only=True):
@@ -82,7 +84,7 @@ def check_token(token: str, name: str = "access_token") -> str:
         RequestInvalid: It cannot. The error does not show it.
     """
     token = hide(token)
-    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
+    if not isinstance(token, str) or not _TOKEN.match(token):
         raise RequestInvalid(name, "must be visible ASCII characters without spaces")
     return token
 
