@@ -59,7 +59,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return f"port {port} is in use; choose another with --port, or 0 for any that is free"
-        case errno.EADDRNOTAVAIL:
+        case errno.EADDRNOTAVAIL | None:  # Since Python 3.13 asyncio says it in an error without a number.
             return f"{host} is no address of this machine"
         case errno.EACCES:
             return f"this user may not listen on port {port}; choose another with --port"
