@@ -93,7 +93,7 @@ class PaymentsClient(Caller):
             carries the operator's brand.
         headers: Header fields to send with every request.
         strict: Refuse an answer that breaks the contract, in place of mending it. After a write that means
-            ``OutcomeUnknown``.
+            ``OutcomeUnknown``. A token is taken all the same: the grant that it was made of is spent.
         observer: Called after every attempt, for metrics. It must not block; what it raises is logged and dropped.
         clock: Where time and chance come from; for tests.
 
