@@ -33,7 +33,7 @@ def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
         "--method",
         metavar="METHOD",
         choices=Choices(_payment_methods),
-        help="pay an order with one of %(choices)s (default: account_money)",
+        help="pay with one of %(choices)s (default: account_money)",
     )
     told.add_argument("--reject", action="store_true", help="have the payment rejected")
 
@@ -104,8 +104,6 @@ def _pay(running: Running, options: Namespace) -> Answer:
 
     name = options.what.rstrip("/").rpartition("/")[2]
     is_preference = bool(_PREFERENCE.match(name))
-    if is_preference and options.method:
-        raise argparse.ArgumentTypeError("--method is for orders; what a preference was paid with is not recorded")
     noun = "preferences" if is_preference else "orders"
     how = {"payment_method": options.method} if options.method else {}
     answer = running.ask(_Paid, "POST", f"{noun}/{quote(name, safe='')}/pay", {**how, "reject": options.reject})

@@ -16,7 +16,13 @@ import pytest
 from paymentsdk import PaymentsClient
 from paymentsdk.cli import main, running
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.preferences import (
+    Excluded,
+    PaymentMethodsRequest,
+    Preference,
+    PreferenceItemRequest,
+    PreferenceRequest,
+)
 from paymentsdk.sandbox import Sandbox, describe_policies
 
 
@@ -46,11 +52,16 @@ def order(sandbox: Sandbox) -> Order:
 @pytest.fixture
 def preference(sandbox: Sandbox) -> Preference:
     """A preference of 25.00 that waits to be paid."""
+    return make_preference(sandbox)
+
+
+def make_preference(sandbox: Sandbox, **members: object) -> Preference:
+    """Make a preference of 25.00 with further members."""
 
     async def create() -> Preference:
         async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
             item = PreferenceItemRequest(title="A book", quantity=2, unit_price=Decimal("12.50"))
-            return await client.preferences.create(PreferenceRequest(items=[item]))
+            return await client.preferences.create(PreferenceRequest(items=[item], **members))
 
     return asyncio.run(create())
 
@@ -110,9 +121,13 @@ def test_pay_a_preference(capsys, preference, by: str):
     assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", said)
 
 
-def test_a_preference_is_paid_with_no_method(capsys, preference):
-    """What would be ignored is refused."""
-    assert misuse(capsys, "pay", preference.id, "--method", "debit_card").startswith("--method is for orders")
+def test_a_preference_is_paid_in_a_way_that_it_allows(capsys, sandbox):
+    """What the checkout does not offer is refused here as well, and another method pays it."""
+    excluded = PaymentMethodsRequest(excluded_payment_types=[Excluded(id="account_money")])
+    preference = make_preference(sandbox, payment_methods=excluded)
+
+    assert "can be paid with" in complain(capsys, "pay", preference.id)
+    assert ask(capsys, "pay", preference.id, "--method", "credit_card").endswith(": closed, 25.00 ARS paid\n")
 
 
 def test_a_refusal_is_one_line(capsys, order):
