@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from paymentsdk.sandbox import FaultRule
-from paymentsdk.sandbox.events import Event
 from paymentsdk.sandbox.pages import headers, markup, routes
 
 #: What a computer and a phone show, by day and by night.
@@ -336,9 +335,8 @@ async def test_policies_are_explained_to_people(tab, sandbox) -> None:
 async def test_what_changed_elsewhere_is_loaded(tab, sandbox) -> None:
     """After a restore, or a change by another program, the page shows what is."""
     await open_dashboard(tab, sandbox)
-    sandbox.faults.add(FaultRule(effect="hang"))
 
-    sandbox.platform.feed.tell(Event(kind="changed", tenant=None, document=sandbox.clock.state))
+    sandbox.faults.add(FaultRule(effect="hang"))
 
     await tab.until("document.querySelectorAll('#faults li').length === 1")
 
@@ -350,10 +348,11 @@ async def test_what_did_not_change_is_left_alone(tab, sandbox, shop) -> None:
     await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     await tab.until("document.querySelector('.requests .detail') !== null")
     await tab.run("document.querySelector('#policy-page_size').focus()")
-    sandbox.faults.add(FaultRule(effect="hang"))
 
-    sandbox.platform.feed.tell(Event(kind="changed", tenant=None, document=sandbox.clock.state))
-    await tab.until("document.querySelectorAll('#faults li').length === 1")
+    await tab.run("document.querySelector('#link').firstElementChild.textContent = 'Loading'")
+    sandbox.faults.add(FaultRule(effect="hang"))
+    # Everything has been loaded anew when the page says so.
+    await tab.until("document.querySelector('#link').textContent.trim() === 'Connected'")
 
     assert "policy-page_size" == await tab.run("document.activeElement.id")
     assert await tab.run("document.querySelector('.requests details').open")
