@@ -16,11 +16,9 @@ __all__ = ["ZERO", "exact", "total"]
 ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
-_MAX_DIGITS = 18
+MOST_DIGITS = 18
 #: Rounds no sum of amounts, whatever the program has set for its own.
 _EXACTLY = Context(prec=60)
-_CENTS = Decimal("0.01")
-_WHOLE = Decimal(1)
 
 
 def exact(value: object) -> Decimal:
@@ -33,12 +31,6 @@ def exact(value: object) -> Decimal:
         ValueError: For a float, a bool, NaN, an infinity, an exponent above zero, more than two decimals, more than 18
             digits before the point, or any other type. The text is the rule, without the place.
     """
-    if (
-        type(value) is Decimal
-        and (value.same_quantum(_CENTS) or value.same_quantum(_WHOLE))
-        and value.adjusted() < _MAX_DIGITS
-    ):
-        return value  # The usual forms. What follows takes five times as long.
     if type(value) is int:
         value = Decimal(value)
     if not isinstance(value, Decimal):
@@ -50,8 +42,8 @@ def exact(value: object) -> Decimal:
         raise ValueError("an amount is written without an exponent")
     if exponent < -2:  # noqa: PLR2004
         raise ValueError("an amount has two decimals or none")
-    if len(digits) + exponent > _MAX_DIGITS:
-        raise ValueError(f"an amount has at most {_MAX_DIGITS} digits before the point")
+    if len(digits) + exponent > MOST_DIGITS:
+        raise ValueError(f"an amount has at most {MOST_DIGITS} digits before the point")
     # One decimal is the only exact form that the wire does not know.
     return Decimal((sign, (*digits, 0), -2)) if exponent == -1 else value
 

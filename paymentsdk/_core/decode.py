@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_PLAIN_AMOUNT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,2})?\Z")
+_DIGITS = f"[0-9]{{1,{oddity.MOST_DIGITS}}}"
+_PLAIN_AMOUNT = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
@@ -294,10 +295,10 @@ def _whole(number: Decimal) -> int:
 
 def _decimal(value: object) -> Decimal:
     """Read an amount of an answer: any plain number, as a number or as text."""
-    if type(value) in (int, Decimal):
-        return Decimal(cast(int, value))
-    if isinstance(value, str) and _PLAIN_AMOUNT.match(value):
-        return Decimal(value)
+    if type(value) in (int, Decimal) or (isinstance(value, str) and _PLAIN_AMOUNT.match(value)):
+        amount = Decimal(cast(str, value))
+        if oddity.is_sound(amount):
+            return amount
     raise ValueError("not an amount")
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct, ValidationError
 from msgspec.structs import fields
 
 from paymentsdk import money
+from paymentsdk._core.search import compile_search
 from paymentsdk._core.secrets import Hidden
 from paymentsdk.errors import RequestInvalid
 
@@ -33,6 +34,23 @@ B = TypeVar("B")
 #: with the place below the member; each level puts its own in front, so that a good body pays for no text.
 Step = Callable[[object], object]
 
+#: What may need another form on the wire, or be refused; nearly no body has any of it. An amount must be a positive one
+#: with two decimals or none.
+_UNUSUAL = {
+    Decimal: (
+        "{0}.__class__ is not Decimal or not ({0}.same_quantum(cents) or {0}.same_quantum(one))"
+        " or not zero < {0} < most"
+    ),
+    datetime: "True",
+}
+_AMOUNTS = {
+    "Decimal": Decimal,
+    "cents": Decimal("0.01"),
+    "one": Decimal(1),
+    "zero": money.ZERO,
+    "most": Decimal(10**money.MOST_DIGITS),
+}
+
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
 
@@ -44,6 +62,7 @@ class BodyEncoder(Generic[B]):
         from msgspec import inspect  # noqa: PLC0415 - only programs that write need it
 
         self._type = body
+        self._unusual = compile_search(body, _UNUSUAL, _AMOUNTS, trusting=False)
         self._wire_form = _step(inspect.type_info(body))
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain).encode
@@ -92,8 +111,10 @@ class BodyEncoder(Generic[B]):
         return value
 
     def _on_wire(self, body: B) -> object:
+        if self._wire_form is None or not self._unusual(body):
+            return body
         try:
-            return body if self._wire_form is None else self._wire_form(body)
+            return self._wire_form(body)
         except RequestInvalid as error:
             raise _below("$", error) from None
 

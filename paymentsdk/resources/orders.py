@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from paymentsdk import money
 from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
@@ -201,12 +200,9 @@ class OrderRequest(OrderRequestStruct):
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
-        # What is not of its type is refused by the call, with its place.
-        payments = self.transactions.payments if isinstance(self.transactions, TransactionsRequest) else None
-        if isinstance(payments, list) and all(isinstance(payment, PaymentRequest) for payment in payments):
-            amounts = [payment.amount for payment in payments]
-            if amounts and _comparable(self.total_amount, *amounts):
-                paid = money.total((1, amount) for amount in amounts)
+        # What is not of its type, or more than one payment, is refused by the call, with its place.
+        match self.transactions:
+            case TransactionsRequest(payments=[PaymentRequest(amount=paid)]) if _comparable(paid, self.total_amount):
                 require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments")
         if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
             require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
@@ -228,9 +224,9 @@ def _check_totals(discounts: DiscountsRequest, total: Decimal) -> None:
             require(entry.new_total_amount <= total, path, "is above the total amount")
 
 
-def _comparable(*amounts: object) -> bool:
+def _comparable(one: object, other: object) -> bool:
     """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
-    return all(isinstance(amount, Decimal) and amount.is_finite() for amount in amounts)
+    return isinstance(one, Decimal) and isinstance(other, Decimal) and one.is_finite() and other.is_finite()
 
 
 def check_expiration(text: str, longest: timedelta) -> None:

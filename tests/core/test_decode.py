@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -299,7 +300,7 @@ NOT_AMOUNTS = [
 ]
 
 
-@pytest.mark.control("paymentsdk._core.oddity.MOST_DIGITS", 10**12)
+@pytest.mark.control("paymentsdk._core.oddity._suspects", lambda most: defaultdict(lambda: True))
 @pytest.mark.parametrize("amount", [amount for amount in NOT_AMOUNTS if "e" in amount.lower()])
 @pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
 def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
@@ -328,7 +329,7 @@ def assert_dropped(name: str, amount: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "123456789012345678901234567890"]
+    "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "1e98", "-1e-98", "123456789012345678901234567890"]
 )
 def test_amounts_that_are_plain_enough(amount: str) -> None:
     """Answers may have amounts that a request may not: any plain number."""
@@ -338,6 +339,19 @@ def test_amounts_that_are_plain_enough(amount: str) -> None:
 
     assert Decimal(amount.strip('"')) == decoded.total_amount
     assert () == anomalies
+
+
+@pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
+def test_long_amounts_beside_a_member_that_is_mended(amount: str) -> None:
+    """What another member has wrong costs no amount its digits."""
+    clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
+
+    mended, [anomaly] = decoder_of("orders.get").decode(
+        f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
+    )
+
+    assert "$.created_date" == anomaly.path
+    assert Decimal(amount.strip('"')) == clean.total_amount == mended.total_amount
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -284,13 +284,7 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
 def test_no_sum_is_rounded() -> None:
     """How a program has its own amounts rounded says nothing of ours."""
     with localcontext(prec=3):
-        assert (
-            Decimal("1234.56")
-            == order(
-                total_amount=Decimal("1234.56"),
-                transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("1234.56"))]),
-            ).total_amount
-        )
+        assert preference(items=item(Decimal("1234.56")), marketplace_fee=Decimal("1234.56"))
         with pytest.raises(RequestInvalid, match="above the total"):
             preference(items=item(Decimal("1234.56")), marketplace_fee=Decimal("1234.57"))
 

@@ -1,0 +1,90 @@
+"""A look at every value of some type within a Struct, at whatever depth: at the amounts of an answer, for example.
+
+The way through the members is written as Python source and compiled, as dataclasses are: the interpreter takes an
+attribute that is named in the source twice as fast as one that is looked up by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from inspect import isclass
+from types import UnionType
+from typing import Annotated, Union, cast, get_args, get_origin
+
+from msgspec import Struct, structs
+
+#: Says whether what is looked for is found in a value.
+Search = Callable[[object], bool]
+
+
+def compile_search(
+    kind: type, conditions: Mapping[type, str], names: Mapping[str, object], *, trusting: bool = True
+) -> Search:
+    """Compile the search through the values of *kind*.
+
+    A value in which the search itself fails counts as found.
+
+    Args:
+        kind: A Struct.
+        conditions: What is looked for, by the type of the members: a Python expression, with ``{0}`` for the member.
+        names: What the expressions refer to.
+        trusting: The values are as their types say, since a decoder has made them. Otherwise, a value of another class
+            counts as found.
+    """
+    scope = dict(names)
+    found = list(_search(kind, 0, conditions, None if trusting else scope))
+    # Defaults of arguments are found faster than globals.
+    given = "".join(f", {name}={name}" for name in scope)
+    lines = [
+        f"def search(v0{given}):",
+        "    try:",
+        *_indented(found, 2),
+        "        return False",
+        "    except Exception:",
+        "        return True",
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - the source holds nothing but names of members and *conditions*
+    return cast("Search", scope["search"])
+
+
+def _search(
+    kind: object, depth: int, conditions: Mapping[type, str], classes: dict[str, object] | None
+) -> Iterator[str]:
+    """Yield the source that searches the variable of this *depth*, which is not None."""
+    value, below = f"v{depth}", f"v{depth + 1}"
+    for part in _parts(kind):
+        if isclass(part) and part in conditions:
+            yield f"if {conditions[part].format(value)}:"
+            yield "    return True"
+        elif isclass(part) and issubclass(part, Struct):
+            inner = []
+            for field in structs.fields(part):
+                if search := list(_search(field.type, depth + 1, conditions, classes)):
+                    inner += [f"{below} = {value}.{field.name}", f"if {below} is not None:", *_indented(search)]
+            yield from _guarded(value, part, inner, classes)
+        elif get_origin(part) in (list, tuple) and (
+            search := list(_search(get_args(part)[0], depth + 1, conditions, classes))
+        ):
+            yield from _guarded(value, get_origin(part), [f"for {below} in {value}:", *_indented(search)], classes)
+
+
+def _parts(kind: object) -> Iterator[object]:
+    """Yield the types that a value of *kind* can be of."""
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        for part in get_args(kind):
+            yield from _parts(part)
+    else:
+        yield kind
+
+
+def _guarded(value: str, cls: object, search: list[str], classes: dict[str, object] | None) -> Iterator[str]:
+    if search and classes is not None:
+        name = f"class{len(classes)}"
+        classes[name] = cls
+        yield f"if {value}.__class__ is not {name}:"
+        yield "    return True"
+    yield from search
+
+
+def _indented(lines: Iterator[str] | list[str], levels: int = 1) -> Iterator[str]:
+    return (levels * "    " + line for line in lines)
