@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import Meta, field
 
@@ -89,6 +89,14 @@ class QRMode(OpenEnum):
     HYBRID = "hybrid"
 
 
+if TYPE_CHECKING:
+    #: A mode in a request: its text, or the constant.
+    QRModeName: TypeAlias = QRMode | Literal["static", "dynamic", "hybrid"]
+else:
+    # msgspec takes no union of the two; it knows a constant by the text that it is.
+    QRModeName = Literal[tuple(mode.value for mode in QRMode)]
+
+
 class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
     """Base of what goes to the Orders API, which refuses members that it does not know."""
 
@@ -97,7 +105,7 @@ class QRConfigRequest(OrderRequestStruct):
     """The point of sale, and the kind of its code. ``mode`` is ``static`` when it is not given."""
 
     external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
-    mode: Literal["static", "dynamic", "hybrid"] | None = None
+    mode: QRModeName | None = None
 
 
 class OrderConfigRequest(OrderRequestStruct):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard
 
 from msgspec import Meta
 
@@ -47,6 +47,14 @@ class AuthenticationType(OpenEnum):
     FACEBOOK = "Facebook"
     NATIVE_WEB = "Native web"
     OTHER = "Other"
+
+
+if TYPE_CHECKING:
+    #: An authentication type in a request: its text, or the constant.
+    AuthenticationTypeName: TypeAlias = AuthenticationType | Literal["Gmail", "Facebook", "Native web", "Other"]
+else:
+    # msgspec takes no union of the two; it knows a constant by the text that it is.
+    AuthenticationTypeName = Literal[tuple(kind.value for kind in AuthenticationType)]
 
 
 class Passenger(RequestStruct):
@@ -160,7 +168,7 @@ class PayerRequest(RequestStruct):
     identification: PayerIdentification | None = None
     address: PayerAddress | None = None
     date_created: Moment | None = None
-    authentication_type: Literal["Gmail", "Facebook", "Native web", "Other"] | None = None
+    authentication_type: AuthenticationTypeName | None = None
     registration_date: Moment | None = None
     is_prime_user: bool | None = None
     is_first_purchase_online: bool | None = None

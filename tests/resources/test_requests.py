@@ -20,11 +20,21 @@ from paymentsdk.resources.orders import (
     DiscountsRequest,
     IntegrationDataRequest,
     ItemRequest,
+    OrderConfigRequest,
     OrderRequest,
     PaymentRequest,
+    QRConfigRequest,
+    QRMode,
+    QRModeName,
     TransactionsRequest,
 )
-from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest, ShipmentsRequest
+from paymentsdk.resources.preferences import (
+    AuthenticationType,
+    PayerRequest,
+    PreferenceItemRequest,
+    PreferenceRequest,
+    ShipmentsRequest,
+)
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 
 # One request per operation, with every member that the spec names, as it goes out.
@@ -320,6 +330,9 @@ EXACT: list[tuple[str, Callable[[], object], bytes]] = [
      b'{"wallet_payment":{"transaction_amount":80.50},"payer":{"token":"t","type_token":"wallet"}}'),
     ("wallet_payments.create", lambda: wallet(None),
      b'{"wallet_payment":{},"payer":{"token":"t","type_token":"wallet"}}'),
+    ("preferences.create",
+     lambda: preference(items=item(None), payer=PayerRequest(authentication_type=AuthenticationType.NATIVE_WEB)),
+     b'{"items":[{"quantity":1}],"payer":{"authentication_type":"Native web"}}'),
     ("orders.create", lambda: order(total_amount=Decimal("24.9")),
      b'{"external_reference":"s","total_amount":"24.90","transactions":{"payments":[{"amount":"24.90"}]},"type":"qr"}'),
 ]  # fmt: skip
@@ -329,6 +342,14 @@ EXACT: list[tuple[str, Callable[[], object], bytes]] = [
 def test_only_what_was_set_goes_out(name: str, make: Callable[[], object], encoded: bytes) -> None:
     """Members that were not set are not sent; amounts have two decimals or none, and moments an offset."""
     assert encoded == OPERATIONS[name].encoder.encode(make())
+
+
+@pytest.mark.parametrize("mode", [QRMode.HYBRID, "hybrid"])
+def test_a_mode_is_its_text_or_its_constant(mode: QRModeName) -> None:
+    """Both go out alike."""
+    config = OrderConfigRequest(qr=QRConfigRequest(mode=mode))
+
+    assert b'"config":{"qr":{"mode":"hybrid"}}' in OPERATIONS["orders.create"].encoder.encode(order(config=config))
 
 
 def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:

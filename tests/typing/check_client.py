@@ -28,9 +28,9 @@ from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.oauth import Token
-from paymentsdk.resources.orders import Order, OrderRequest
+from paymentsdk.resources.orders import Order, OrderRequest, QRConfigRequest, QRMode
 from paymentsdk.resources.plans import Plan
-from paymentsdk.resources.preferences import Preference, PreferenceRequest
+from paymentsdk.resources.preferences import AuthenticationType, PayerRequest, Preference, PreferenceRequest
 from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
 from paymentsdk.testing import MemoryTransport
@@ -84,6 +84,14 @@ async def a_call_keeps_the_type_of_its_operation(client: PaymentsClient, order: 
 def members_have_their_types(order: Order) -> None:
     assert_type(order.id, str)
     assert_type(order.total_amount, Decimal | None)
+
+
+def a_named_constant_does_for_its_text() -> None:
+    QRConfigRequest(external_pos_id="TILL1", mode=QRMode.HYBRID)
+    QRConfigRequest(external_pos_id="TILL1", mode="hybrid")
+    QRConfigRequest(external_pos_id="TILL1", mode="paper")  # type: ignore[arg-type]
+    PayerRequest(authentication_type=AuthenticationType.GMAIL)
+    PayerRequest(authentication_type="Native web")
 
 
 async def options_make_the_same_client(client: PaymentsClient) -> None:
