@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paymentsdk._core.decode import Anomaly
     from paymentsdk._core.intent import Result
     from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-    from paymentsdk._core.paging import Page, Pager, WalkOptions
+    from paymentsdk._core.paging import Page, Pager, ResumePoint, WalkOptions
     from paymentsdk._core.report import Attempt
     from paymentsdk._core.retry import RetryPolicy
     from paymentsdk._core.settings import Timeout
@@ -94,6 +94,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "RequestInvalid",
     "Response",
     "Result",
+    "ResumePoint",
     "RetryClass",
     "RetryPolicy",
     "SendFailed",

@@ -80,8 +80,8 @@ class PaymentsError(Exception):
         attempts: How many requests were sent or tried.
         idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
         request_id: The platform's ``X-Request-Id`` of the last answer, if there was one.
-        resume_point: On an error that ended a walk: the offset to hand to ``search(start=)`` to go on from there; with
-            an ``overlap``, if rows may vanish in the meantime.
+        resume_point: On an error that ended a walk: what to hand to ``search(start=)`` to go on from there, a
+            ``ResumePoint``.
     """
 
     operation: str | None = None

@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Generic, Self, TypedDict, TypeVar, cast
 
 from msgspec import Meta, Struct
 
@@ -43,6 +43,30 @@ MOST_PAGES = 1_000_000
 MOST_PREFETCH = 64
 
 
+class ResumePoint(int):
+    """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
+
+    It is an ``int``, and goes into ``search(start=)``. If the search has fewer rows by then, those behind have moved up
+    by at most as many, and the walk begins as much earlier. Whoever stores it keeps both numbers.
+
+    Attributes:
+        total: How many rows there were; ``None`` if the platform did not say.
+    """
+
+    total: int | None
+
+    def __new__(cls, offset: int, total: int | None = None) -> Self:
+        point = super().__new__(cls, offset)
+        point.total = total
+        return point
+
+    def __repr__(self) -> str:
+        return f"ResumePoint({int(self)}, total={self.total})"
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
     """One page of a search.
 
@@ -57,7 +81,7 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     items: tuple[T, ...]
     total: int | None
     offset: int
-    resume_point: int | None
+    resume_point: ResumePoint | None
     anomalies: tuple[Anomaly, ...] = ()
 
 
@@ -69,8 +93,8 @@ class WalkOptions(TypedDict, total=False):
         start: The offset of the first row, 0 or more, such as the ``resume_point`` of an earlier walk.
         prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
         overlap: Rows to read again at every page, and before *start*, 0 or more and below the rows of a page. It finds
-            rows that slide over a page's edge when others vanish while as many appear, or between two walks; without
-            it, a walk notices only a total that falls from one of its own pages to the next.
+            rows that slide over a page's edge when others vanish while as many appear; without it, a walk notices only
+            a total that falls.
         limit: What the platform calls ``page_size``; give one of the two.
         offset: What the platform calls ``start``; give one of the two.
     """
@@ -94,8 +118,8 @@ class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` walks it anew.
 
     A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on from
-    there. If rows may have vanished in the meantime, those behind have moved up: go on with an ``overlap`` of more than
-    these, and know rows that come twice by their ids.
+    there. If rows have vanished in the meantime, those behind have moved up: the walk then begins as many rows earlier.
+    Know rows that come twice by their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all.
 
@@ -138,7 +162,7 @@ class Pager(Generic[T]):
         self._operation = operation
         self._filters = filters
         self._page_size = page_size
-        self._start = start
+        self._start = start if isinstance(start, ResumePoint) else ResumePoint(start)
         self._prefetch = prefetch
         self._overlap = overlap
 
@@ -210,7 +234,7 @@ class Pages(AsyncIterator[Page[T]]):
     """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
 
     def __init__(
-        self, fetch: Fetch, operation: Operation[None, object], start: int, prefetch: int, overlap: int
+        self, fetch: Fetch, operation: Operation[None, object], start: ResumePoint, prefetch: int, overlap: int
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         if operation.page is None:
@@ -223,8 +247,8 @@ class Pages(AsyncIterator[Page[T]]):
         #: Rows to read again at every page.
         self._margin = overlap
         #: All rows before it have been seen, wherever they have slid.
-        self._frontier = start
-        self._total: int | None = None
+        self._frontier = int(start)
+        self._total = start.total
         self._size: int | None = None
         self._seen = _Seen(REMEMBERED)
         self._previous: tuple[object, ...] = ()
@@ -247,7 +271,7 @@ class Pages(AsyncIterator[Page[T]]):
             result = await self._take(offset)
             page = self._accept(offset, result)
         except PaymentsError as error:
-            error.resume_point = offset
+            error.resume_point = ResumePoint(offset, self._total)
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             await self.aclose()
@@ -320,7 +344,8 @@ class Pages(AsyncIterator[Page[T]]):
         self._stale = 0 if fresh or not received else self._stale + 1
         self._total = self._total if total is None else total
         self._position = following
-        return Page(items=fresh, total=total, offset=offset, resume_point=following, anomalies=anomalies)
+        point = None if following is None else ResumePoint(following, self._total)
+        return Page(items=fresh, total=total, offset=offset, resume_point=point, anomalies=anomalies)
 
     def _guard(
         self, offset: int, rows: tuple[T, ...], received: int, total: int | None, result: Result[object]
@@ -415,5 +440,5 @@ def _one_of(least: int, most: int, **given: int | None) -> int | None:
 def _within(name: str, value: int | None, least: int, most: int) -> None:
     if value is None:
         return
-    if type(value) is not int or not least <= value <= most:
+    if type(value) not in (int, ResumePoint) or not least <= value <= most:
         raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

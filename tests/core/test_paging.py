@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import json
 import logging
+import pickle
 import tracemalloc
 from contextlib import suppress
 
@@ -536,6 +539,51 @@ async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     rows = aiter(table.search(over(table), prefetch=prefetch))
     failures = await asyncio.gather(*(work() for _ in range(5)), return_exceptions=True)
     assert [True] * 5 == [isinstance(failure, PaymentsError) for failure in failures]
+
+
+def forgetful(cls, offset: int, total: int | None = None) -> paging.ResumePoint:
+    """A resume point that knows its offset alone."""
+    point = int.__new__(cls, offset)
+    point.total = None
+    return point
+
+
+@pytest.mark.control("paymentsdk._core.paging.ResumePoint.__new__", forgetful)
+@pytest.mark.parametrize("vanished", [[1], [2, 3], [1, 2, 3, 4]])
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanished: list[int]) -> None:
+    """Whoever goes on from a page's resume point gets the rows that have slid before it, whole walks apart."""
+    table = tables(40)
+    walk = table.search(over(table), page_size=10, prefetch=prefetch).pages()
+    point = (await anext(walk)).resume_point
+    await walk.aclose()
+    table.ids = [row for row in table.ids if row not in vanished]
+
+    stored = paging.ResumePoint(*json.loads(json.dumps([point, point.total])))
+    rest = await ids(table.search(over(table), page_size=10, prefetch=prefetch, start=stored))
+
+    assert list(range(11, 41)) == sorted(set(rest) - set(range(11)))
+    assert len(rest) == len(set(rest))
+
+
+async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
+    """The resume point on an error knows as much as that on a page."""
+    table = tables(40, changes=lambda answer, request: Response(400) if table.offsets == [0, 10] else None)
+    with pytest.raises(PaymentsError) as failed:
+        await ids(table.search(over(table), page_size=10))
+    table.ids = table.ids[3:]
+
+    rest = await ids(table.search(over(table), page_size=10, start=failed.value.resume_point))
+
+    assert set(range(11, 41)) <= set(rest)
+
+
+def test_a_resume_point_is_an_integer_that_knows_more() -> None:
+    """It can be printed, stored, compared, copied and pickled like an offset, and keeps its total in the last two."""
+    point = paging.ResumePoint(1200, 5000)
+
+    assert (1200, "1200", "ResumePoint(1200, total=5000)") == (point, f"{point}", repr(point))
+    assert [5000, 5000] == [twin.total for twin in (copy.copy(point), pickle.loads(pickle.dumps(point)))]
 
 
 async def test_an_overlap_reaches_before_the_start(tables) -> None:
