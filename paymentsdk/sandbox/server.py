@@ -67,8 +67,9 @@ class Sandbox:
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
-        public_url: Where buyers reach it, behind a tunnel or on a ``host`` such as 0.0.0.0 that is no address to go to:
-            links and QR codes lead there, and pages opened there are its own.
+        public_url: Where buyers reach it, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other machines:
+            links and QR codes lead there, and pages opened there are its own. They lead to ``host``, or to this
+            machine, without it.
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is no http
@@ -112,8 +113,7 @@ class Sandbox:
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()
             port = runner.addresses[0][1]
-            host = f"[{self._host}]" if ":" in self._host else self._host
-            self.platform.base_url = f"http://{host}:{port}"
+            self.platform.base_url = f"http://{_in_url(self._host)}:{port}"
             self._tenant = self.platform.default_tenant()
         except BaseException:
             await runner.cleanup()
@@ -282,6 +282,15 @@ def _names(public_url: str | None) -> frozenset[str]:
         # With a path of its own no form of a page would find its way back.
         raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
     return frozenset({parts.hostname})
+
+
+def _in_url(host: str) -> str:
+    """Return *host* as a URL has it; for one that means all addresses, this machine's own."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            return "127.0.0.1" if address.version == 4 else "[::1]"  # noqa: PLR2004
+    return f"[{host}]" if ":" in host else host
 
 
 def _is_loopback(host: str) -> bool:

@@ -46,7 +46,15 @@ async def test_it_listens_on_this_machine_only(start):
     for host in ("0.0.0.0", "192.0.2.1", "sandbox.example.com", "::"):
         with pytest.raises(ValueError, match="which `public` has to allow"):
             Sandbox(host=host)
-    assert (await start(host="0.0.0.0", public=True)).base_url.startswith("http://0.0.0.0:")
+    assert await start(host="0.0.0.0", public=True)
+
+
+@pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")])
+async def test_its_address_is_one_to_go_to(start, host: str, name: str) -> None:
+    """ "All addresses" is none that a link could lead to: the sandbox gives one of them."""
+    sandbox = await start(host=host, public=True)
+
+    assert sandbox.base_url.startswith(f"http://{name}:")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
