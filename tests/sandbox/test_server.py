@@ -51,7 +51,7 @@ async def test_it_listens_on_this_machine_only(start):
 
 @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")])
 async def test_its_address_is_one_to_go_to(start, host: str, name: str) -> None:
-    """ "All addresses" is none that a link could lead to: the sandbox gives one of them."""
+    """All addresses together are none that a link could lead to: the sandbox gives one of them."""
     sandbox = await start(host=host, public=True)
 
     assert sandbox.base_url.startswith(f"http://{name}:")

@@ -269,11 +269,14 @@ async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None
     await tab.run("document.querySelector('#fault-effect').dispatchEvent(new Event('change'))")
     await tab.run("document.querySelector('#fault-operation').value = 'orders.create'")
     await tab.run("document.querySelector('#fault-code').value = 'pos_not_found'")
+    await tab.run("document.querySelector('#fault-probability').value = '1'")
+    await tab.run(f"document.querySelector('#fault-tenant').value = '{sandbox.tenant.user_id}'")
     assert await tab.run("document.querySelector('#fault-seconds').closest('p').hidden")
     await tab.click("#add-fault button")
     await tab.until("document.querySelectorAll('#faults li').length === 1")
     [added] = sandbox.faults.list()
-    assert FaultRule(effect="refuse", operation="orders.create", code="pos_not_found", times=1) == added.rule
+    wanted = {"operation": "orders.create", "code": "pos_not_found", "tenant": sandbox.tenant.user_id}
+    assert FaultRule(effect="refuse", times=1, **wanted) == added.rule
 
     with pytest.raises(Exception, match="pos_not_found"):
         await shop.order()

@@ -77,6 +77,13 @@ def test_every_effect_can_be_chosen() -> None:
     assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
 
 
+def test_every_way_to_pick_requests_is_asked_for() -> None:
+    """All that a rule can say is in the form, but for the seed of its chance."""
+    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', STATIC["dashboard.html"], re.DOTALL)[0]
+
+    assert set(FaultRule.__struct_fields__) - {"seed"} == set(re.findall(r'name="(\w+)"', form))
+
+
 def test_every_effect_is_explained() -> None:
     """The list has the effects that there are, no other, and every member of a rule."""
     members = {member for effect in EFFECTS.values() for member in effect.members}
