@@ -9,6 +9,8 @@ from datetime import timedelta
 
 from msgspec import NODEFAULT, Struct, inspect
 
+from paymentsdk._core.encode import rule_of
+
 Rows = Iterable[Iterable[str]]
 
 
@@ -69,7 +71,7 @@ def kind(info: inspect.Type) -> str:
         case inspect.UnionType(types=types):
             return " or ".join(kind(one) for one in types if not isinstance(one, inspect.NoneType))
         case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
-            return joined("text", span(least, most, "character"), pattern and f"like {code(pattern)}")
+            return joined("text", span(least, most, "character"), pattern and rule_of(pattern))
         case inspect.IntType(ge=least, le=most):
             return joined("whole number", span(least, most))
         case inspect.FloatType(ge=least, le=most):

@@ -54,13 +54,13 @@ ABOUT_CODES = """\
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
-`requests`, `clock`, and `changed`, whose `what` may be another now: `policies`, `faults`, or \
+`requests`, `clock`, and `changed`, whose `what` says what has changed: `policies`, `faults`, or \
 `everything` after a restore."""
 
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and
 answers are JSON, amounts are texts; a refusal is `{{"code": ..., "message": ...}}`. Lists hold the newest 100 rows;
-`?limit=` and `?tenant=` ask for others. A request that a web page from elsewhere makes in a browser is refused.
+`?limit=` sets how many, and `?tenant=` whose. A request that a web page from elsewhere makes in a browser is refused.
 
 The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
 `paymentsdk sandbox --help`."""

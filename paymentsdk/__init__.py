@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paymentsdk._core.auth import (
         Auth,
+        Exchange,
         FileTokenStore,
         MemoryTokenStore,
         RefreshingToken,
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "Conflict",
     "ErrorCode",
     "ErrorDetail",
+    "Exchange",
     "FileTokenStore",
     "Headers",
     "IdempotencyConflict",

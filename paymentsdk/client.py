@@ -56,7 +56,7 @@ _BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/
 
 
 class ClientOptions(TypedDict, total=False):
-    """The arguments of :class:`PaymentsClient` that say neither where the platform is nor who calls it."""
+    """The keyword arguments of :meth:`PaymentsClient.from_env`: all but the address, the token and the application."""
 
     auth: Auth | None
     transport: Transport | None

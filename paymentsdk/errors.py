@@ -22,7 +22,7 @@
 
 A failed write has exactly one of three outcomes, and each asks for something else: :class:`NotSent` (do it again),
 :class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
-same ``idempotency_key``, within 23 hours).
+same ``idempotency_key``, within 23 hours; if that is ``None``, look before).
 
 Every error pickles, and none holds a credential.
 """
@@ -143,7 +143,12 @@ class NoAnswer(PaymentsError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"no answer: {self.reason}"
+        return f"no answer: {self._reasons()}"
+
+    def _reasons(self) -> str:
+        """Say what happened last, and at first if that was something else."""
+        first = self.first_reason
+        return self.reason if first in (None, self.reason) else f"{self.reason} (at first: {first})"
 
 
 class OutcomeUnknown(NoAnswer):
@@ -160,7 +165,7 @@ class OutcomeUnknown(NoAnswer):
             if self.idempotency_key
             else "look before you send it again"
         )
-        return f"outcome unknown after {self.attempts} attempt(s): {self.reason}; {again}"
+        return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {again}"
 
 
 class APIError(PaymentsError):

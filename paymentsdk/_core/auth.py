@@ -56,7 +56,7 @@ Exchange = Callable[[str], Awaitable[TokenPair]]
 
 
 class Auth(Protocol):
-    """Gives calls their bearer token."""
+    """Gives calls their bearer token: a source of tokens is any object with these two methods."""
 
     def token(self, now: float) -> str | None:
         """Return the token to use at *now* (seconds since the epoch), or ``None`` if :meth:`renew` must be awaited."""
@@ -64,6 +64,9 @@ class Auth(Protocol):
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """Return a token other than *rejected*, or ``None`` if there can be none.
+
+        Every call that has no token, or whose token was refused, asks at the same time: let one of them obtain the new
+        token, and return it to the others as well.
 
         Args:
             rejected: The token that the platform refused; ``None`` when :meth:`token` had none.
@@ -223,8 +226,8 @@ class RefreshingToken:
     call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
 
     Args:
-        pair: What to begin with; ``None`` to begin with what *store* has. A pair in the store that ends later, or of
-            which nobody knows when it ends, takes its place as soon as it has to be renewed.
+        pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, a pair in
+            the store that ends later, or whose end nobody knows, takes its place.
         store: Where pairs are kept; in memory unless given.
         early: Seconds before the expiry at which a renewal is tried, 0 or more.
 

@@ -21,7 +21,7 @@ from paymentsdk._core.auth import Credentials, TokenPair, check_token
 from paymentsdk._core.decode import Anomaly, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
-from paymentsdk._core.operation import RetryClass
+from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
 from paymentsdk._core.secrets import Hidden, secrets_in
@@ -38,7 +38,7 @@ from paymentsdk.errors import (
 )
 
 if TYPE_CHECKING:
-    from paymentsdk._core.operation import Limits, Operation
+    from paymentsdk._core.operation import Limits
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -110,7 +110,7 @@ class Caller(ABC):
                 operation, body, path=path, query=query, idempotency_key=idempotency_key, headers=headers, loop=loop
             )
         except RequestInvalid as error:
-            error.operation = operation.name
+            error.operation = getattr(operation, "name", None)
             raise
         try:
             try:
@@ -148,6 +148,8 @@ class Caller(ABC):
         loop: asyncio.AbstractEventLoop,
     ) -> Intent[B, R]:
         """Check everything that can be checked here, and fix what all attempts have in common."""
+        if not isinstance(operation, Operation):
+            raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
         settings = self._settings
         where = operation.path
         if path or operation.path_names:
@@ -276,6 +278,8 @@ class Caller(ABC):
             return
         if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
             report.renewal_failed(intent, failure.reason)
+            if refusal.error is not None:
+                refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
             failure = refusal
         raise self._failed(intent, failure)
 

@@ -51,6 +51,7 @@ _AMOUNTS = {
     "most": Decimal(10**money.MOST_DIGITS),
 }
 
+_RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
 
@@ -165,11 +166,19 @@ def request_invalid(error: ValidationError) -> RequestInvalid:
     """Return msgspec's *error* as ours, with the place taken out of its text."""
     match = _PLACE.match(str(error))
     path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
+    if reason.startswith("Expected `str` matching regex"):
+        reason = rule_of(reason) or reason
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
         # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
         return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason)
     return RequestInvalid(path, reason)
+
+
+def rule_of(pattern: str) -> str | None:
+    """Return what *pattern* asks for: patterns of members say it in a comment such as ``(?#must begin with dev_)``."""
+    found = _RULE.search(pattern)
+    return found and found["rule"]
 
 
 def _step(info: inspect.Type) -> Step | None:

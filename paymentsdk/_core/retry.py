@@ -36,9 +36,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     Attributes:
         attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. A request that is repeated with
             a renewed token, once in a call, does not count.
-        base_delay: The pause before the second attempt is a random share of this, and of twice, four times, ... this
-            before the following ones.
-        max_delay: The most that a random pause is drawn from.
+        base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
+            ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
+        max_delay: The upper bound of that time; 0 to 86,400.
         max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
             once, with what it asked for in ``retry_after`` of its error.
         retry_unkeyed: Also send again writes that take no idempotency key (a preference, a customer) when nobody

@@ -14,7 +14,10 @@ from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata, Moment, RequestStruct, Resource
 
 #: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
-_EMAIL = r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"
+_EMAIL = (
+    r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"
+    r"(?#must be an address such as ana@example.com)"
+)
 
 
 class CustomerPhone(RequestStruct):

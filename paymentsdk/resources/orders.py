@@ -166,8 +166,11 @@ class IntegrationDataRequest(OrderRequestStruct):
     """Who made the integration; the ids are assigned by the platform."""
 
     platform_id: str | None = None
-    integrator_id: Annotated[str, Meta(pattern=r"\Adev_")] | None = None
+    integrator_id: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] | None = None
     sponsor: SponsorRequest | None = None
+
+
+_REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must be of ASCII letters, digits, - and _)"
 
 
 class OrderRequest(OrderRequestStruct):
@@ -192,7 +195,7 @@ class OrderRequest(OrderRequestStruct):
         RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
     """
 
-    external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"\A[A-Za-z0-9_-]*\Z")]
+    external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=_REFERENCE)]
     total_amount: PositiveAmount
     transactions: TransactionsRequest
     config: OrderConfigRequest | None = None
@@ -402,6 +405,22 @@ class Order(AnswerStruct):
     discounts: Discounts | None = None
     integration_data: IntegrationData | None = None
 
+    @property
+    def payment(self) -> OrderPayment | None:
+        """The one payment of the order; ``None`` if this answer has none."""
+        payments = self.transactions and self.transactions.payments
+        return payments[0] if payments else None
+
+    @property
+    def refunds(self) -> tuple[Refund, ...]:
+        """What went back, or is going back, as far as this answer says it."""
+        return (self.transactions and self.transactions.refunds) or ()
+
+    @property
+    def qr_data(self) -> str | None:
+        """The text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``."""
+        return None if self.type_response is None else self.type_response.qr_data
+
 
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
 _BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid")
@@ -576,9 +595,10 @@ class Orders(Resource):
         """Return the order with its payment and its refunds (4.11).
 
         Args:
-            order_id: ``ORD`` and 26 characters, as ``create`` returned it.
+            order_id: ``ORD`` and 26 characters, as :meth:`create` returned it.
 
         Raises:
+            BadRequest: It has not the form of an order's id.
             NotFound: No such order for this seller.
         """
         return (await self._caller.call(GET, order_id=order_id)).value
@@ -586,7 +606,12 @@ class Orders(Resource):
     async def cancel(self, order_id: str, *, idempotency_key: str | None = None) -> Order:
         """Cancel an order that nobody has paid (4.12).
 
+        Args:
+            order_id: The order.
+            idempotency_key: As in :meth:`create`.
+
         Raises:
+            BadRequest, NotFound: As in :meth:`get`.
             Conflict: The order's state does not allow it.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
@@ -606,13 +631,14 @@ class Orders(Resource):
 
         Args:
             order_id: The order.
-            payment_id: The payment to refund a part of (``order.transactions.payments[0].id``); goes with *amount*.
+            payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
             amount: How much, above zero and not above what is left; goes with *payment_id*.
             idempotency_key: As in :meth:`create`. Two partial refunds are two keys.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given.
             BadRequest, Conflict: More than what is left, or a state that does not allow it.
+            NotFound: As in :meth:`get`.
             OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
         """
         body = None

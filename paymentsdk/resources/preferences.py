@@ -30,7 +30,7 @@ from paymentsdk.resources.common import (
 MOST_INSTALLMENTS = 36
 
 Installments = Annotated[int, Meta(ge=1, le=MOST_INSTALLMENTS)]
-URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z")]
+URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z(?#must be an http or https address, in ASCII)")]
 
 
 class OperationType(OpenEnum):

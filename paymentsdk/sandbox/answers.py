@@ -51,6 +51,9 @@ class Refused(Exception):  # noqa: N818 - it says what happened
         self.details = details
         self.retry_after = retry_after
 
+    def __str__(self) -> str:
+        return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
+
 
 def wire_form(value: object) -> object:
     """Return *value* as plain data: moments in UTC with milliseconds, days without a time.

@@ -99,7 +99,7 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",
     ("preferences.create", "sponsor_id site must be the same as collector_id"): "a sponsor from another country",
     **{
-        ("preferences.create", f"invalid_{member}"): f"a {member} of the wrong form"
+        ("preferences.create", f"invalid_{member}"): f"`{member}` of the wrong form"
         for member in (
             "expiration_date_to",
             "expiration_date_from",

@@ -29,8 +29,8 @@ AnyOperation: TypeAlias = Operation[object, object]
 
 
 def _ecma(pattern: str) -> str:
-    """Return a *pattern* that holds for a whole text as JSON Schema writes it."""
-    return pattern.replace(r"\A", "^").replace(r"\Z", "$")
+    """Return a *pattern* that holds for a whole text as JSON Schema writes it, without its comments."""
+    return re.sub(r"\(\?#[^)]*\)", "", pattern).replace(r"\A", "^").replace(r"\Z", "$")
 
 
 _REF = "#/components/schemas/{name}"

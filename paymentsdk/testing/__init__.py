@@ -54,8 +54,7 @@ class MemoryTransport:
         try:
             if self._script or self._handler is None:
                 return self._next()
-            answer = self._handler(request)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await _handled(self._handler, request)
         except (SendFailed, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -78,6 +77,15 @@ class MemoryTransport:
         if isinstance(answer, BaseException):
             raise answer
         return Response(answer, {}, b"{}") if isinstance(answer, int) else answer
+
+
+async def _handled(handler: Handler, request: Request) -> Response:
+    answer = handler(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if not isinstance(answer, Response):
+        raise TypeError(f"it returned {type(answer).__name__}, not a Response")
+    return answer
 
 
 class FakeClock:

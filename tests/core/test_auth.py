@@ -504,6 +504,7 @@ async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issu
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
     assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
     assert "orders.cancel" == warned.payments_operation
+    assert ["the token could not be renewed: "] == [note[:32] for note in refused.value.__notes__]
 
 
 async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:

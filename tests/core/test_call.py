@@ -304,6 +304,23 @@ async def test_what_is_refused_here_names_its_operation(client) -> None:
     assert "orders.get" == refused.value.operation
 
 
+async def test_the_name_of_an_operation_is_none(client, transport) -> None:
+    """Whoever gives a name is told where the operation is."""
+    with pytest.raises(RequestInvalid, match=r"such as OPERATIONS\['orders.get'\]"):
+        await client.call("orders.get", order_id="ORD1")
+
+    assert [] == transport.requests
+
+
+async def test_an_error_says_what_happened_at_first(play) -> None:
+    """The last attempt alone can hide why there was more than one."""
+    broken = SendFailed("the connection broke", sent=True)
+
+    played = await play("orders.get", broken, SendFailed("no connection", sent=False), retry=RetryPolicy(attempts=2))
+
+    assert "no answer: no connection (at first: the connection broke)" == str(played.error)
+
+
 @pytest.mark.parametrize("answer", [None, "200 OK"])
 async def test_a_transport_that_answers_nonsense(make_client, answer: object) -> None:
     """What is no response is no answer: the caller of a write still gets the key."""

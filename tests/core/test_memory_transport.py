@@ -28,6 +28,12 @@ async def test_an_answer_from_a_function_or_a_script(handler: object) -> None:
     assert [REQUEST] == transport.requests
 
 
+async def test_a_handler_that_returns_something_else() -> None:
+    """A handler that forgets to make a response is told so."""
+    with pytest.raises(SendFailed, match="it returned dict, not a Response"):
+        await MemoryTransport(lambda request: {"id": "ORD1"}).send(REQUEST)
+
+
 async def test_a_script_is_used_up_one_by_one() -> None:
     """Each request takes the next answer; when there is none left, that is a failure that says so."""
     transport = MemoryTransport([503])

@@ -379,6 +379,26 @@ def test_without_the_repair_the_crooked_answers_are_lost(name: str, body: str) -
         assert decoder._odd(decoder._exact(body.encode()))
 
 
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ("", (None, (), None)),
+        (', "transactions": {}, "type_response": {}', (None, (), None)),
+        (', "transactions": {"payments": [], "refunds": []}', (None, (), None)),
+        (
+            ', "transactions": {"payments": [{"id": "P"}], "refunds": [{"id": "R"}, {"id": "S"}]}',
+            ("P", ("R", "S"), None),
+        ),
+        (', "type_response": {"qr_data": "0002"}', (None, (), "0002")),
+    ],
+)
+def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: tuple[object, ...]) -> None:
+    """Payment, refunds and code are at hand, and absent without an error where an answer leaves them out."""
+    order, _ = OPERATIONS["orders.get"].decode(f'{{"id": "ORD1"{members}}}'.encode())
+
+    assert expected == (order.payment and order.payment.id, tuple(one.id for one in order.refunds), order.qr_data)
+
+
 def test_a_member_that_nobody_knows_is_ignored() -> None:
     """Answers grow: an unknown member is no anomaly."""
     assert () == OPERATIONS["plans.get"].decode(b'{"id": "p", "brand_new": {"a": [1]}}')[1]

@@ -107,7 +107,7 @@ class Seller:
         return self._refunded(order, await self._client.orders.refund(order.id, payment_id=payment.id, amount=half))
 
     def _refunded(self, order: Order, answer: Order) -> Order:
-        for refund in (answer.transactions and answer.transactions.refunds) or ():
+        for refund in answer.refunds:
             self._note("refund", refund.id, -(refund.amount or NOTHING))
             self._sold("refunded", order.external_reference, refund.amount)
         return answer
