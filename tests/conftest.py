@@ -2,17 +2,20 @@
 
 A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
 that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
+A replacement that does not take what the name takes would fail for that alone: it is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from hypothesis import settings
@@ -120,7 +123,29 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Take a defence away, if this run is a control."""
     mark = getattr(request, "param", None)
     if mark is not None:
-        monkeypatch.setattr(*mark.args)
+        name, replacement = mark.args
+        if why := misfit(resolve_name(name), replacement):
+            pytest.fail(
+                f"the control of {name} is stale, as its replacement cannot be called alike: {why}", pytrace=False
+            )
+        monkeypatch.setattr(name, replacement)
+
+
+def misfit(original: object, replacement: object) -> str:
+    """Return why *replacement* cannot be called as *original* is; nothing, unless both are plain functions."""
+    if not (inspect.isfunction(original) and inspect.isfunction(replacement)):
+        return ""
+    parameters = inspect.signature(original).parameters.values()
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    try:
+        for given in (parameters, needed):
+            inspect.signature(replacement).bind(
+                *[one for one in given if one.kind <= one.VAR_POSITIONAL],
+                **{one.name: one for one in given if one.kind >= one.KEYWORD_ONLY},
+            )
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -615,9 +615,7 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._unsent", lambda error, request, pool: ours._failure(error, request)
-)
+@pytest.mark.control("paymentsdk.transports.aiohttp._unsent", lambda error, pool: ours._failure(error))
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
     """A part of the caller's that fails in its own way has kept every byte here."""
 
