@@ -20,7 +20,6 @@ from paymentsdk import (
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
-    PaymentsError,
     ReauthorizationRequired,
     RefreshingToken,
     RequestInvalid,
@@ -109,7 +108,7 @@ async def naive_renewal(self, rejected, exchange, now) -> str:
 # --- one renewal for all ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.renew", naive_renewal, raises=PaymentsError)
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.renew", naive_renewal, raises=ReauthorizationRequired)
 async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
     """However many calls are refused at the same moment, the platform is asked once, and all go on with its answer."""
     client = signed_in(issuer.pair())
@@ -135,7 +134,7 @@ def counted(issuer: Issuer):
     return renew
 
 
-@pytest.mark.control("asyncio.shield", lambda task: task, raises=BaseException)
+@pytest.mark.control("asyncio.shield", lambda arg: arg, raises=asyncio.CancelledError)
 async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer, until) -> None:
     """Whoever is cancelled while it waits, even the first, the renewal goes on for the others."""
     client = signed_in(issuer.pair(expires_at=0.0))

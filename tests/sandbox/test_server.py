@@ -258,7 +258,7 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
 
 
-@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda operation, body: None, raises=KeyError)
+@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda operation, body: None)
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -280,7 +280,8 @@ async def test_a_cancel_with_a_body_is_refused(plain, client, order, body, code)
 
     refused = await plain("POST", path, body, key="k2")
 
-    assert (400, code) == (refused.status, refused.code)
+    assert 400 == refused.status
+    assert code == refused.code
     assert "created" == (await client.orders.get(made.id)).status
     assert 200 == (await plain("POST", path, key="k2")).status
     again = await plain("POST", path, body, key="k2")
