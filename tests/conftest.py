@@ -1,4 +1,4 @@
-"""What holds for every test: reproducible examples, nothing left behind, and the controls of its defences.
+"""What holds for every test: reproducible examples, nothing left behind, waiting, and the controls of its defences.
 
 A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
 that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
@@ -12,7 +12,7 @@ import inspect
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -32,6 +32,8 @@ DESCRIPTORS = Path("/dev/fd")
 TURNS = 5
 #: Seconds that the other end of a connection, in a thread of its own, has to see that it was closed.
 GRACE = 1.0
+#: Seconds after which `until` takes what it waits for as lost: many times what the slowest machine needs.
+PATIENCE = 30.0
 
 
 @pytest.hookimpl(trylast=True)
@@ -100,6 +102,29 @@ def ends_of(connection: socket.socket) -> str:
         return f"{here} <-> {connection.getpeername()[:2]}"
     except OSError:
         return f"{here}, listening or not connected"
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Let the others go on until something is true, which is looked at in every turn of the loop."""
+
+    async def until(condition: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while not condition():
+            if loop.time() > deadline:
+                pytest.fail(f"after {PATIENCE:g} s this is not true: {shown(condition)}")
+            await asyncio.sleep(0)
+
+    return until
+
+
+def shown(condition: Callable[[], object]) -> str:
+    """Return the source of *condition*, if it is a function of a test."""
+    return inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------

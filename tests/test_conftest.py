@@ -1,4 +1,4 @@
-"""What the conftest of all tests does, tested itself: leaks are errors, and so are stale controls."""
+"""What the conftest of all tests does, tested itself."""
 
 from __future__ import annotations
 
@@ -99,6 +99,32 @@ def test_unwatched_nobody_notices(run, leak: str) -> None:
 def test_what_is_closed_or_wider_is_no_leak(run) -> None:
     """A task that its fixture cancels, a server of the session and a peer that closes a moment later are fine."""
     run(LEAVES_NOTHING).assert_outcomes(passed=1)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+WAITS_IN_VAIN = """
+import asyncio
+
+import conftest
+
+conftest.PATIENCE = 0.0
+
+async def test_waits_in_vain(until):
+    await until(lambda: "what never comes" == "what came")
+
+async def test_waits_for_an_event(until):
+    await until(asyncio.Event().is_set)
+"""
+
+
+def test_what_was_waited_for_is_named(run) -> None:
+    """Who waits in vain learns for what."""
+    result = run(WAITS_IN_VAIN)
+
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(['*this is not true: await until(lambda: "what never comes" == "what came")*'])
+    result.stdout.fnmatch_lines(["*this is not true: <bound method Event.is_set of *"])
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------

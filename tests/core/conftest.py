@@ -156,20 +156,6 @@ class Played:
         return type(self.error) is OutcomeUnknown
 
 
-@pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    """Let the others go on until something is true."""
-
-    async def until(condition: Callable[[], object]) -> None:
-        for _ in range(1_000):
-            if condition():
-                return
-            await asyncio.sleep(0)
-        pytest.fail("it never becomes true")
-
-    return until
-
-
 @pytest.fixture
 def clock() -> FakeClock:
     """A clock that stands still."""

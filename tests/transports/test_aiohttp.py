@@ -42,15 +42,6 @@ async def failed(transport: AiohttpTransport, request: Request) -> tuple[bool, b
     return caught.value.sent, caught.value.permanent, caught.value.reason
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Let the others go on until something is true."""
-    for _ in range(100_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    pytest.fail("it never becomes true")
-
-
 # --- the event loop ---------------------------------------------------------------------------------------------------
 
 
@@ -445,7 +436,7 @@ async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, mon
 
 
 async def test_a_server_that_speaks_first_gets_no_request(
-    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, until
 ) -> None:
     """An answer that came before the request is none: nothing is sent to whoever gave it."""
     connect = ours._Pool.connect
@@ -570,7 +561,7 @@ async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> N
 
 
 @pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect, raises=SendFailed)
-async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport) -> None:
+async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
 
@@ -644,7 +635,7 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
     assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
 
 
-async def test_closing_ends_even_when_it_is_cancelled() -> None:
+async def test_closing_ends_even_when_it_is_cancelled(until) -> None:
     """The connections are closed, whether or not somebody waits for it."""
 
     async def script(peer: Peer) -> None:
@@ -816,7 +807,7 @@ async def test_closing_waits_for_the_answers() -> None:
         await server.all_hung_up()
 
 
-async def test_closing_waits_for_every_answer() -> None:
+async def test_closing_waits_for_every_answer(until) -> None:
     """It is not over with the first answer that comes, let alone with one that came before, and is with the last."""
     go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
 
@@ -863,7 +854,7 @@ async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypa
     assert "canary" not in shown
 
 
-async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) -> None:
     """A cancellation comes out as one, be the transport open or closed, unless the transport did it by closing."""
     transport, waiting = AiohttpTransport(drain=0.0), []
 
