@@ -1,18 +1,21 @@
-"""What holds for every test: reproducible examples, nothing left behind, and the controls of its defences.
+"""What holds for every test: reproducible examples, nothing left behind, waiting, and the controls of its defences.
 
 A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
 that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
+A replacement that does not take what the name takes would fail for that alone: it is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from hypothesis import settings
@@ -29,6 +32,8 @@ DESCRIPTORS = Path("/dev/fd")
 TURNS = 5
 #: Seconds that the other end of a connection, in a thread of its own, has to see that it was closed.
 GRACE = 1.0
+#: Seconds after which `until` takes what it waits for as lost: many times what the slowest machine needs.
+PATIENCE = 30.0
 
 
 @pytest.hookimpl(trylast=True)
@@ -99,6 +104,29 @@ def ends_of(connection: socket.socket) -> str:
         return f"{here}, listening or not connected"
 
 
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Let the others go on until something is true, which is looked at in every turn of the loop."""
+
+    async def until(condition: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while not condition():
+            if loop.time() > deadline:
+                pytest.fail(f"after {PATIENCE:g} s this is not true: {shown(condition)}")
+            await asyncio.sleep(0)
+
+    return until
+
+
+def shown(condition: Callable[[], object]) -> str:
+    """Return the source of *condition*, if it is a function of a test."""
+    return inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)
+
+
 # --- controls ---------------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +148,29 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Take a defence away, if this run is a control."""
     mark = getattr(request, "param", None)
     if mark is not None:
-        monkeypatch.setattr(*mark.args)
+        name, replacement = mark.args
+        if why := misfit(resolve_name(name), replacement):
+            pytest.fail(
+                f"the control of {name} is stale, as its replacement cannot be called alike: {why}", pytrace=False
+            )
+        monkeypatch.setattr(name, replacement)
+
+
+def misfit(original: object, replacement: object) -> str:
+    """Return why *replacement* cannot be called as *original* is; nothing, unless both are plain functions."""
+    if not (inspect.isfunction(original) and inspect.isfunction(replacement)):
+        return ""
+    parameters = inspect.signature(original).parameters.values()
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    try:
+        for given in (parameters, needed):
+            inspect.signature(replacement).bind(
+                *[one for one in given if one.kind <= one.VAR_POSITIONAL],
+                **{one.name: one for one in given if one.kind >= one.KEYWORD_ONLY},
+            )
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import OutcomeUnknown, Pager, PaymentsClient, PaymentsError, Request, Response, SendFailed
+from paymentsdk import (
+    OutcomeUnknown,
+    Pager,
+    PaymentsClient,
+    PaymentsError,
+    RefreshingToken,
+    Request,
+    Response,
+    SendFailed,
+    TokenPair,
+)
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
@@ -21,6 +31,7 @@ from paymentsdk.resources.orders import OrderRequest, PaymentRequest, Transactio
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.core.issuer import ONCE, Issuer
 
 Step: TypeAlias = Response | BaseException | Callable[[Request], Awaitable[Response]]
 Call: TypeAlias = Callable[[PaymentsClient], Awaitable[object]]
@@ -156,20 +167,6 @@ class Played:
         return type(self.error) is OutcomeUnknown
 
 
-@pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    """Let the others go on until something is true."""
-
-    async def until(condition: Callable[[], object]) -> None:
-        for _ in range(1_000):
-            if condition():
-                return
-            await asyncio.sleep(0)
-        pytest.fail("it never becomes true")
-
-    return until
-
-
 @pytest.fixture
 def clock() -> FakeClock:
     """A clock that stands still."""
@@ -225,6 +222,24 @@ def play(make_client: Callable[..., PaymentsClient], clock: FakeClock) -> Callab
         return Played(value, error, transport.requests, clock.slept[before:])
 
     return play
+
+
+@pytest.fixture
+def issuer() -> Issuer:
+    """A platform that issues tokens."""
+    return Issuer()
+
+
+@pytest.fixture
+def signed_in(make_client, issuer: Issuer):
+    """Make a client of `issuer` with a token that can be renewed."""
+
+    def signed_in(pair: TokenPair | None = None, **settings: object) -> PaymentsClient:
+        settings.setdefault("retry", ONCE)
+        store = settings.pop("store", None)
+        return make_client(issuer, auth=RefreshingToken(pair, store=store), **settings)
+
+    return signed_in
 
 
 class Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -138,17 +137,6 @@ def order_data(amount: str = "50.00", **members: object) -> dict[str, object]:
 def order() -> Callable[..., OrderRequest]:
     """Makes orders to create."""
     return lambda *args, **members: msgspec.convert(order_data(*args, **members), OrderRequest)
-
-
-@pytest.fixture
-def until() -> Callable:
-    """Waits for what happens elsewhere; the test's timeout is the limit."""
-
-    async def until(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)
-
-    return until
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 
 import msgspec
@@ -258,7 +257,7 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
 
 
-@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda operation, body: None, raises=KeyError)
+@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda operation, body: None)
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -280,7 +279,8 @@ async def test_a_cancel_with_a_body_is_refused(plain, client, order, body, code)
 
     refused = await plain("POST", path, body, key="k2")
 
-    assert (400, code) == (refused.status, refused.code)
+    assert 400 == refused.status
+    assert code == refused.code
     assert "created" == (await client.orders.get(made.id)).status
     assert 200 == (await plain("POST", path, key="k2")).status
     again = await plain("POST", path, body, key="k2")
@@ -386,17 +386,6 @@ async def test_the_openapi_document_is_served(plain, sandbox):
 
     assert 200 == answer.status
     assert sandbox.base_url in answer.raw.decode()
-
-
-async def test_it_is_ready_soon(start):
-    """50 ms in process, with a margin for a busy machine."""
-    best = 1.0
-    for _ in range(5):
-        began = time.perf_counter()
-        await (await start()).stop()
-        best = min(best, time.perf_counter() - began)
-
-    assert best < 0.05
 
 
 def test_importing_the_client_does_not_import_the_sandbox():

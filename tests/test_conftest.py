@@ -1,4 +1,4 @@
-"""The fixture that watches every test, watched itself."""
+"""What the conftest of all tests does, tested itself."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ def run(pytester: pytest.Pytester):
     return run
 
 
+# --- leaks ------------------------------------------------------------------------------------------------------------
+
 LEAKS = {"task": LEAVES_A_TASK, "server": LEAVES_A_SERVER, "connection": LEAVES_A_CONNECTION}
 
 
@@ -97,3 +99,70 @@ def test_unwatched_nobody_notices(run, leak: str) -> None:
 def test_what_is_closed_or_wider_is_no_leak(run) -> None:
     """A task that its fixture cancels, a server of the session and a peer that closes a moment later are fine."""
     run(LEAVES_NOTHING).assert_outcomes(passed=1)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+WAITS_IN_VAIN = """
+import asyncio
+
+import conftest
+
+conftest.PATIENCE = 0.0
+
+async def test_waits_in_vain(until):
+    await until(lambda: "what never comes" == "what came")
+
+async def test_waits_for_an_event(until):
+    await until(asyncio.Event().is_set)
+"""
+
+
+def test_what_was_waited_for_is_named(run) -> None:
+    """Who waits in vain learns for what."""
+    result = run(WAITS_IN_VAIN)
+
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(['*this is not true: await until(lambda: "what never comes" == "what came")*'])
+    result.stdout.fnmatch_lines(["*this is not true: <bound method Event.is_set of *"])
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+CONTROLLED = """
+import json
+
+import pytest
+
+REPLACEMENTS = {
+    "fails_without": lambda obj, **options: "",
+    "passes_without": lambda *given, **options: "[1, 2]",
+    "takes_too_little": lambda obj: "",
+    "takes_too_much": lambda obj, request, **options: "",
+    "is_no_plain_function": str,
+}
+
+def controlled(replacement):
+    @pytest.mark.control("json.dumps", replacement)
+    def test():
+        assert "[1, 2]" == json.dumps([1, 2], indent=None)
+    return test
+
+globals().update({f"test_{name}": controlled(replacement) for name, replacement in REPLACEMENTS.items()})
+"""
+
+
+def test_a_control_has_to_fail_for_want_of_its_defence(run) -> None:
+    """A test that passes all the same is a failure, and a replacement that could not be called at all an error."""
+    result = run(CONTROLLED)
+
+    result.assert_outcomes(passed=5 + 1, failed=2, errors=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "FAILED *::test_passes_without*without-json.dumps*",
+            "FAILED *::test_is_no_plain_function*without-json.dumps*",
+            "ERROR *::test_takes_too_little*without-json.dumps*",
+            "ERROR *::test_takes_too_much*without-json.dumps*",
+            "the control of json.dumps is stale, as its replacement cannot be called alike: *",
+        ]
+    )

@@ -1,0 +1,69 @@
+"""A platform whose access tokens can end, and can be renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from paymentsdk import Response, RetryPolicy, TokenPair
+
+ORDER = Response(200, {}, b'{"id":"ORD1"}')
+ONCE = RetryPolicy(attempts=1)
+START = 1_700_000_000.0
+
+
+class Issuer:
+    """A platform whose access tokens can end, and whose refresh tokens are good for one use each."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.renewals: list[str] = []
+        self.used: list[str] = []
+        self.asked = 0
+        self.lifetime = 3600
+        #: What the next renewals end in, in place of a new pair.
+        self.trouble: list[Response | Exception] = []
+
+    def pair(self, generation: int = 1, expires_at: float | None = None) -> TokenPair:
+        """The pair of a generation."""
+        return TokenPair(
+            access_token=f"APP_USR-access-{generation}", refresh_token=f"TG-refresh-{generation}", expires_at=expires_at
+        )
+
+    async def __call__(self, request) -> Response:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if request.url.endswith("/oauth/token"):
+            answer = self.renew(json.loads(request.body)["refresh_token"])
+            return await answer if asyncio.iscoroutine(answer) else answer
+        token = request.headers.get("Authorization", "")
+        self.used.append(token)
+        return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else Response(401)
+
+    def renew(self, refresh_token: str) -> Response:
+        """Give a new pair for a refresh token that was not used before."""
+        self.renewals.append(refresh_token)
+        if self.trouble:
+            end = self.trouble.pop(0)
+            if isinstance(end, Exception):
+                raise end
+            return end
+        if refresh_token != f"TG-refresh-{self.generation}":
+            return Response(400, {}, b'{"error":"invalid_grant"}')
+        self.generation += 1
+        pair = self.pair(self.generation)
+        body = {"access_token": pair.access_token, "refresh_token": pair.refresh_token, "expires_in": self.lifetime}
+        return Response(200, {}, json.dumps(body).encode())
+
+
+def counted(issuer: Issuer):
+    """A renewal that takes the refresh token of the generation before, once."""
+
+    def renew(refresh_token: str) -> Response:
+        issuer.renewals.append(refresh_token)
+        if len(issuer.renewals) > 1:
+            return Response(400, {}, b'{"error":"invalid_grant"}')
+        body = {"access_token": f"APP_USR-access-{issuer.generation}", "refresh_token": "TG-refresh-next"}
+        return Response(200, {}, json.dumps(body).encode())
+
+    return renew

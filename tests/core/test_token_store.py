@@ -1,0 +1,371 @@
+"""Where tokens are kept: saved before they are used, shared with other processes, and whole whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import tempfile
+
+import pytest
+
+from paymentsdk import (
+    AuthenticationFailed,
+    FileTokenStore,
+    MemoryTokenStore,
+    NotSent,
+    OutcomeUnknown,
+    ReauthorizationRequired,
+    RefreshingToken,
+    Response,
+    SendFailed,
+    TokenPair,
+)
+from tests.core.issuer import START, Issuer, counted
+
+# --- saved before it is used ------------------------------------------------------------------------------------------
+
+
+class SlowStore(MemoryTokenStore):
+    """Saves in its own time, and fails as often as it is told to."""
+
+    def __init__(self, issuer: Issuer, failures: int = 0) -> None:
+        super().__init__()
+        self.issuer = issuer
+        self.failures = failures
+        self.log: list[tuple[str, int]] = []
+
+    async def save(self, pair: TokenPair) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        new = sum("access-2" in token for token in self.issuer.used)
+        if self.failures:
+            self.failures -= 1
+            self.log.append(("failed", new))
+            raise OSError("no space left on device")
+        self.log.append(("saved", new))
+        await super().save(pair)
+
+
+async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
+    """Let a pair be used while it is being saved."""
+    self._pair, self._unsaved = pair, None
+    await self._store.save(pair)
+    return pair
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
+async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
+    """No request carries the new token before the store has it, not even one that is refused in the meantime."""
+    store = SlowStore(issuer)
+    client = signed_in(issuer.pair(), store=store)
+    await client.orders.get("ORD1")
+    issuer.generation, issuer.renew = 2, counted(issuer)
+
+    async def late() -> None:
+        await until(lambda: issuer.renewals)
+        await asyncio.sleep(0)
+        await client.orders.get("ORD1")
+
+    await asyncio.gather(client.orders.get("ORD1"), late(), late())
+
+    assert [("saved", 0)] == store.log
+    assert 1 == len(issuer.renewals)
+
+
+async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+    """A call that was out with the old token gets the new one when the store has it, and not before."""
+    store = SlowStore(issuer)
+    auth = RefreshingToken(issuer.pair(), store=store)
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
+    await until(lambda: auth._unsaved)
+
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
+    assert [("saved", 0)] == store.log
+    await first
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
+@pytest.mark.parametrize("expires_at", [0.0, None])
+async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None) -> None:
+    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other renewal."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(expires_at=expires_at), store=store)
+    if expires_at is None:
+        issuer.generation, issuer.renew = 2, counted(issuer)
+
+    with pytest.raises((NotSent, AuthenticationFailed)):
+        await client.orders.cancel("ORD1")
+    await client.orders.cancel("ORD1")
+
+    assert [("failed", 0), ("saved", 0)] == store.log
+    assert 1 == len(issuer.renewals)
+
+
+@pytest.mark.control("paymentsdk._core.auth._alive", lambda pair, now: True)
+async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
+    """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(), store=store)
+    issuer.generation, issuer.renew = 2, counted(issuer)
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+
+    token = await client._settings.auth.renew("APP_USR-access-0", client._exchange, START)
+
+    assert "APP_USR-access-2" == token
+    assert 1 == len(issuer.renewals)
+
+
+async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> None:
+    """A write in doubt stays in doubt when the token store fails: the caller gets the key, not the store's error."""
+    steps = iter([SendFailed("reset")])
+
+    async def platform(request) -> Response:
+        for step in steps:
+            raise step
+        return await issuer(request)
+
+    auth = RefreshingToken(issuer.pair(), store=SlowStore(issuer, failures=9))
+    issuer.generation = 9
+    issuer.renew = counted(issuer)
+    client = make_client(platform, auth=auth)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert unknown.value.idempotency_key
+
+
+@pytest.mark.parametrize(
+    ("failures", "trouble", "asked", "saved"),
+    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0), (0, [SendFailed("refused", sent=False)] * 9, 4, 0)],
+)
+async def test_what_gets_no_token_is_not_tried_again(
+    make_client, issuer, *, failures: int, trouble: list[object], asked: int, saved: int
+) -> None:
+    """A renewal has attempts of its own: when they are over, those of the call that waited for it are as well."""
+    issuer.trouble = trouble
+    store = SlowStore(issuer, failures=failures)
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)
+
+    with pytest.raises(NotSent, match="no token"):
+        await make_client(issuer, auth=auth).orders.cancel("ORD1")
+
+    assert (asked, saved) == (issuer.asked, len(store.log))
+
+
+async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
+    """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
+    client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
+
+    with pytest.raises(NotSent, match=r"no token: OSError \(test_token_store.py:[0-9]+ in save\)\Z"):
+        await client.orders.cancel("ORD1")
+
+
+# --- what other processes saved ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saved_until", [None, START + 3600])
+@pytest.mark.parametrize("expires_at", [None, START + 300])
+async def test_a_pair_that_another_process_saved_is_taken_over(
+    signed_in, issuer, expires_at: float | None, saved_until: float | None
+) -> None:
+    """On a refusal, and before an early renewal, a later pair in the store is used: it has the live refresh token."""
+    store = MemoryTokenStore()
+    client = signed_in(issuer.pair(expires_at=expires_at), store=store)
+    issuer.generation = 2
+    await store.save(issuer.pair(2, expires_at=saved_until))
+
+    await client.orders.get("ORD1")
+
+    assert [] == issuer.renewals
+    assert "Bearer APP_USR-access-2" == issuer.used[-1]
+
+
+async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer, clock) -> None:
+    """Two processes renew at once: the second finds its refresh token spent, and the new pair in the store."""
+    store = MemoryTokenStore(issuer.pair(expires_at=START - 1))
+    clients = [
+        make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=store)) for _ in range(2)
+    ]
+
+    orders = await asyncio.gather(*(client.orders.get("ORD1") for client in clients))
+
+    assert ["ORD1", "ORD1"] == [order.id for order in orders]
+    assert ["TG-refresh-1", "TG-refresh-1"] == issuer.renewals
+    assert {"Bearer APP_USR-access-2"} == set(issuer.used)
+
+
+async def test_the_pair_of_the_program_is_the_last_resort(signed_in, issuer) -> None:
+    """Where nobody can tell which pair is later, the one that gave way to a spent one of the store is not lost."""
+    issuer.generation = 5
+    store = MemoryTokenStore(issuer.pair(4, expires_at=START + 9999))
+    client = signed_in(TokenPair(access_token="APP_USR-ended", refresh_token="TG-refresh-5"), store=store)
+
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
+
+    assert ["TG-refresh-4", "TG-refresh-5"] == issuer.renewals
+    assert "Bearer APP_USR-access-6" == issuer.used[-1]
+
+
+async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) -> None:
+    """A spent grant is not asked for again, but the store is: a new pair in it is taken as soon as it is there."""
+    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
+    store = MemoryTokenStore()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    for _ in range(2):
+        with pytest.raises(ReauthorizationRequired):
+            await client.orders.get("ORD1")
+
+    issuer.generation = 7
+    await store.save(issuer.pair(7, expires_at=START + 3600))
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert 1 == len(issuer.renewals)
+
+
+async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, tmp_path) -> None:
+    """What a client obtained can be written by the store that comes with it, and read by the next process."""
+    path = tmp_path / "tokens.json"
+    auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
+
+    await make_client(issuer, auth=auth).orders.get("ORD1")
+    again = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
+
+    assert "ORD1" == (await again.orders.get("ORD1")).id
+    assert ["TG-refresh-1"] == issuer.renewals
+    assert issuer.pair(2, expires_at=START + 3600) == await FileTokenStore(path).load()
+
+
+@pytest.mark.parametrize("ended_at", [START - 1, START])
+async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, ended_at: float) -> None:
+    """With no pair to begin with, the store's is taken; if it has ended, it is renewed."""
+    store = MemoryTokenStore(issuer.pair(expires_at=ended_at))
+
+    await signed_in(store=store).orders.get("ORD1")
+
+    assert ["TG-refresh-1"] == issuer.renewals
+
+
+async def test_an_older_pair_of_the_store_is_left(signed_in, issuer) -> None:
+    """A pair that ends before the one in use is a left-over: to use its spent refresh token would end the grant."""
+    issuer.generation = 2
+    store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
+    client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)
+
+    await client.orders.get("ORD1")
+
+    assert ["TG-refresh-2"] == issuer.renewals
+
+
+async def test_nothing_in_the_store(signed_in, issuer) -> None:
+    """With no pair at all a person has to authorise; once the store has a pair, calls go on."""
+    store = MemoryTokenStore()
+    client = signed_in(store=store)
+
+    with pytest.raises(ReauthorizationRequired) as refused:
+        await client.orders.get("ORD1")
+    await store.save(issuer.pair())
+
+    assert (401, "invalid_token") == (refused.value.status, refused.value.code)
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+
+
+# --- the file store ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the pair is kept."""
+    return tmp_path / "tokens.json"
+
+
+async def test_a_file_keeps_a_pair(path, issuer) -> None:
+    """What was saved last is what is loaded; before that there is nothing."""
+    store = FileTokenStore(path)
+
+    assert await store.load() is None
+    await store.save(issuer.pair(1))
+    await store.save(issuer.pair(2, expires_at=5.5))
+
+    assert issuer.pair(2, expires_at=5.5) == await FileTokenStore(str(path)).load()
+    assert [path] == list(path.parent.iterdir())
+
+
+async def test_only_the_owner_can_read_the_file(path, issuer) -> None:
+    """The file has mode 0600, whatever the umask is and whatever it was before."""
+    path.write_text("{}")
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        await FileTokenStore(path).save(issuer.pair())
+    finally:
+        os.umask(before)
+
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_a_pair_is_written_beside_the_old_one(path, issuer, monkeypatch) -> None:
+    """No other folder is used, as it may be of another disk, from which nothing is moved in one step."""
+    monkeypatch.setattr(tempfile, "tempdir", str(path / "nowhere"))
+
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
+async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch) -> None:
+    """All of it is forced to the disk before it takes the place of the old one, and after that the folder is."""
+    steps, fsync, replace = [], os.fsync, os.replace
+
+    def forced(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def replaced(*given: object) -> None:
+        replace(*given)
+        steps.append("replaced")
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert [path.stat().st_size, "replaced", path.parent.stat().st_size] == steps
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: str) -> None:
+    """A pair that could not be written whole replaces nothing and leaves nothing behind."""
+    store = FileTokenStore(path)
+    await store.save(issuer.pair(1))
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, broken, fail)
+    with pytest.raises(OSError, match="disk full"):
+        await store.save(issuer.pair(2))
+
+    assert issuer.pair(1) == await store.load()
+    assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{}", b"[", b"\xff\xfe", b'{"access_token":"\xff"}', b'{"access_token":5}', b"[" * 100_000]
+)
+async def test_garbage_in_the_file(path, issuer, caplog, garbage: bytes) -> None:
+    """A file that holds no pair counts as none, with a warning that names it; the next save makes it good."""
+    store = FileTokenStore(path)
+    path.write_bytes(garbage)
+
+    assert await store.load() is None
+    assert [str(path)] == [str(record.args[0]) for record in caplog.records]
+    await store.save(issuer.pair())
+    assert issuer.pair() == await store.load()

@@ -1,0 +1,166 @@
+"""The end of a transport on aiohttp: what is in flight gets its time, and nothing outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from paymentsdk import Request, SendFailed
+from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._fault_server import FaultServer, Peer, http, unanswered_port
+from paymentsdk.transports.aiohttp import AiohttpTransport
+
+
+async def test_closing_waits_for_the_answers() -> None:
+    """A request in flight gets its answer while the transport is being closed, and new ones are refused meanwhile."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        arrived.set()
+        await go_on.wait()
+        await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=10.0)
+        flying = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"{}")))
+        await arrived.wait()
+        closing = [asyncio.ensure_future(transport.aclose()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(ClientClosed):
+            await transport.send(Request("POST", server.url(), {}, b"{}"))
+        go_on.set()
+
+        assert 201 == (await flying).status
+        await asyncio.gather(*closing)
+        await server.all_hung_up()
+
+
+async def test_closing_waits_for_every_answer(until) -> None:
+    """It is not over with the first answer that comes, let alone with one that came before, and is with the last."""
+    go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target in go_on:
+                await go_on[seen.target].wait()
+            await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=600.0)
+        await transport.send(Request("POST", server.url(), {}, b"{}"))
+        flying = [asyncio.ensure_future(transport.send(Request("POST", server.url(target)))) for target in go_on]
+        await until(lambda: len(server.seen) == 3)
+        closing = asyncio.ensure_future(transport.aclose())
+        for sending, event in zip(flying, go_on.values(), strict=True):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            event.set()
+            assert 201 == (await sending).status
+
+        await asyncio.wait_for(closing, 10)
+        await server.all_hung_up()
+
+
+async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
+    """An injected session is its owner's, who closes it next: what is in flight gets its time before that."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        asked.set()
+        await go_on.wait()
+        await peer.write(http())
+
+    async with FaultServer(script) as server, aiohttp.ClientSession() as session:
+        transport = AiohttpTransport(session=session)
+        sending = asyncio.create_task(transport.send(Request("GET", server.url())))
+        await asked.wait()
+        closing = asyncio.create_task(transport.aclose())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert 200 == (await sending).status
+
+
+async def test_closing_while_a_connection_is_opened() -> None:
+    """Nothing was sent, and the request says so: to call it in doubt would have somebody look for money."""
+    transport = AiohttpTransport(drain=0)
+    with unanswered_port() as port:
+        request = Request("POST", f"http://127.0.0.1:{port}/", connect_timeout=0.2)
+        sending = asyncio.create_task(transport.send(request))
+        await asyncio.sleep(0)
+        await transport.aclose()
+
+        async with asyncio.timeout(5):
+            with pytest.raises(ClientClosed, match="closed while the request waited"):
+                await sending
+
+
+async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
+    """A request that a peer has stopped reading ends with its transport, not when somebody cancels it."""
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer._reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=0)
+        sending = asyncio.create_task(transport.send(Request("POST", server.url(), {}, b"x" * 30_000_000)))
+        await arrived.wait()
+
+        async with asyncio.timeout(5):
+            await transport.aclose()
+            with pytest.raises(SendFailed) as failed:
+                await sending
+        assert failed.value.sent
+
+
+async def test_closing_ends_even_when_it_is_cancelled(until) -> None:
+    """The connections are closed, whether or not somebody waits for it."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=60.0)
+        flying = asyncio.ensure_future(transport.send(Request("GET", server.url())))
+        await until(lambda: server.seen)
+        closing = asyncio.ensure_future(transport.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing, flying])
+
+        assert closing.cancelled()
+        assert isinstance(flying.exception(), SendFailed)
+        await server.all_hung_up()
+
+
+async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) -> None:
+    """A cancellation comes out as one, be the transport open or closed, unless the transport did it by closing."""
+    transport, waiting = AiohttpTransport(drain=0.0), []
+
+    async def wait(*given: object) -> None:
+        waiting.append(asyncio.get_running_loop().create_future())
+        await waiting[-1]
+
+    monkeypatch.setattr(transport, "_over_pool", wait)
+    sending = [asyncio.ensure_future(transport.send(Request("GET", "http://127.0.0.1:9/"))) for _ in range(3)]
+    await until(lambda: len(waiting) == 3)
+
+    waiting[0].cancel()
+    await asyncio.wait(sending[:1])
+    await transport.aclose()
+    sending[1].cancel()
+    waiting[2].cancel()
+    await asyncio.wait(sending)
+
+    assert [True, True, False] == [task.cancelled() for task in sending]
+    assert isinstance(sending[2].exception(), ClientClosed)

@@ -1,0 +1,139 @@
+"""What the errors of aiohttp mean: whether anything was sent, and no secret."""
+
+from __future__ import annotations
+
+import ssl
+import traceback
+
+import aiohttp
+import pytest
+import trustme
+from aiohttp.client_proto import ResponseHandler
+
+from paymentsdk import Request, SendFailed
+from paymentsdk.testing._fault_server import FaultServer, always, http, refused_port
+from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.transports.sending import TOKEN, failed
+
+NOT_SENT, SENT, FOR_GOOD = (False, False), (True, False), (False, True)
+
+#: What each error of aiohttp means: whether the request may have been sent, and whether it would fail again.
+ERRORS = {
+    "ClientConnectionError": SENT,
+    "ClientConnectionResetError": SENT,
+    "ClientConnectorCertificateError": FOR_GOOD,
+    "ClientConnectorDNSError": NOT_SENT,
+    "ClientConnectorError": NOT_SENT,
+    "ClientConnectorSSLError": NOT_SENT,
+    "ClientError": SENT,
+    "ClientHttpProxyError": NOT_SENT,
+    "ClientOSError": SENT,
+    "ClientPayloadError": SENT,
+    "ClientProxyConnectionError": NOT_SENT,
+    "ClientResponseError": SENT,
+    "ClientSSLError": NOT_SENT,
+    "ConnectionTimeoutError": NOT_SENT,
+    "ContentTypeError": SENT,
+    "InvalidURL": FOR_GOOD,
+    "InvalidUrlClientError": FOR_GOOD,
+    "InvalidUrlRedirectClientError": FOR_GOOD,
+    "NonHttpUrlClientError": FOR_GOOD,
+    "NonHttpUrlRedirectClientError": FOR_GOOD,
+    "RedirectClientError": SENT,
+    "ServerConnectionError": SENT,
+    "ServerDisconnectedError": SENT,
+    "ServerFingerprintMismatch": FOR_GOOD,
+    "ServerTimeoutError": SENT,
+    "SocketTimeoutError": SENT,
+    "TooManyRedirects": SENT,
+    "UnixClientConnectorError": NOT_SENT,
+    "UploadAbortedError": SENT,
+    "WSServerHandshakeError": SENT,
+}
+
+
+def below(base: type[Exception]) -> set[type[Exception]]:
+    """Return *base* and every error that is one."""
+    return {base}.union(*map(below, base.__subclasses__()))
+
+
+#: Every error of aiohttp's client, by its name.
+FOUND = {kind.__name__: kind for kind in below(aiohttp.ClientError) if kind.__module__.startswith("aiohttp.")}
+
+
+def test_every_error_of_aiohttp_has_a_meaning() -> None:
+    """None is forgotten; a new one fails this test until somebody has thought about it."""
+    assert FOUND.keys() <= ERRORS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+async def test_what_an_error_means(name: str, transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what happens before the first byte is written counts as not sent."""
+
+    async def broken(*given: object, **asked: object) -> None:
+        raise Blank
+
+    class Blank(FOUND[name]):
+        status = certificate_error = os_error = errno = None
+
+        def __init__(self) -> None:
+            pass
+
+    monkeypatch.setattr(transport, "_over_pool", broken)
+
+    assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
+
+
+@pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
+async def test_what_nobody_expects_is_ambiguous(
+    kind: type[Exception], transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is not known is reported by its name alone, and as one that may have been sent."""
+
+    async def broken(*given: object, **asked: object) -> None:
+        raise kind("Bearer APP_USR-1-2-canary")
+
+    monkeypatch.setattr(transport, "_over_pool", broken)
+
+    outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+
+    assert outcome == (True, False, f"aiohttp raised {kind.__name__}")
+
+
+async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> None:
+    """A reason names the trouble in words for people, without the query or a header."""
+    with refused_port() as port:
+        request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
+        assert (False, False, "no connection to the server: Connection refused") == await failed(transport, request)
+    certificate = trustme.CA().issue_cert("127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    async with FaultServer(always(http()), tls=context) as server:
+        reason = (await failed(transport, Request("GET", server.url("/v1?payer=canary"), TOKEN)))[2]
+        assert reason == "the server's certificate does not verify: unable to get local issuer certificate"
+    async with FaultServer(always(http(200, b"x"))) as server:
+        with pytest.raises(SendFailed) as caught:
+            await transport.send(Request("GET", server.url(), max_answer=0))
+        assert "the answer has more than 0 bytes" == str(caught.value)
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+
+
+async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the program passes through as it is: a traceback that shows variables shows no request."""
+
+    class Interrupt(BaseException):
+        pass
+
+    async def read(protocol: object) -> None:
+        raise Interrupt
+
+    monkeypatch.setattr(ResponseHandler, "read", read)
+    async with FaultServer(always(http())) as server:
+        request = Request("POST", server.url(), TOKEN, b"canary")
+        with pytest.raises(Interrupt) as interrupted:
+            await transport.send(request)
+
+    shown = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
+    assert "_over_pool" in shown
+    assert "canary" not in shown

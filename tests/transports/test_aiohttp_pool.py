@@ -1,0 +1,319 @@
+"""The connections of the transport on aiohttp: who gets one, and whose answer comes over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import aiohttp
+import pytest
+from aiohttp.connector import Connection
+
+import paymentsdk.transports.aiohttp as ours
+from paymentsdk import Request, SendFailed
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
+from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.transports.sending import failed
+
+# --- places in the pool -----------------------------------------------------------------------------------------------
+
+
+async def test_one_after_the_other_share_one_connection(transport: AiohttpTransport) -> None:
+    """Exactly one, unlike what the suite asks of transports with threads of their own; over an empty answer, too."""
+    async with FaultServer(always(http(200, b""))) as server:
+        for _ in range(5):
+            await transport.send(Request("POST", server.url(), {}, b"{}"))
+        assert 1 == server.opened
+
+
+async def test_a_connection_that_is_gone_takes_no_request(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written into a connection that was closed while it was handed out, and the failure says so."""
+    connect = ours._Pool.connect
+
+    async def and_close(*given: object) -> Connection:
+        connection = await connect(*given)
+        connection.transport.close()
+        return connection
+
+    monkeypatch.setattr(ours._Pool, "connect", and_close)
+    async with FaultServer(always(http())) as server:
+        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
+        await server.all_hung_up()
+        assert not server.seen
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect, raises=SendFailed)
+async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) -> None:
+    """A waiter that is cancelled as it gets its place leaves it to the next."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target == "/a":
+                await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+
+        async def send(target: str) -> int:
+            return (await limited.send(Request("GET", server.url(target), connect_timeout=1.0))).status
+
+        async def first() -> int:
+            status = await send("/a")
+            second.cancel()
+            return status
+
+        leading, second, third = (asyncio.ensure_future(one) for one in (first(), send("/b"), send("/c")))
+        await until(lambda: server.seen and sum(map(len, limited._pool._waiters.values())) == 2)
+        go_on.set()
+
+        assert [200, 200] == [await leading, await third]
+        assert second.cancelled()
+
+
+@pytest.fixture
+async def limited():
+    """A transport of one connection at a time."""
+    transport = AiohttpTransport(limit=1, drain=0.1)
+    yield transport
+    await transport.aclose()
+
+
+async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> None:
+    """Nobody will ask for it again: it is closed, even if the server would keep it."""
+    async with FaultServer(always(http())) as server:
+        for _ in range(5):
+            await transport.send(Request("POST", server.url(), {}, b"{}", fresh=True))
+        await asyncio.wait_for(server.all_hung_up(), 5)  # Idle ones are closed after 15 seconds in any case.
+        assert 5 == server.opened
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._unsent", lambda error, pool: ours._failure(error))
+async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
+    """A part of the caller's that fails in its own way has kept every byte here."""
+
+    def broken(address: object) -> socket.socket:
+        raise LookupError("canary")
+
+    async with contextlib.aclosing(AiohttpTransport(socket_factory=broken)) as transport:
+        outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
+
+    assert (False, False, "aiohttp raised LookupError") == outcome
+
+
+async def test_the_wait_for_a_connection_is_not_rounded_up(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to end before the time of the attempt does: what is cut off after it may have been sent."""
+    asked = []
+
+    async def connect(*given: object) -> None:
+        asked.append(given[-1])
+        raise LookupError
+
+    monkeypatch.setattr(ours._Pool, "connect", connect)
+    await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
+
+    assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
+
+
+# --- stray answers ----------------------------------------------------------------------------------------------------
+
+
+async def stray(transport: AiohttpTransport) -> tuple[bytes, int]:
+    """Let an answer to nobody arrive on an idle connection; return what the next request gets, and the connections."""
+    go_on, written = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            await peer.write(http(200, seen.target.encode()))
+            if seen.target == "/first":
+                await go_on.wait()
+                await peer.write(http(200, b"stray"))
+                written.set()
+
+    async with FaultServer(script) as server:
+        await transport.send(Request("GET", server.url("/first")))
+        go_on.set()
+        await written.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        second = await transport.send(Request("POST", server.url("/second")))
+        return second.body, server.opened
+
+
+async def test_a_stray_answer_on_an_idle_connection_is_dropped(transport: AiohttpTransport) -> None:
+    """An answer that arrived while the connection was idle does not become that of the next request."""
+    assert (b"/second", 2) == await stray(transport)
+
+
+async def test_aiohttp_takes_a_stray_answer(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With aiohttp's own pool the next request gets it: that is what ours is for."""
+    monkeypatch.setattr(ours, "_KNOWN", ("0.",))
+
+    assert (b"stray", 1) == await stray(transport)
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._readable", lambda transport: False)
+async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTransport) -> None:
+    """An answer to nobody, or the end, that only the system knows of: the next request takes another connection."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        async def answer(body: bytes) -> socket.socket:
+            connection, _ = await loop.sock_accept(server)
+            await loop.sock_recv(connection, 65_536)
+            await loop.sock_sendall(connection, http(200, body))
+            return connection
+
+        for late in (lambda idle: idle.send(http(200, b"stray")), lambda idle: idle.shutdown(socket.SHUT_WR)):
+            answering = asyncio.ensure_future(answer(b"first"))
+            await transport.send(Request("GET", f"{url}/first"))
+            with await answering as idle:
+                answering = asyncio.ensure_future(answer(b"second"))
+                late(idle)  # The loop gets no turn between this and the next request.
+                body = (await transport.send(Request("POST", f"{url}/second"))).body
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await answering).close()
+            assert b"second" == body
+
+
+async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no `poll`: connections are kept and used again all the same."""
+    monkeypatch.delattr(ours.select, "poll", raising=False)
+
+    async with FaultServer(always(http())) as server:
+        for _ in range(2):
+            await transport.send(Request("GET", server.url()))
+        assert 1 == server.opened
+
+
+async def test_a_server_that_speaks_first_gets_no_request(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, until
+) -> None:
+    """An answer that came before the request is none: nothing is sent to whoever gave it."""
+    connect = ours._Pool.connect
+
+    async def and_wait(*given: object) -> Connection:
+        connection = await connect(*given)
+        await until(lambda: connection.protocol.should_close)
+        return connection
+
+    async def script(peer: Peer) -> None:
+        await peer.write(http(200, b"early"))
+        await peer.request()
+
+    monkeypatch.setattr(ours._Pool, "connect", and_wait)
+    async with FaultServer(script) as server:
+        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
+        await server.all_hung_up()
+        assert not server.seen
+
+
+@pytest.mark.parametrize("size", [100_000, 5_000_000])
+async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: AiohttpTransport, size: int) -> None:
+    """A server may answer before it has read all: what is left of the request is not in the way of the next.
+
+    The system takes a large request off our hands long before the server does.
+    """
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer._reader.readuntil(b"\r\n\r\n")
+            await peer.write(http(413))
+            await done.wait()
+        else:
+            await peer.request()
+            await peer.write(http(201))
+
+    async with FaultServer(script) as server:
+        for length, status in ((size, 413), (2, 201)):
+            request = Request("POST", server.url(), {}, b"x" * length)
+            assert status == (await asyncio.wait_for(transport.send(request), 5)).status
+        assert 2 == server.opened
+        done.set()
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._LARGE", 2**30)
+async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
+    """What is left of a large body does not go out behind the back of a caller who has given up."""
+    arrived, go_on, size = asyncio.Event(), asyncio.Event(), 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal size
+        await peer._reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await go_on.wait()
+        with contextlib.suppress(ConnectionError):
+            while chunk := await peer._reader.read(65_536):
+                size += len(chunk)
+
+    async with FaultServer(script) as server:
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), {}, b"x" * 20_000_000)))
+        await arrived.wait()
+        sending.cancel()
+        await asyncio.wait([sending])
+        go_on.set()
+        await server.all_hung_up()
+
+    assert size < 20_000_000
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTransport) -> None:
+    """What has as many bytes as it may have so far can still go on: it is not cut off there and taken for whole."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await peer.write(b"1\r\n9\r\n0\r\n\r\n")
+
+    async with FaultServer(script) as server:
+        for most in (8, 9):
+            request = Request("GET", server.url(), max_answer=most)
+            if most == 8:
+                assert (True, True, "the answer has more than 8 bytes") == await failed(transport, request)
+            else:
+                assert b"123456789" == (await transport.send(request)).body
+
+
+async def test_an_answer_may_say_that_it_is_as_it_is(transport: AiohttpTransport) -> None:
+    """The name of a coding has no case."""
+    async with FaultServer(always(http(200, b"{}", "Content-Encoding: Identity"))) as server:
+        assert b"{}" == (await transport.send(Request("GET", server.url()))).body
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (http(200, b"x", "Content-Encoding: gzip"), "the answer is compressed, which was not asked for"),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+            "the server switched to another protocol",
+        ),
+    ],
+)
+async def test_what_would_come_again_the_same_way(
+    transport: AiohttpTransport, answer: bytes, reason: str, fresh: bool
+) -> None:
+    """An answer in a form that was not asked for is no reason to ask again."""
+    async with FaultServer(always(answer)) as server:
+        assert (True, True, reason) == await failed(transport, Request("GET", server.url(), fresh=fresh))
+
+
+async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> None:
+    """It is an odd one, but not one to wait behind."""
+    async with FaultServer(always(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}")) as server:
+        assert 99 == (await transport.send(Request("GET", server.url()))).status
