@@ -42,13 +42,12 @@ if TYPE_CHECKING:
 else:
     from functools import cached_property
 
-USER_AGENT = f"paymentsdk/{__version__}"
 SESSION_HEADER = "X-Platform-Session-Id"
 _HEADERS = {
     "Accept": "application/json",
     # An answer that has to be unpacked can unpack to anything, and truncated gzip passes for whole.
     "Accept-Encoding": "identity",
-    "User-Agent": USER_AGENT,
+    "User-Agent": f"paymentsdk/{__version__}",
 }
 
 _KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta}
@@ -224,12 +223,15 @@ class PaymentsClient(Caller):
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
-        they fail; those that wait for their next attempt fail at once. Closing twice is allowed.
+        they fail; those that wait for their next attempt fail at once. A token pair that was obtained is saved before
+        this returns. Closing twice is allowed.
         """
         if self._owner:
             self._shared.close()
             # The calls that are let end still have their deadlines.
             await self._shared.transport.aclose()
+            for token in tuple(self._shared.renewing):
+                await token.settle()
             self._shared.deadlines.close()
 
     async def __aenter__(self) -> Self:
@@ -355,6 +357,9 @@ def _credentials(client_id: str | None, client_secret: str | None) -> Credential
     if client_id is None or client_secret is None:
         missing = "client_id" if client_id is None else "client_secret"
         raise RequestInvalid(missing, "client_id and client_secret go together")
+    for name, value in {"client_id": client_id, "client_secret": client_secret}.items():
+        if not isinstance(value, str):
+            raise RequestInvalid(name, f"must be a text, not {type(value).__name__}")
     return Credentials(client_id=client_id, client_secret=client_secret)
 
 

@@ -235,6 +235,7 @@ class RefreshingToken:
     """
 
     __slots__ = (
+        "__weakref__",
         "_early",
         "_early_again",
         "_failed_early",
@@ -300,11 +301,22 @@ class RefreshingToken:
             # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
             failure = copy.copy(error)
         else:
-            if joins and renewed.access_token == rejected:
+            if joins and renewed is pair and renewed.access_token == rejected:
                 # It was an early renewal, which failed and left the token in use that the platform refuses.
                 return await self.renew(rejected, exchange, now)
             return renewed.access_token
+        if joins and isinstance(failure, ClientClosed):
+            # Another client began it, and was closed. This one can ask for itself.
+            return await self.renew(rejected, exchange, now)
         raise failure
+
+    async def settle(self) -> None:
+        """Wait until a renewal that is under way has ended, and its pair is saved.
+
+        Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed.
+        """
+        if self._flight is not None and self._loop is asyncio.get_running_loop():
+            await asyncio.wait((self._flight,))
 
     def _check_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -341,7 +353,12 @@ class RefreshingToken:
 
     async def _renewed(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         if self._unsaved is not None:
-            return await self._keep(self._unsaved, now)
+            successor = await self._successor(self._unsaved)
+            if successor is None:
+                return await self._keep(self._unsaved, now)
+            self._pair, self._former, self._unsaved = successor, self._unsaved, None
+            if successor.access_token != rejected and _alive(successor, now):
+                return successor
         found = await self._newer_in_store(rejected, now)
         if found is not None:
             return found
@@ -356,6 +373,16 @@ class RefreshingToken:
                 raise
             return found
         return await self._keep(self._unsaved, now)
+
+    async def _successor(self, unsaved: TokenPair) -> TokenPair | None:
+        """Return what the store has in place of *unsaved* and of the pair before it, if it has something.
+
+        A store that failed may have saved it all the same, and another process may have gone on from there: then
+        *unsaved* is spent, and must not take the place of what came after it.
+        """
+        stored = await self._store.load()
+        known = {pair.refresh_token for pair in (unsaved, self._pair) if pair is not None}
+        return None if stored is None or self._pair is None or stored.refresh_token in known else stored
 
     async def _keep(self, pair: TokenPair, now: float) -> TokenPair:
         """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""

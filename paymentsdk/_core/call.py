@@ -3,7 +3,7 @@
     encode the body once -> choose the key once -> for each attempt: permit, sign, send, judge the answer -> decode
     -> Result, or one error that tells the truth
 
-Read :meth:`Caller.call` first; everything below it is a step of it, in the order in which the steps are taken.
+Read :meth:`Caller.call` first; everything below it is a step of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._core import report
-from paymentsdk._core.auth import Credentials, TokenPair, check_token
+from paymentsdk._core.auth import Credentials, RefreshingToken, TokenPair, check_token
 from paymentsdk._core.decode import Anomaly, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
@@ -28,6 +28,7 @@ from paymentsdk._core.secrets import Hidden, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
 from paymentsdk.errors import (
+    APIError,
     ClientClosed,
     NoAnswer,
     NotSent,
@@ -124,7 +125,7 @@ class Caller(ABC):
             failure = last
         except asyncio.CancelledError as cancelled:
             if not intent.watch.take_back():
-                if operation.writes and intent.history.first_sent_at is not None:
+                if operation.writes and intent.history.doubts:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
                     cancelled.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
                 raise
@@ -172,8 +173,9 @@ class Caller(ABC):
             started=started,
             sending=started,
             deadline=deadline,
-            # Last, when nothing can be refused any more: it has to be released.
+            # When nothing can be refused any more: it has to be released.
             watch=self._shared.deadlines.watch(self._end_of_attempt(deadline, started), loop),
+            history=History(brought=idempotency_key is not None or settings.idempotency_key is not None),
         )
 
     def _key(self, operation: Operation[B, R], given: str | None) -> str | None:
@@ -190,7 +192,9 @@ class Caller(ABC):
         """Sign and send."""
         if intent.history.attempts:
             if self._shared.closed:
-                raise self._failed(intent, _not_sent(ClientClosed("the client was closed")))
+                raise self._failed(intent, _not_sent(ClientClosed("the client was closed")), begun=False)
+            if intent.watch.cancelled_by_others():
+                raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
             self._arm_again(intent)
         if intent.operation.authenticated:
             self._sign(intent)
@@ -204,6 +208,7 @@ class Caller(ABC):
         request = self._request(intent)
         try:
             response = await self._shared.transport.send(request)
+            # In here, since a transport of one's own may return something that is no Response.
             accepted = 200 <= response.status < 300  # noqa: PLR2004
         except BaseException as error:
             failure = self._unanswered(intent, error)
@@ -237,7 +242,7 @@ class Caller(ABC):
         try:
             intent.token = self._checked(self._settings.auth.token(self._shared.clock.now()))
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
-            raise self._failed(intent, _no_token(error)) from None
+            raise self._failed(intent, _no_token(error), begun=False) from None
 
     def _checked(self, token: str | None) -> str | None:
         """Return *token* if it can stand in a header; the one that was looked at last is not looked at again.
@@ -256,20 +261,21 @@ class Caller(ABC):
         *refusal* is the 401 that asked for it: it stands if the platform cannot be asked for a new token now.
         """
         rejected = None if intent.token is None else Hidden(intent.token)
+        auth = self._settings.auth
+        if isinstance(auth, RefreshingToken):
+            self._shared.renewing.add(auth)
         try:
-            intent.token = self._checked(
-                await self._settings.auth.renew(rejected, self._exchange, self._shared.clock.now())
-            )
+            intent.token = self._checked(await auth.renew(rejected, self._exchange, self._shared.clock.now()))
         except asyncio.CancelledError:
             if not intent.watch.take_back():
                 raise
+            reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             if refusal is None and self._shared.clock.monotonic() < intent.deadline:
                 # It took longer than an attempt may. If it was early, the live token will do.
                 self._arm_again(intent)
                 self._sign(intent)
                 if intent.token is not None:
                     return
-            reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             failure = AttemptFailed(Failure.NOT_SENT, reason, permanent=True)
         except Exception as error:  # noqa: BLE001 - nor must another's store
             failure = _no_token(error)
@@ -281,7 +287,7 @@ class Caller(ABC):
             if refusal.error is not None:
                 refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
             failure = refusal
-        raise self._failed(intent, failure)
+        raise self._failed(intent, failure, begun=refusal is not None)
 
     def _request(self, intent: Intent[B, R]) -> Request:
         headers = Headers(self._headers)
@@ -327,9 +333,11 @@ class Caller(ABC):
                 reason = f"the transport raised {report.in_words(error)}"
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)
             case _:
-                intent.history.sent(intent.sending, self._shared.clock)
                 why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
-                self._report(intent, AttemptFailed(Failure.NO_ANSWER, why))
+                cut_off = AttemptFailed(Failure.NO_ANSWER, why)
+                intent.history.sent(intent.sending, self._shared.clock)
+                intent.history.note(cut_off)
+                self._report(intent, cut_off)
                 return None
 
     def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
@@ -377,17 +385,21 @@ class Caller(ABC):
         error = read_refusal(intent.operation, response, secrets)
         return AttemptFailed(kind_of(response.status), str(error), error=error, response=response)
 
-    def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
-        """Take *failure* into account, and give the call its whole deadline back for what comes next."""
+    def _failed(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> AttemptFailed:
+        """Take *failure* into account, and give the call its whole deadline back for what comes next.
+
+        It came before a request could be made unless *begun*.
+        """
         if failure.kind is not Failure.NOT_SENT:
             intent.history.sent(intent.sending, self._shared.clock)
         intent.history.note(failure)
         self._shared.deadlines.move(intent.watch, intent.deadline)
-        self._report(intent, failure)
+        self._report(intent, failure, begun=begun)
         return failure
 
-    def _report(self, intent: Intent[B, R], failure: AttemptFailed) -> None:
-        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
+    def _report(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> None:
+        observer, elapsed = self._settings.observer, self._elapsed(intent)
+        report.attempt_ended(intent, observer, elapsed, failure.response, failure, begun=begun)
 
     def _elapsed(self, intent: Intent[B, R]) -> float:
         return self._shared.clock.monotonic() - intent.started
@@ -429,8 +441,8 @@ class Caller(ABC):
 
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
-    """Return what a caller has to know. See the table in :mod:`paymentsdk.errors`."""
-    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED
+    """Return what a caller has to know. See the three outcomes in :mod:`paymentsdk.errors`."""
+    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED and not _is_html(last.error)
     doubtful = history.doubts > 0 and not settled
     turned_away = last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or turned_away):
@@ -441,6 +453,11 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
     return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
+
+
+def _is_html(error: APIError | None) -> bool:
+    """Whether a gateway has refused, which knows nothing of what an attempt before has done."""
+    return error is not None and error.raw.lstrip().startswith(b"<")
 
 
 def _mismatch(intent: Intent[B, R], value: R) -> str | None:

@@ -46,6 +46,10 @@ class Watch(Struct, eq=False):
         self.expired = False
         return self.task.uncancel() <= self.cancelling
 
+    def cancelled_by_others(self) -> bool:
+        """Whether somebody else has cancelled the task since the watch began."""
+        return self.task.cancelling() - self.expired > self.cancelling
+
 
 class Deadlines:
     """Cancels the tasks that outlive their deadlines."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_DIGITS = f"[0-9]{{1,{oddity.MOST_DIGITS}}}"
+_DIGITS = f"[0-9]{{1,{oddity.MOST_PLACES}}}"
 _PLAIN_AMOUNT = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakSet
 
 from msgspec import Struct, field
 
@@ -15,6 +16,7 @@ from paymentsdk._core.wire import Transport, header
 from paymentsdk.errors import ClientClosed
 
 if TYPE_CHECKING:
+    from paymentsdk._core.auth import RefreshingToken
     from paymentsdk._core.clock import Clock
     from paymentsdk._core.operation import Operation
 
@@ -60,7 +62,7 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 class Shared:
     """What a client and all its copies have in common: connections, time, and the budget for retries."""
 
-    __slots__ = ("_pausing", "budget", "clock", "closed", "deadlines", "loop", "transport")
+    __slots__ = ("_pausing", "budget", "clock", "closed", "deadlines", "loop", "renewing", "transport")
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport: Transport = transport
@@ -69,6 +71,8 @@ class Shared:
         self.budget: RetryBudget = RetryBudget()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
+        #: The tokens that were asked to renew themselves, as long as somebody has them.
+        self.renewing: WeakSet[RefreshingToken] = WeakSet()
         self._pausing: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
@@ -79,6 +83,8 @@ class Shared:
 
     async def pause(self, seconds: float) -> None:
         """Return when *seconds* have passed, or at once when the client is closed."""
+        if self.closed:
+            return
         pause = asyncio.ensure_future(self.clock.sleep(seconds))
         self._pausing.add(pause)
         try:

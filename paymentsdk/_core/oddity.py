@@ -1,4 +1,4 @@
-"""Amounts that decode and are none: NaN, infinities, and numbers of a monstrous size.
+"""Amounts that decode and cannot be used: NaN, infinities, and numbers of a monstrous size.
 
 They decode like any other, and each is a trap: the first comparison with NaN raises, and the first rounding of
 ``1e999999999`` fills the memory. So every amount of every answer is looked at, thousands of them in a page.
@@ -11,18 +11,18 @@ from decimal import Decimal
 from paymentsdk._core.search import Search, compile_search
 
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
-MOST_DIGITS = 99
+MOST_PLACES = 99
 
 
 def is_sound(amount: Decimal) -> bool:
-    """Return whether *amount* is one: finite, and with no more than ``MOST_DIGITS`` before or behind the point."""
-    return amount.is_finite() and -MOST_DIGITS <= amount.adjusted() < MOST_DIGITS
+    """Return whether *amount* can be used: finite, and with no more than ``MOST_PLACES`` before or behind the point."""
+    return amount.is_finite() and -MOST_PLACES <= amount.adjusted() < MOST_PLACES
 
 
 def compile_check(kind: type) -> Search:
-    """Return what says whether a decoded value of *kind* holds an amount that is none: :func:`is_sound`, but fast."""
+    """Return what says whether a decoded value of *kind* holds an unusable amount: :func:`is_sound`, but fast."""
     condition = "suspect[{0}.adjusted()] and not {0}.is_finite()"
-    return compile_search(kind, {Decimal: condition}, {"suspect": _suspects(MOST_DIGITS)})
+    return compile_search(kind, {Decimal: condition}, {"suspect": _suspects(MOST_PLACES)})
 
 
 def _suspects(most: int) -> list[bool]:

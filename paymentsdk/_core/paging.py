@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, Self, TypedDict, TypeVar, 
 from msgspec import Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
-from paymentsdk.errors import PaginationStalled, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._core.call import Caller
@@ -119,9 +119,10 @@ class Pager(Generic[T]):
 
     A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on from
     there. If rows have vanished in the meantime, those behind have moved up: the walk then begins as many rows earlier.
-    Know rows that come twice by their ids.
+    Some rows may come twice then: recognise them by their ids.
 
-    Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all.
+    Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
+    before it has been handed out. Who closes it ends it for the others with :class:`~paymentsdk.ClientClosed`.
 
     Args:
         caller: Makes the calls.
@@ -213,15 +214,18 @@ class Pager(Generic[T]):
 class Items(AsyncIterator[T]):
     """The rows of a walk, one by one."""
 
-    __slots__ = ("_page", "_pages")
+    __slots__ = ("_page", "_pages", "_turn")
 
     def __init__(self, pages: Pages[T]) -> None:
         self._pages = pages
         self._page: deque[T] = deque()
+        self._turn = asyncio.Lock()
 
     async def __anext__(self) -> T:
-        while not self._page:
-            self._page.extend((await self._pages.__anext__()).items)
+        if not self._page:
+            async with self._turn:
+                while not self._page:  # Another task may have got the page while this one waited.
+                    self._page.extend((await self._pages.__anext__()).items)
         return self._page.popleft()
 
     async def aclose(self) -> None:
@@ -256,6 +260,9 @@ class Pages(AsyncIterator[Page[T]]):
         self._stale = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
+        self._closed = False
+        #: Fetches that were under way when the last page came.
+        self._left: list[asyncio.Task[Result[object]]] = []
 
     async def __anext__(self) -> Page[T]:
         async with self._turn:
@@ -266,6 +273,7 @@ class Pages(AsyncIterator[Page[T]]):
             raise copy(self._failure)
         offset = self._position
         if offset is None:
+            await _gone(self._left)
             raise StopAsyncIteration
         try:
             result = await self._take(offset)
@@ -274,22 +282,22 @@ class Pages(AsyncIterator[Page[T]]):
             error.resume_point = ResumePoint(offset, self._total)
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
-            await self.aclose()
+            await _gone(self._drop_ahead())
             raise
         except BaseException:
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
             self._drop_ahead()
             raise
         if page.resume_point is None:
-            await self.aclose()
+            # Whoever asks next waits for them. Here, a cancellation of the wait would take the page along.
+            self._left = self._drop_ahead()
         return page
 
     async def aclose(self) -> None:
-        """End the walk, and wait until the fetches that were under way are gone. Closing twice is allowed."""
+        """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
+        self._closed = True
         self._position = None
-        tasks = self._drop_ahead()
-        if tasks:
-            await asyncio.wait(tasks)
+        await _gone(self._drop_ahead())
 
     def __del__(self) -> None:
         # `break` leaves an iterator without a word; its tasks must not go on fetching.
@@ -311,12 +319,21 @@ class Pages(AsyncIterator[Page[T]]):
         if self._ahead and self._ahead[0][0] != offset:
             self._drop_ahead()
         if not self._ahead and (self._prefetch == 1 or self._size is None):
-            return await self._fetch(offset)
+            result = await self._fetch(offset)
+            self._check_open()
+            return result
         self._ask_ahead(offset)
         task = self._ahead[0][1]
-        result = await asyncio.shield(task)
+        await asyncio.wait((task,))
+        self._check_open()
+        result = task.result()
         self._ahead.popleft()
         return result
+
+    def _check_open(self) -> None:
+        """End the wait for a page of a walk that another task has closed: to those who read it, that is not its end."""
+        if self._closed:
+            raise ClientClosed("the walk was closed")
 
     def _ask_ahead(self, offset: int) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
@@ -373,6 +390,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._margin = max(self._margin, min(vanished, (self._size or 0) // 4))
         self._frontier = max(0, self._frontier - vanished)
         if offset > self._frontier:
+            # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
             return max(0, self._frontier - self._margin)
         self._frontier = max(self._frontier, offset + received)
         proposed = self._proposed(result)
@@ -413,8 +431,14 @@ class _Seen:
 
 
 def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
-    """Return how many rows came that were none: the platform counts them in its offsets all the same."""
+    """Return how many entries were dropped as no rows: the platform counts them in its offsets all the same."""
     return sum(1 for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
+
+
+async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:
+    """Wait until *tasks*, which are cancelled, have ended."""
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 def _retrieve_exception(task: asyncio.Task[Result[object]]) -> None:

@@ -63,7 +63,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
-        return float(text[:9])
+        return float(text.lstrip("0")[:9] or 0)
     sent = header(headers, "Date")
     if not text or not sent:
         return None

@@ -34,7 +34,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     Attributes:
         operation: ``"orders.create"``.
-        number: 1 for the first attempt of the call; 0 if it ended before one, for want of a token.
+        number: 1 for the first attempt of the call; 0 for a failure that left no request to be made: no token could be
+            had, or the client was closed.
         status: The HTTP status, or ``None`` when no answer came.
         failure: What went wrong, in words; ``None`` for a success.
         elapsed: Seconds since the call began.
@@ -65,6 +66,8 @@ def attempt_ended(
     elapsed: float,
     response: Response | None,
     failure: AttemptFailed | None = None,
+    *,
+    begun: bool = True,
 ) -> None:
     """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
     level = logging.DEBUG if failure is None else logging.INFO
@@ -73,7 +76,7 @@ def attempt_ended(
         return
     attempt = Attempt(
         operation=intent.operation.name,
-        number=intent.history.attempts,
+        number=intent.history.attempts if begun else 0,
         status=response.status if response is not None else None,
         failure=failure.reason if failure is not None else None,
         elapsed=elapsed,
@@ -81,7 +84,8 @@ def attempt_ended(
         idempotency_key=intent.key,
     )
     if logged:
-        _log(level, f"attempt {attempt.number}: {attempt.failure or 'success'}", attempt)
+        what = f"attempt {attempt.number}" if begun else "no request"
+        _log(level, f"{what}: {attempt.failure or 'success'}", attempt)
     if observer is not None:
         try:
             observer(attempt)
@@ -118,8 +122,10 @@ def in_words(error: Exception) -> str:
     """Say what *error* was. Of one that is not ours that is its type and its place: its text may hold anything."""
     if isinstance(error, NoAnswer | NotSent):
         return error.reason
-    if isinstance(error, PaymentsError) or error.__traceback__ is None:
-        return str(error) if isinstance(error, PaymentsError) else type(error).__name__
+    if isinstance(error, PaymentsError):
+        return str(error)
+    if error.__traceback__ is None:
+        return type(error).__name__
     *_, (frame, line) = walk_tb(error.__traceback__)
     code = frame.f_code
     return f"{type(error).__name__} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"

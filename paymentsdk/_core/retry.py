@@ -41,8 +41,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         max_delay: The upper bound of that time; 0 to 86,400.
         max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
             once, with what it asked for in ``retry_after`` of its error.
-        retry_unkeyed: Also send again writes that take no idempotency key (a preference, a customer) when nobody
-            knows whether they took effect. They can then exist twice.
+        retry_unkeyed: Also send again a write that takes no idempotency key (a preference, a customer) when no answer
+            came. It can then exist twice. After a 5xx or a 408 it is never sent again.
     """
 
     attempts: int = 4
@@ -193,6 +193,7 @@ class History(Struct, eq=False):
         doubts: Attempts after which nobody can say whether the operation took effect.
         first_doubt: What happened at the first of them.
         conflicts: How often the platform answered with a conflict.
+        brought: Whether the caller has brought the key: an earlier call may have sent it.
         renewed: Whether a refused token was renewed; the next refusal is final.
         first_sent_at: When the first request may have left, on the monotonic clock.
         first_sent_wall: The same in seconds since the epoch.
@@ -202,6 +203,7 @@ class History(Struct, eq=False):
     doubts: int = 0
     first_doubt: str | None = None
     conflicts: int = 0
+    brought: bool = False
     renewed: bool = False
     first_sent_at: float | None = None
     first_sent_wall: float | None = None
@@ -221,11 +223,19 @@ class History(Struct, eq=False):
 
     def note(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
-        if failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
+        in_doubt = failure.kind in (Failure.NO_ANSWER, Failure.SERVER)
+        if failure.kind is Failure.CONFLICT:
+            self.conflicts += 1
+            in_doubt = self.brought and _is_held(failure)
+        if in_doubt:
             self.doubts += 1
             self.first_doubt = self.first_doubt or failure.reason
-        elif failure.kind is Failure.CONFLICT:
-            self.conflicts += 1
+
+
+def _is_held(conflict: AttemptFailed) -> bool:
+    """Whether something is under way under the key, or on the thing, rather than a state that forbids the request."""
+    error = conflict.error
+    return error is None or error.status == 423 or error.code in (None, "resource_locked")  # noqa: PLR2004
 
 
 def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
@@ -310,7 +320,8 @@ async def again(
             failure, pending = pending, None
             raise failure
         if history.age(clock) >= LAST_RESEND:  # The machine may have slept through the pause, and longer.
-            raise AttemptFailed(Failure.NOT_SENT, "it was first sent 23 hours ago", permanent=True)
+            hours = f"{LAST_RESEND / 3600:g} hours"
+            raise AttemptFailed(Failure.NOT_SENT, f"it was first sent {hours} ago", permanent=True)
         return await attempt()
 
     def wait(state: RetryCallState) -> float:

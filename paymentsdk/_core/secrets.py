@@ -31,8 +31,19 @@ class Hidden(str):
         raise TypeError("a credential cannot be pickled")
 
 
+class HiddenBytes(bytes):
+    """A credential that was given as bytes. It will be refused, and must not be shown by that."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+
 def hide(text: T) -> T:
     """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
+    if isinstance(text, bytes):
+        return cast("T", HiddenBytes(text))
     return cast("T", Hidden(text)) if isinstance(text, str) else text
 
 

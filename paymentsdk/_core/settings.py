@@ -93,7 +93,7 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
         path: What the caller knows them by.
 
     Raises:
-        RequestInvalid: A name or a value has characters that do not belong into a header, or the name is one that the
+        RequestInvalid: A name or a value has characters that do not belong in a header, or the name is one that the
             client writes itself. The error shows no value.
     """
     fields = dict(headers)

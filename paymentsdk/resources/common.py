@@ -95,7 +95,7 @@ def parse_duration(text: str) -> timedelta:
     """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds (``PT5M``, ``P1DT12H``).
 
     Raises:
-        ValueError: It is none, or counts in months or years, whose length nobody can say.
+        ValueError: It is no such duration, or counts in months or years, whose length nobody can say.
     """
     match = _DURATION.match(text)
     if match is None:

@@ -15,7 +15,7 @@ from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
 
-#: Seconds that an access token lives when the answer does not say: 180 days.
+#: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
 
 # A hash may be followed by marks between underscores; the separator itself is never part of it.

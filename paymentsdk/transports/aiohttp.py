@@ -12,7 +12,7 @@ import os
 import re
 import select
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
@@ -204,7 +204,7 @@ class AiohttpTransport:
             # aiohttp would leave some of it out, and send the rest.
             raise SendFailed(flaw, sent=False, permanent=True)
         url = URL(request.url, encoded=True)
-        response = await session.request(
+        exchange = session.request(
             _ONCE.get(request.method) or _Once(request.method),
             url,
             headers={**request.headers, "Connection": "close"} if request.fresh else request.headers,
@@ -218,6 +218,7 @@ class AiohttpTransport:
             # Part of what aiohttp finds a pooled connection by.
             server_hostname=_Unlisted(url.raw_host) if request.fresh else None,
         )
+        response = await (exchange if self._owned else _through_middlewares(session, exchange))
         try:
             body = await _read(response.status, response.headers, response.content, request.max_answer)
         except BaseException:
@@ -268,7 +269,7 @@ class AiohttpTransport:
         raise failure
 
     def _place(self, request: Request) -> _Place | None:
-        """Return the server of *request*, or ``None`` if the request is none for the pool."""
+        """Return the server of *request*, or ``None`` if the request has to go through the session."""
         url = request.url
         end = url.find("/", len("https://"))
         odd = end < 0 or "#" in url or "\t" in url or request.method not in _METHODS
@@ -306,6 +307,22 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
     if size > most:
         raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
     return b"".join(chunks)
+
+
+async def _through_middlewares(
+    session: aiohttp.ClientSession, exchange: Awaitable[aiohttp.ClientResponse]
+) -> aiohttp.ClientResponse:
+    """Return what comes of *exchange* on somebody's session, whose middlewares may send more than once.
+
+    Then the last failure says nothing of the first request: whatever it is, something may have been sent.
+    """
+    try:
+        return await exchange
+    except Exception as error:
+        failure = _failure(error)
+        if not getattr(session, "_middlewares", ()) or not isinstance(failure, SendFailed):
+            raise
+    raise SendFailed(failure.reason, sent=True, permanent=failure.permanent)
 
 
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:

@@ -433,6 +433,65 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
     assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
 
 
+class Swallows(MemoryTransport):
+    """A transport that takes a cancellation for its own, and answers all the same."""
+
+    async def send(self, request) -> Response:
+        try:
+            await asyncio.Event().wait() if not self.requests else None
+        except asyncio.CancelledError:
+            self.requests.append(request)
+            return Response(503)
+        return await super().send(request)
+
+
+@pytest.mark.control("paymentsdk._core.deadline.Watch.cancelled_by_others", lambda self: False)
+async def test_nothing_more_is_sent_for_a_task_that_was_cancelled(make_client, until) -> None:
+    """A transport that swallows a cancellation does not have a write sent again by a task that was cancelled."""
+    transport = Swallows([Response(200, {}, b'{"id":"ORD1"}')])
+    call = asyncio.create_task(make_client(transport=transport).orders.cancel("ORD1"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    call.cancel()
+    await asyncio.wait([call])
+
+    assert call.cancelled()
+    assert 1 == len(transport.requests)
+
+
+async def test_a_refusal_that_is_cancelled_in_its_pause_is_no_doubt(make_client, clock, caplog) -> None:
+    """What was refused unprocessed has not happened: whoever cancels the pause after it is told of no doubt."""
+
+    async def sleep(seconds: float) -> None:
+        call.cancel()
+        await asyncio.Event().wait()
+
+    clock.sleep = sleep
+    call = asyncio.create_task(make_client(Response(429)).orders.cancel("ORD1"))
+
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await call
+
+    assert not hasattr(cancelled.value, "__notes__")
+    assert "unknown" not in caplog.text
+
+
+async def test_the_observer_counts_requests(make_client, clock) -> None:
+    """A failure that leaves no request to be made has the number 0: nothing is counted twice."""
+    seen = []
+
+    async def sleep(seconds: float) -> None:
+        await client.aclose()
+
+    clock.sleep = sleep
+    client = make_client(Response(503), observer=seen.append)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.cancel("ORD1")
+
+    assert [(1, 503), (0, None)] == [(attempt.number, attempt.status) for attempt in seen]
+
+
 @pytest.mark.parametrize("answer", [200, 400])
 async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answer: int) -> None:
     """An observer with a defect must not turn money that moved into an error: it is logged, and dropped."""
@@ -520,11 +579,13 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
     await until(lambda: client._shared._pausing)
 
     await client.aclose()
-    try:
-        await until(call.done)
-    finally:
-        call.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    in_time = call.done()
+    call.cancel()
+    await asyncio.wait([call])
 
+    assert in_time
     assert (end, 1) == (type(call.exception()), call.exception().attempts)
 
 

@@ -50,6 +50,47 @@ async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
     assert 1 == len(issuer.renewals)
 
 
+async def test_a_token_that_stays_the_same_is_renewed_once(signed_in, issuer) -> None:
+    """A platform that gives the refused token again is not asked by each call in turn: each costs a refresh token."""
+    client = signed_in(issuer.pair())
+    issuer.generation, issuer.used = 9, []
+    same = {"access_token": "APP_USR-access-1", "refresh_token": "TG-refresh-2"}
+    issuer.trouble = [Response(200, {}, json.dumps(same).encode())] * 50
+
+    outcomes = await asyncio.gather(*(client.orders.get("ORD1") for _ in range(20)), return_exceptions=True)
+
+    assert {AuthenticationFailed} == {type(outcome) for outcome in outcomes}
+    assert 1 == len(issuer.renewals)
+
+
+async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, until) -> None:
+    """Two clients can share a token: when the one that renews it is closed, the other asks for itself."""
+    token = RefreshingToken(issuer.pair(expires_at=0.0))
+    hold, honest = asyncio.Event(), issuer.renew
+
+    async def slow(refresh_token: str) -> Response:
+        issuer.renew = honest
+        await hold.wait()
+        return Response(429)  # It would be tried again, but for the end of the client.
+
+    issuer.renew = slow
+    one, other = (make_client(issuer, auth=token) for _ in range(2))
+    first = asyncio.create_task(one.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    second = asyncio.create_task(other.orders.get("ORD1"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    closing = asyncio.create_task(one.aclose())
+    await asyncio.sleep(0)
+    hold.set()
+    await closing
+
+    assert "ORD1" == (await second).id
+    with pytest.raises(ClientClosed):
+        await first
+
+
 @pytest.mark.control("asyncio.shield", lambda arg: arg, raises=asyncio.CancelledError)
 async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer, until) -> None:
     """Whoever is cancelled while it waits, even the first, the renewal goes on for the others."""

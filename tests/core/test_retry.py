@@ -89,6 +89,8 @@ async def test_the_clock_rolls_the_dice(play) -> None:
         ({"Retry-After": "soon", "Date": DATE}, None),
         ({"Retry-After": "-5", "Date": DATE}, None),
         ({"Retry-After": "1.5", "Date": DATE}, None),
+        ({"Retry-After": "0000000000030"}, 30.0),
+        ({"Retry-After": "000"}, 0.0),
         ({"Retry-After": "1e9", "Date": DATE}, None),
         ({"Retry-After": "٣", "Date": DATE}, None),
         ({"Retry-After": "", "Date": DATE}, None),

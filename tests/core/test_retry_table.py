@@ -12,6 +12,7 @@ from paymentsdk import (
     NoAnswer,
     OutcomeUnknown,
     RefreshingToken,
+    Response,
     RetryPolicy,
     SendFailed,
     Timeout,
@@ -202,6 +203,47 @@ async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> 
     assert 409 == played.error.last_error.status
     assert "connection reset" in played.error.first_reason
     assert "409" in played.error.reason
+
+
+LOCKED = [
+    Response(423),
+    Response(409),
+    Response(409, {}, b'{"errors":[{"code":"resource_locked"}]}'),
+]
+
+
+@pytest.mark.control("paymentsdk._core.retry._is_held", lambda conflict: False, raises=errors.APIError)
+@pytest.mark.parametrize("locked", LOCKED)
+@pytest.mark.parametrize("bring", ["argument", "option"])
+async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:
+    """Whoever brings a key may settle an earlier call with it: while that is still at work, its outcome is unknown."""
+    client = make_client(locked, locked, locked, locked, retry=RetryPolicy(attempts=10))
+    brought = client if bring == "argument" else client.with_options(idempotency_key="k-1")
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await brought.orders.cancel("ORD1", **({"idempotency_key": "k-1"} if bring == "argument" else {}))
+
+    assert (3, "k-1") == (unknown.value.attempts, unknown.value.idempotency_key)
+
+
+async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) -> None:
+    """A conflict that names a state is a refusal, and so is a lock that our own fresh key runs into."""
+    refused = Response(409, {}, b'{"errors":[{"code":"cannot_cancel_order"}]}')
+    client = make_client(refused, LOCKED[0])
+
+    for key in ("k-1", None):
+        with pytest.raises(errors.APIError) as settled:
+            await client.orders.cancel("ORD1", idempotency_key=key)
+        assert 1 == settled.value.attempts
+
+
+async def test_a_gateway_settles_nothing(play, failures) -> None:
+    """After a doubt, a refusal in HTML is not the platform's: it knows nothing of what was done."""
+    page = b"<!doctype html><title>404 Not Found</title>"
+
+    played = await play("orders.cancel", failures["reset"], Response(404, {"Content-Type": "text/html"}, page))
+
+    assert played.is_unknown()
 
 
 async def test_the_first_doubt_is_told(play, failures) -> None:

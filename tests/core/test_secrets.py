@@ -52,6 +52,21 @@ OVERPRECISE = WalletPaymentRequest(
 )
 
 
+async def test_a_credential_that_is_bytes() -> None:
+    """Bytes are refused, without being shown in the frames that refuse them."""
+    makers = [
+        lambda: PaymentsClient(ACCESS.encode(), base_url="http://x"),
+        lambda: StaticToken(ACCESS.encode()),
+        lambda: PaymentsClient(base_url="http://x", client_id="1", client_secret=SECRET.encode()),
+    ]
+    for make in makers:
+        with pytest.raises((PaymentsError, TypeError)) as refused:
+            make()
+        shown = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        assert_clean("".join(str(frame.locals) for frame in frames))
+
+
 def assert_clean(*texts: object) -> None:
     """Find no canary in what *texts* hold, however they are written."""
     for text in texts:

@@ -106,6 +106,62 @@ async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: 
     assert 1 == len(issuer.renewals)
 
 
+async def forgets(self) -> None:
+    """Wait for nothing."""
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
+async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
+    """Whoever gives up a call and ends the program loses no grant: closing the client waits for the store."""
+    store = SlowStore(issuer)
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.renewals)
+    call.cancel()
+
+    await client.aclose()
+    saved = list(store.log)
+    await until(lambda: store.log)
+
+    assert [("saved", 0)] == saved
+
+
+class Unsure(MemoryTokenStore):
+    """Saves, and fails to say so as often as it is told to."""
+
+    failures = 1
+
+    async def save(self, pair: TokenPair) -> None:
+        await super().save(pair)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError
+
+
+async def none(self, unsaved) -> None:
+    """Find nothing that came after."""
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken._successor", none, raises=ReauthorizationRequired)
+async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer) -> None:
+    """A store that fails after it has saved does not make an old pair take the place of one that came after it."""
+    store = Unsure()
+    one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
+    issuer.generation, issuer.used = 1, []
+    for client in (one, other):
+        await client.orders.get("ORD1")
+    one._settings.auth._end("APP_USR-access-1")
+    with pytest.raises((NotSent, AuthenticationFailed)):
+        await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
+    issuer.renew("TG-refresh-2")
+    await store.save(issuer.pair(3))  # Another process has gone on from there.
+
+    await one.orders.get("ORD1")
+
+    assert issuer.pair(3) == await store.load()
+    assert "Bearer APP_USR-access-3" == issuer.used[-1]
+
+
 @pytest.mark.control("paymentsdk._core.auth._alive", lambda pair, now: True)
 async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
     """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""

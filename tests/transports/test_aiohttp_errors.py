@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import traceback
 
@@ -11,7 +12,7 @@ import trustme
 from aiohttp.client_proto import ResponseHandler
 
 from paymentsdk import Request, SendFailed
-from paymentsdk.testing._fault_server import FaultServer, always, http, refused_port
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import TOKEN, failed
 
@@ -82,6 +83,29 @@ async def test_what_an_error_means(name: str, transport: AiohttpTransport, monke
     monkeypatch.setattr(transport, "_over_pool", broken)
 
     assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
+
+
+async def itself(session: aiohttp.ClientSession, exchange: object) -> aiohttp.ClientResponse:
+    """Take the last word for the whole."""
+    return await exchange
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._through_middlewares", itself)
+async def test_a_session_whose_middlewares_send_again() -> None:
+    """The last failure on somebody's session says nothing of what its middlewares sent before: it is ambiguous."""
+
+    async def again(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        with contextlib.suppress(aiohttp.ClientError):
+            return await handler(request)
+        raise aiohttp.ClientConnectorDNSError(request.connection_key, OSError(111, "refused"))
+
+    async def hang_up(peer: Peer) -> None:
+        await peer.request()
+
+    async with FaultServer(hang_up) as server, aiohttp.ClientSession(middlewares=[again]) as session:
+        outcome = await failed(AiohttpTransport(session=session), Request("POST", server.url(), TOKEN, b"{}"))
+
+    assert (True, False) == outcome[:2]
 
 
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
