@@ -158,8 +158,8 @@ class Sandbox:
 
     @property
     def access_token(self) -> str:
-        """A token of the first seller, made without OAuth."""
-        return self.tenant.access_token
+        """A token of the first seller, made without OAuth; a new one if the last was revoked or has expired."""
+        return self._able().access_token
 
     @property
     def client_id(self) -> str:
@@ -232,7 +232,11 @@ class Sandbox:
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
         """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
-        return self.platform.describe(tenant or self.tenant)
+        return self.platform.describe(tenant or self._able())
+
+    def _able(self) -> Tenant:
+        """Return the first seller with grants that can be used; once it has stopped, as they were at the start."""
+        return self.tenant if self._runner is None else self.platform.default_tenant()
 
 
 class SandboxThread:

@@ -119,9 +119,12 @@ async def test_sellers_are_made(plain, connect, sandbox):
 
 
 async def test_a_token_is_revoked(plain, sandbox):
-    """At once."""
-    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": sandbox.access_token})).json
-    assert 401 == (await plain("GET", "/preapproval_plan/search")).status
+    """At once; the sandbox hands out another one from then on."""
+    token = sandbox.access_token
+
+    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": token})).json
+    assert 401 == (await plain("GET", "/preapproval_plan/search", token=token)).status
+    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
 
 
 async def test_subscriptions_and_invoices_are_moved(plain, sandbox):

@@ -140,6 +140,18 @@ async def test_an_example_shows_how_it_looks(tab, sandbox) -> None:
     assert [] == tab.problems
 
 
+async def test_the_dashboard_outlives_the_tokens(tab, sandbox) -> None:
+    """After the 180 days of a token, an example is created with one that can be used, which is shown for programs too."""
+    await open_dashboard(tab, sandbox)
+
+    sandbox.clock.advance("P181D")
+
+    await tab.until(f"document.querySelector('#exports').textContent.endsWith('={sandbox.access_token}')")
+    await tab.click("[data-example]")
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    assert [] == tab.problems
+
+
 async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     """By a step, by a duration, or up to the moment at which an order expires; what happened meanwhile is said."""
     await shop.order()
