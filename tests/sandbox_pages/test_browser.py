@@ -141,7 +141,7 @@ async def test_an_example_shows_how_it_looks(tab, sandbox) -> None:
 
 
 async def test_the_dashboard_outlives_the_tokens(tab, sandbox) -> None:
-    """After the 180 days of a token, an example is created with one that can be used, which is shown for programs too."""
+    """After the 180 days of a token, one that can be used makes the example, and is shown for programs."""
     await open_dashboard(tab, sandbox)
 
     sandbox.clock.advance("P181D")
