@@ -67,7 +67,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     command: argparse.ArgumentParser = options.parser
     if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
-        command.error(f"nobody knows what {' '.join(unknown)} means here")
+        command.error(f"unrecognized argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
     except argparse.ArgumentTypeError as error:

@@ -38,6 +38,13 @@ def test_the_books_agree(capsys):
     assert "orders created: 20" in err
 
 
+def test_one_order_is_one(capsys):
+    """Not "1 orders": the smallest job is what many try first."""
+    main(["demo", "--orders", "1", "--concurrency", "1"])
+
+    assert capsys.readouterr().err.startswith("1 order, 1 call at a time, against a sandbox")
+
+
 def test_the_result_is_one_line_of_json(capsys):
     """With --json, stdout holds the result alone; the code of an order is shown on stderr."""
     code, out, err = demo(capsys, "--json")

@@ -10,6 +10,7 @@ import msgspec
 
 from paymentsdk.cli.demo.job import run
 from paymentsdk.cli.demo.report import Report, text
+from paymentsdk.cli.words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
 
@@ -22,7 +23,7 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
     Raises:
         PaymentsError: A call failed for good; the books were not compared.
     """
-    _say(f"{orders:,} orders, {concurrency:,} calls at a time, against a sandbox on this machine")
+    _say(f"{counted(orders, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
     try:
         report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
     except* PaymentsError as group:
