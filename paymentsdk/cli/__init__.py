@@ -152,7 +152,8 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="decide a point that the contract leaves open; see `paymentsdk sandbox policies`",
+        help="decide a point that the contract leaves open, until this sandbox ends: with --db only what is set by "
+        "`paymentsdk sandbox policies` stays, and this wins over it",
     )
     yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
     yield sandbox.add_argument(

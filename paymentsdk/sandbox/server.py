@@ -62,7 +62,8 @@ class Sandbox:
         port: The port; 0 for any that is free.
         db: The file that keeps it all, across restarts and kills; in memory without one.
         seed: Makes identifiers, credentials and chance repeatable.
-        policies: Switches by name; see :class:`Policies`.
+        policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
+            while an earlier one ran, which stay in ``db``.
         frozen_at: Freeze the clock, at this moment.
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.

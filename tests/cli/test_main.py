@@ -118,6 +118,7 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
         (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
         (["sandbox"], "paymentsdk sandbox --db shop.db"),
         (["sandbox"], "authorization code in it lasts 10 minutes"),
+        (["sandbox"], "until this sandbox ends: with --db only what is set by"),
         (["sandbox", "pay"], "account_money, credit_card"),
     ],
 )
