@@ -12,7 +12,6 @@ from itertools import count
 import msgspec
 from aiohttp import web
 
-from paymentsdk._core.operation import MIB
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
@@ -21,7 +20,7 @@ from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
-from paymentsdk.sandbox.intake import AnyOperation
+from paymentsdk.sandbox.intake import MAX_BODY, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, spoiled, transmit
 from paymentsdk.sandbox.masks import mask_body, mask_parameters
 from paymentsdk.sandbox.platform import Platform
@@ -38,7 +37,6 @@ STOPPING = web.AppKey("stopping", asyncio.Event)
 _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
-MAX_BODY = MIB
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 #: Codes that say the least about the request, the best first; a fault that names none has no other cause.
 _GENERAL = ("bad_request", "property_value", "125")
@@ -254,7 +252,7 @@ async def _incoming(request: web.Request) -> Incoming:
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, "request_too_large", f"the body is larger than {MAX_BODY} bytes") from None
+        raise Refused(413, "request_too_large", TOO_LARGE) from None
     except (OSError, web.RequestPayloadError):
         raise _BrokenOff from None
     query = request.rel_url.query

@@ -13,6 +13,7 @@ from paymentsdk.cli.demo.report import Report, text
 from paymentsdk.cli.words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox.pages.codes import INSTALL
 
 __all__ = ["demonstrate"]
 
@@ -57,7 +58,7 @@ def picture(code: str) -> str:
     try:
         import segno  # noqa: PLC0415 - an extra
     except ImportError:
-        return "(pip install segno shows it as a QR code)\n"
+        return f"({INSTALL} shows it as a QR code)\n"
     drawn = io.StringIO()
     segno.make(code, error="m").terminal(drawn, compact=True)
     return drawn.getvalue()
