@@ -68,7 +68,8 @@ The same can be done in Python ([Test your code](../how-to/test-your-code.md)), 
 ABOUT_POLICIES = """\
 What the contract leaves open, or says twice, and how the sandbox decides it. Set one with
 `Sandbox(policies={"cancel_from": "any"})`, `paymentsdk sandbox --policy cancel_from=any`, or, while it runs,
-`paymentsdk sandbox policies cancel_from=any`."""
+`paymentsdk sandbox policies cancel_from=any`. With `--db FILE`, what is set while it runs stays with the file; what a
+start is given holds for that start only, and wins over what stayed."""
 
 ABOUT_FAULTS = """\
 What goes wrong, as data. In Python a rule is in force until the block ends:

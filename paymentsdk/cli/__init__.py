@@ -67,7 +67,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     command: argparse.ArgumentParser = options.parser
     if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
-        command.error(f"nobody knows what {' '.join(unknown)} means here")
+        command.error(f"unrecognized argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
     except argparse.ArgumentTypeError as error:
@@ -152,7 +152,8 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="decide a point that the contract leaves open; see `paymentsdk sandbox policies`",
+        help="decide a point that the contract leaves open, until this sandbox ends: with --db only what is set by "
+        "`paymentsdk sandbox policies` stays, and this wins over it",
     )
     yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
     yield sandbox.add_argument(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import urlsplit
 
-__all__ = ["Choices", "count", "duration", "file", "pair", "port"]
+__all__ = ["Choices", "address", "count", "duration", "file", "order_name", "pair", "pairs", "port"]
 
 _LARGEST_PORT = 65_535
-#: How people write a duration who do not know ISO 8601: `20m`, `1.5 h`.
-_SPOKEN = re.compile(r"(?P<number>\d+)\s*(?P<unit>s|sec|m|min|h|d|w)[a-z]*", re.IGNORECASE)
+#: How people write a duration who do not know ISO 8601: `20m`, `2 days`. Months are none of these, nor is `1.5 h`.
+_SPOKEN = re.compile(
+    r"(?P<number>[0-9]+)\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?)", re.IGNORECASE
+)
 
 
 class Choices(Iterable[str]):
@@ -35,6 +38,16 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what was *given* by name; of a name with two values nobody knows which one is meant."""
+    values: dict[str, str] = {}
+    for name, value in given:
+        if name in values:
+            raise ArgumentTypeError(f"{name} is given twice")
+        values[name] = value
+    return values
+
+
 def count(text: str) -> int:
     """Read a number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -54,6 +67,26 @@ def file(text: str) -> str:
     if not text:
         raise ArgumentTypeError("'' names no file")
     return text
+
+
+def address(text: str) -> str:
+    """Read where a sandbox is."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # It is looked at only now.
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ArgumentTypeError(f"{text!r} is no http or https address such as http://127.0.0.1:8787")
+    return text
+
+
+def order_name(text: str) -> str:
+    """Read the name of an order or a preference: as it is, or the last part of an address."""
+    name = text.rstrip("/").rpartition("/")[2]
+    if not name:
+        raise ArgumentTypeError(f"{text!r} names no order")
+    return name
 
 
 def duration(text: str) -> str:

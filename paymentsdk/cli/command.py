@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from paymentsdk.cli.arguments import address
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT, Running
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def add_command(
         parser.add_argument("-h", "--help", action=explain)
     # Without defaults: a command within a command would set what was said before it back to them.
     where = f"the sandbox (default: PAYMENTSDK_BASE_URL, or port {DEFAULT_PORT} here)"
-    parser.add_argument("--url", default=argparse.SUPPRESS, help=where)
+    parser.add_argument("--url", type=address, default=argparse.SUPPRESS, help=where)
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as JSON")
     parser.set_defaults(run=ask, command=command, parser=parser, name=name)
     return parser
@@ -67,7 +68,8 @@ def ask(options: Namespace) -> int:
     """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code.
 
     Raises:
-        argparse.ArgumentTypeError: Options for starting a sandbox stand before the command, and would do nothing.
+        argparse.ArgumentTypeError: What was said makes no sense, such as options for starting a sandbox that stand
+            before the command, and would do nothing.
     """
     _refuse_settings(options)
     answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)

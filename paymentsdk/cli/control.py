@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import Choices, duration, pair
+from paymentsdk.cli.arguments import Choices, duration, order_name, pair, pairs
 from paymentsdk.cli.command import Answer, add_command
-from paymentsdk.cli.running import Running, SandboxError
+from paymentsdk.cli.running import NotAnsweredError, Running, SandboxError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -28,7 +28,8 @@ _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``pay``."""
     told = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
-    told.add_argument("what", help="the id of an order or a preference, its code, or its checkout address")
+    what = "the id of an order or a preference, its code, or its checkout address"
+    told.add_argument("what", type=order_name, metavar="ORDER", help=what)
     told.add_argument(
         "--method",
         metavar="METHOD",
@@ -102,7 +103,7 @@ def _payment_methods() -> Iterable[str]:
 def _pay(running: Running, options: Namespace) -> Answer:
     from urllib.parse import quote  # noqa: PLC0415
 
-    name = options.what.rstrip("/").rpartition("/")[2]
+    name = options.what
     is_preference = bool(_PREFERENCE.match(name))
     noun = "preferences" if is_preference else "orders"
     how = {"payment_method": options.method} if options.method else {}
@@ -141,7 +142,7 @@ class _Policy(Struct):
 
 
 def _policies(running: Running, options: Namespace) -> Answer:
-    changes = dict(options.changes)
+    changes = pairs(options.changes)
     listed = _changed(running, changes) if changes else _listed(running)
     return Answer(listed, [line for one in listed for line in _described(one)])
 
@@ -162,8 +163,8 @@ def _listed(running: Running) -> list[_Policy]:
     """Ask a sandbox; where none is named and none runs, list what a new one begins with: then is when people ask."""
     try:
         return running.ask(list[_Policy], "GET", "policies")
-    except SandboxError:
-        if running.named:
+    except SandboxError as error:
+        if running.named or isinstance(error, NotAnsweredError):
             raise
     from paymentsdk.sandbox import describe_policies  # noqa: PLC0415 - it takes the whole server along
 

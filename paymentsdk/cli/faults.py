@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import Choices, count, pair
+from paymentsdk.cli.arguments import Choices, count, pair, pairs
 from paymentsdk.cli.command import Answer, add_command
 from paymentsdk.cli.running import Running
+from paymentsdk.cli.words import counted
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -35,6 +36,7 @@ def add_faults(commands: SubParsers[argparse.ArgumentParser]) -> None:
     added.add_argument(
         "details",
         nargs="*",
+        default=[],
         type=pair,
         metavar="NAME=VALUE",
         help="where, how often and how, such as operation=orders.* times=2",
@@ -98,7 +100,7 @@ def _list(running: Running, _: Namespace) -> Answer:
 
 
 def _add(running: Running, options: Namespace) -> Answer:
-    added = running.ask(_Fault, "POST", "faults", _rule(options.effect, dict(options.details)))
+    added = running.ask(_Fault, "POST", "faults", _rule(options.effect, pairs(options.details)))
     return Answer(added, [_in_force(added)])
 
 
@@ -116,8 +118,11 @@ def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
     # What makes no sense is found here, before anybody is asked.
     if problem := misfit(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
         raise argparse.ArgumentTypeError(problem)
-    # From text, so that `times=3` is a number.
-    return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
+    try:
+        # From text, so that `times=3` is a number.
+        return msgspec.convert({"effect": effect, **details}, FaultRule, strict=False)
+    except ValueError as error:  # Each detail would do by itself.
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _in_force(fault: _Fault) -> str:
@@ -127,4 +132,5 @@ def _in_force(fault: _Fault) -> str:
     details = (
         f" {name}={value}" for name, value in fault.rule.items() if name != "effect" and usual.get(name) != value
     )
-    return f"{fault.id}: {fault.rule['effect']}{''.join(details)}  (hit {fault.hits} of {fault.seen} requests)"
+    seen = counted(fault.seen, "request")
+    return f"{fault.id}: {fault.rule['effect']}{''.join(details)}  (hit {fault.hits} of {seen})"

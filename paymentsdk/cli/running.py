@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import os
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlsplit
 
 import msgspec
+from msgspec import Struct
+
+from paymentsdk.cli.arguments import address
 
 if TYPE_CHECKING:
-    from urllib.error import HTTPError
+    from http.client import HTTPConnection
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "Running", "SandboxError"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "NotAnsweredError", "Running", "SandboxError"]
 
 T = TypeVar("T")
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
-#: Seconds to wait for an answer: everything is on this machine.
-_PATIENCE = 10
+#: Seconds to be let in: everything is on this machine.
+_TO_CONNECT = 10.0
+#: Seconds to wait for what was asked for: ten years of invoices take their time.
+_TO_ANSWER = 600.0
+_OK = 200
+_VARIABLE = "PAYMENTSDK_BASE_URL"
 
 
 class SandboxError(OSError):
     """The sandbox could not be asked, or refused."""
+
+
+class NotAnsweredError(SandboxError):
+    """The sandbox was asked, and nobody knows what came of it."""
+
+
+class _Refusal(Struct):
+    """What the control API says when it refuses."""
+
+    code: str
+    message: str
 
 
 class Running:
@@ -34,45 +53,74 @@ class Running:
     Attributes:
         named: Whether somebody said where it is.
         url: Where it is.
+
+    Raises:
+        argparse.ArgumentTypeError: That is no address.
     """
 
     def __init__(self, url: str | None) -> None:
-        said = url or os.environ.get("PAYMENTSDK_BASE_URL")
-        self.named: bool = bool(said)
+        said = address(url) if url else _from_environment()
+        self.named: bool = said is not None
         self.url: str = (said or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}").rstrip("/")
-        if not self.url.startswith(("http://", "https://")):
-            raise SandboxError(f"{self.url} is no http or https address")
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
         """Ask the control API, and return the answer as *form*.
 
         Raises:
-            SandboxError: Nobody answers there, or it refused.
+            NotAnsweredError: It was asked, and has not answered.
+            SandboxError: Nobody is there, or it refused.
         """
-        from http.client import HTTPException  # noqa: PLC0415 - `paymentsdk --help` does without
-        from urllib.error import HTTPError  # noqa: PLC0415
-        from urllib.request import ProxyHandler, Request, build_opener  # noqa: PLC0415
-
-        content = None if body is None else msgspec.json.encode(body)
-        url, headers = f"{self.url}/_sandbox/{path}", {"Content-Type": "application/json"}
-        request = Request(url, data=content, headers=headers, method=method)  # noqa: S310 - http or https, see above
+        status, answer = self._answer(method, path, b"" if body is None else msgspec.json.encode(body))
         try:
-            # A proxy for the rest of the world knows nothing of this machine.
-            with build_opener(ProxyHandler({})).open(request, timeout=_PATIENCE) as answer:
-                return msgspec.json.decode(answer.read(), type=form)
-        except HTTPError as error:
-            raise SandboxError(_refusal(error)) from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise SandboxError(f"no sandbox at {self.url} ({reason}); start one with: paymentsdk sandbox") from None
+            if status == _OK:
+                return msgspec.json.decode(answer, type=form)
+            refusal = msgspec.json.decode(answer, type=_Refusal)
         except ValueError:
-            raise SandboxError(f"what answers at {self.url} is no sandbox") from None
+            raise SandboxError(f"what answers at {self.url} is no sandbox (status {status})") from None
+        raise SandboxError(f"{status} {refusal.code}: {refusal.message}")
 
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        from http.client import HTTPException  # noqa: PLC0415 - `paymentsdk --help` does without
 
-def _refusal(error: HTTPError) -> str:
-    with error:
+        connection = self._connection()
+        target = f"{quote(urlsplit(self.url).path, safe='/%')}/_sandbox/{path}"
         try:
-            said = json.load(error)
-            return f"{error.code} {said['code']}: {said['message']}"
-        except (ValueError, KeyError, TypeError):
-            return f"{error.code} from {error.url}; is it a sandbox?"
+            self._connect(connection)
+            connection.request(method, target, body or None, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except TimeoutError:
+            words = f"the sandbox at {self.url} has not answered within {_TO_ANSWER:.0f} s, and may still be doing it"
+            raise NotAnsweredError(words) from None
+        except SandboxError:
+            raise
+        except OSError as error:
+            words = f"the sandbox at {self.url} has gone without an answer ({error}), and may have done it"
+            raise NotAnsweredError(words) from None
+        except HTTPException:
+            raise SandboxError(f"what answers at {self.url} is no sandbox") from None
+        finally:
+            connection.close()
+
+    def _connection(self) -> HTTPConnection:
+        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - as above
+
+        parts = urlsplit(self.url)
+        # Straight there: a proxy for the rest of the world knows nothing of this machine.
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=_TO_CONNECT)
+
+    def _connect(self, connection: HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can be.
+            raise SandboxError(f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox") from None
+        connection.sock.settimeout(_TO_ANSWER)
+
+
+def _from_environment() -> str | None:
+    said = os.environ.get(_VARIABLE)
+    try:
+        return address(said) if said else None
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{_VARIABLE}: {error}") from None

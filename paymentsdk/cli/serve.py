@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from paymentsdk.cli.arguments import pairs
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.sandbox import Sandbox, SandboxInfo
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
 __all__ = ["serve"]
+
+#: What the sandbox calls its arguments, where that is not what they are called here.
+_OPTIONS = {"`public`": "--public", "public_url": "--public-url"}
 
 
 def serve(options: Namespace) -> int:
@@ -37,19 +41,26 @@ def serve(options: Namespace) -> int:
             port=port,
             db=options.db,
             seed=options.seed,
-            policies=dict(options.policy),
+            policies=pairs(options.policy),
             frozen=options.frozen,
             public=options.public,
             live_tokens=options.live_tokens,
             public_url=options.public_url,
         )
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(_as_options(str(error))) from None
     try:
         asyncio.run(_run(sandbox, as_json=options.as_json))
     except OSError as error:
         raise OSError(_why_not(error, host, port)) from None
     return 0
+
+
+def _as_options(words: str) -> str:
+    """Return what the sandbox says of its arguments with the options that they are given by."""
+    for argument, option in _OPTIONS.items():
+        words = words.replace(argument, option, 1)
+    return words
 
 
 def _why_not(error: OSError, host: str, port: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from itertools import count
 import msgspec
 from aiohttp import web
 
-from paymentsdk._core.operation import MIB
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
@@ -22,8 +20,9 @@ from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
-from paymentsdk.sandbox.intake import AnyOperation
+from paymentsdk.sandbox.intake import MAX_BODY, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, spoiled, transmit
+from paymentsdk.sandbox.masks import mask_body, mask_parameters
 from paymentsdk.sandbox.platform import Platform
 
 __all__ = ["PLATFORM", "PREFIX", "STOPPING", "make_app"]
@@ -38,16 +37,9 @@ STOPPING = web.AppKey("stopping", asyncio.Event)
 _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
-MAX_BODY = MIB
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 #: Codes that say the least about the request, the best first; a fault that names none has no other cause.
 _GENERAL = ("bad_request", "property_value", "125")
-_SECRET_MEMBER = re.compile(
-    r'("(?:client_secret|code_verifier|refresh_token|access_token|authorization_code|token)"\s*:\s*)"(?:[^"\\]|\\.)*"?'
-)
-_GRANT_CODE = re.compile(r'("code"\s*:\s*)"(?:[^"\\]|\\.)*"?')
-_SECRET_PARAMETER = re.compile(r"((?:access_token|client_secret|code_verifier|refresh_token|code)=)[^&\s\"]*")
-_LONGEST_SHOWN = 4_096
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
@@ -176,7 +168,7 @@ class _Service:
                 at=self._platform.clock.now(),
                 operation=None,
                 method=request.method,
-                path=_SECRET_PARAMETER.sub(r"\1***", request.path_qs),
+                path=mask_parameters(request.path_qs),
                 status=status,
                 tenant=None,
                 request_id=self._request_id(request),
@@ -236,13 +228,13 @@ class _Service:
                 at=self._platform.clock.now(),
                 operation=exchange.operation.name,
                 method=request.method,
-                path=_SECRET_PARAMETER.sub(r"\1***", request.path_qs),
+                path=mask_parameters(request.path_qs),
                 status=outcome.status if outcome else None,
                 tenant=caller.tenant.user_id if caller else None,
                 request_id=exchange.request_id,
                 key=incoming.key if incoming else None,
-                body=_masked(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
-                answer=_masked(outcome.body if outcome else b"", grant=False),
+                body=mask_body(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
+                answer=mask_body(outcome.body if outcome else b"", grant=False),
                 replayed=bool(outcome and outcome.replayed),
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
@@ -260,7 +252,7 @@ async def _incoming(request: web.Request) -> Incoming:
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise Refused(413, "request_too_large", f"the body is larger than {MAX_BODY} bytes") from None
+        raise Refused(413, "request_too_large", TOO_LARGE) from None
     except (OSError, web.RequestPayloadError):
         raise _BrokenOff from None
     query = request.rel_url.query
@@ -281,12 +273,6 @@ def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
     general = [code for code in _GENERAL if code in documented]
     undocumented = "generic" if status >= 500 else "bad_request"  # noqa: PLR2004
     return Refused(status, rule.code or next(iter([*general, *documented]), undocumented))
-
-
-def _masked(body: bytes, *, grant: bool) -> str:
-    text = _SECRET_MEMBER.sub(r'\1"***"', body[:_LONGEST_SHOWN].decode(errors="replace"))
-    # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return _SECRET_PARAMETER.sub(r"\1***", _GRANT_CODE.sub(r'\1"***"', text)) if grant else text
 
 
 async def _openapi(request: web.Request) -> web.StreamResponse:

@@ -25,6 +25,7 @@ from paymentsdk.sandbox.control_bodies import (
     SnapshotRequest,
     StatusRequest,
     SubscribeRequest,
+    number_of,
 )
 from paymentsdk.sandbox.faults import AddedFault, FaultRule
 from paymentsdk.sandbox.platform import Platform
@@ -114,8 +115,7 @@ def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
 
 def authorize(platform: Platform, request: ControlRequest) -> object:
     """Have a seller consent: a new authorization code."""
-    name = request.path["id"]
-    return {"code": platform.authorize(_tenant(platform, int(name) if name.isascii() and name.isdecimal() else 0))}
+    return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
 
 
 def revoke(platform: Platform, request: ControlRequest) -> object:
@@ -253,8 +253,8 @@ def codes(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG00
     ]
 
 
-def _tenant(platform: Platform, user_id: int) -> Tenant:
-    tenant = platform.tenant(user_id)
+def _tenant(platform: Platform, user_id: int | None) -> Tenant:
+    tenant = None if user_id is None else platform.tenant(user_id)
     if tenant is None:
         raise Refused(404, "not_found", "there is no such seller")
     return tenant

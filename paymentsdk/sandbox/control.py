@@ -17,6 +17,7 @@ from paymentsdk.sandbox.app import PLATFORM, PREFIX, STOPPING
 from paymentsdk.sandbox.commands import COMMANDS, Command
 from paymentsdk.sandbox.control_bodies import ControlRequest
 from paymentsdk.sandbox.guard import check_origin
+from paymentsdk.sandbox.intake import TOO_LARGE
 
 __all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
 
@@ -49,7 +50,7 @@ def guarded(handler: Handler) -> Handler:
         except ValueError as error:
             refused = Refused(400, "bad_request", str(error))
         except web.HTTPRequestEntityTooLarge:
-            refused = Refused(413, "request_too_large", "the body is larger than 1 MiB")
+            refused = Refused(413, "request_too_large", TOO_LARGE)
         body = answers.refusal(refused, None, "flat")
         return web.Response(status=refused.status, body=body, content_type="application/json")
 

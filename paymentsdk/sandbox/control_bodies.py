@@ -56,9 +56,15 @@ class ControlRequest:
         text = self.query.get(name)
         if not text:
             return None
-        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        number = number_of(text)
+        if number is None:
             raise Refused(400, "bad_request", f"{name} is no number")
-        return int(text)
+        return number
+
+
+def number_of(text: str) -> int | None:
+    """Return the number that *text* is; ``None`` if it is none, or has more digits than any id."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 class PayRequest(ControlStruct):

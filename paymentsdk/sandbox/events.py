@@ -11,12 +11,18 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk._core.operation import MIB
 
 __all__ = ["Changed", "Event", "Feed", "Queue", "RequestLine"]
 
 #: Requests that are kept, and events that a slow watcher may be behind before it loses the oldest.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
+#: Characters of a body that are shown; and of all bodies longer than that, how many are kept to be sent again.
+LONGEST_SHOWN = 4_096
+MOST_KEPT = 8 * MIB
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
@@ -31,8 +37,8 @@ class RequestLine(Struct, frozen=True, kw_only=True):
         tenant: The seller.
         request_id: What the answer's ``X-Request-Id`` says.
         key: The idempotency key.
-        body: The body, credentials masked.
-        answer: The answer, credentials masked.
+        body: The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis.
+        answer: The answer, in the same way.
         replayed: Whether the answer was given before.
         faults: The effects that hit it.
         milliseconds: How long it took.
@@ -76,13 +82,25 @@ class Feed:
 
     def __init__(self) -> None:
         self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
+        self._long_bodies: dict[str, str] = {}
         self._lock = threading.Lock()
         self._watchers: dict[Queue, asyncio.AbstractEventLoop] = {}
 
     def note(self, line: RequestLine) -> None:
-        """Keep *line*, and hand it to every watcher."""
-        self.requests.append(line)
-        self.tell(Event(kind="requests", tenant=line.tenant, document=line))
+        """Keep *line*, and hand it to every watcher; *line* has its bodies whole."""
+        shown = replace(line, body=_beginning(line.body), answer=_beginning(line.answer))
+        if len(self.requests) == KEPT_REQUESTS:
+            self._long_bodies.pop(self.requests[0].request_id, None)
+        self.requests.append(shown)
+        if len(line.body) > LONGEST_SHOWN:
+            self._long_bodies[line.request_id] = line.body
+        while sum(map(len, self._long_bodies.values())) > MOST_KEPT:
+            del self._long_bodies[next(iter(self._long_bodies))]
+        self.tell(Event(kind="requests", tenant=line.tenant, document=shown))
+
+    def body_of(self, line: RequestLine) -> str | None:
+        """Return the whole body of a line that is kept; ``None`` if newer long ones have taken its room."""
+        return line.body if len(line.body) <= LONGEST_SHOWN else self._long_bodies.get(line.request_id)
 
     def tell(self, event: Event | None) -> None:
         """Hand *event* to every watcher; ``None`` says that there will be no more."""
@@ -104,6 +122,10 @@ class Feed:
         finally:
             with self._lock:
                 del self._watchers[queue]
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _put(queue: Queue, event: Event | None) -> None:

@@ -137,13 +137,13 @@ class Hit(Struct, frozen=True):
 
     rules: tuple[FaultRule, ...] = ()
 
-    def of(self, *effects: Effect) -> Iterator[FaultRule]:
-        """Yield the rules with one of *effects*."""
-        return (rule for rule in self.rules if rule.effect in effects)
+    def of(self, effect: Effect) -> Iterator[FaultRule]:
+        """Yield the rules with *effect*."""
+        return (rule for rule in self.rules if rule.effect == effect)
 
-    def first(self, *effects: Effect) -> FaultRule | None:
-        """Return the first rule with one of *effects*."""
-        return next(self.of(*effects), None)
+    def first(self, effect: Effect) -> FaultRule | None:
+        """Return the first rule with *effect*."""
+        return next(self.of(effect), None)
 
 
 class Faults:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from paymentsdk.sandbox.answers import Refused
 
@@ -28,13 +28,13 @@ def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> N
         Refused: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
     """
     host = headers.get("Host", "")
-    name = _name("//" + host)
+    name = _parts("//" + host).hostname
     if name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
         raise Refused(403, "forbidden", "the control API is not known by this host name")
     if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
         raise Refused(403, "forbidden", "the control API takes no requests from other sites")
     origin = headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _parts(origin).netloc != host:
         raise Refused(403, "forbidden", "the control API takes no requests from other sites")
 
 
@@ -47,8 +47,9 @@ def _is_address(name: str | None) -> bool:
     return True
 
 
-def _name(url: str) -> str | None:
+def _parts(url: str) -> SplitResult:
+    """Return the parts of *url*; empty ones if it is no address, as with a bracket that nobody closes."""
     try:
-        return urlsplit(url).hostname
+        return urlsplit(url)
     except ValueError:
-        return None
+        return urlsplit("")

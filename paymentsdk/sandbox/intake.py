@@ -18,15 +18,29 @@ import msgspec
 from msgspec import Struct, ValidationError, field, inspect
 
 from paymentsdk._core.encode import request_invalid
-from paymentsdk._core.operation import Operation
+from paymentsdk._core.operation import MIB, Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 
-__all__ = ["AnyOperation", "ControlStruct", "check_amounts", "read_body", "read_query", "refuse", "unfit"]
+__all__ = [
+    "MAX_BODY",
+    "TOO_LARGE",
+    "AnyOperation",
+    "ControlStruct",
+    "check_amounts",
+    "read_body",
+    "read_query",
+    "refuse",
+    "unfit",
+]
 
 AnyOperation = Operation[object, object]
 B = TypeVar("B")
+
+#: Bytes of the longest body that is read, and what is said to a longer one.
+MAX_BODY = MIB
+TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64

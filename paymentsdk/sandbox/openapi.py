@@ -9,14 +9,14 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 import msgspec
+from msgspec import inspect as types_of
 
-from paymentsdk._core.operation import Operation
 from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
 from paymentsdk.sandbox.behaviours.plans import SORTABLE
-from paymentsdk.sandbox.intake import LARGEST_OFFSET
+from paymentsdk.sandbox.intake import LARGEST_OFFSET, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.policies import Policies
 
 __all__ = ["document"]
@@ -25,7 +25,6 @@ _DEFAULTS = Policies()
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 Schema: TypeAlias = dict[str, JSON]
-AnyOperation: TypeAlias = Operation[object, object]
 
 
 def _ecma(pattern: str) -> str:
@@ -81,7 +80,7 @@ _ERROR: Schema = {
 _REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
 #: Refusals that every operation can answer, beside those of its own.
 _ALWAYS: Mapping[int, str] = {
-    413: "The body is larger than 1 MiB",
+    413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
     429: "Too many requests: a fault rule says so",
     500: "An internal error: a fault rule says so",
 }
@@ -162,8 +161,6 @@ def _schemas(policies: Policies) -> Schema:
 
 def _tighten(schema: JSON, struct: type) -> None:
     """Add to the *schema* of a Struct the rules that msgspec does not write into it."""
-    from msgspec import inspect as types_of  # noqa: PLC0415 - only the document needs it
-
     members = schema.get("properties") if isinstance(schema, dict) else None
     required = schema.get("required") if isinstance(schema, dict) else None
     info = types_of.type_info(struct)
@@ -187,8 +184,6 @@ def _is_request(struct: type) -> bool:
 
 def _has(info: object, extra: Mapping[str, object]) -> bool:
     """Whether a type, or one of a union, has the mark *extra*."""
-    from msgspec import inspect as types_of  # noqa: PLC0415
-
     match info:
         case types_of.Metadata(extra=found):
             return found == extra
@@ -216,8 +211,6 @@ def _free_form(kind: type) -> Schema:
 
 def _structs(types: Iterable[type]) -> Iterable[type]:
     """Yield *types* and every Struct inside them."""
-    from msgspec import inspect as types_of  # noqa: PLC0415 - only the document needs it
-
     seen: set[type] = set()
     todo = [types_of.type_info(kind) for kind in types]
     while todo:

@@ -62,7 +62,8 @@ class Sandbox:
         port: The port; 0 for any that is free.
         db: The file that keeps it all, across restarts and kills; in memory without one.
         seed: Makes identifiers, credentials and chance repeatable.
-        policies: Switches by name; see :class:`Policies`.
+        policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
+            while an earlier one ran, which stay in ``db``.
         frozen_at: Freeze the clock, at this moment.
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.
@@ -158,8 +159,8 @@ class Sandbox:
 
     @property
     def access_token(self) -> str:
-        """A token of the first seller, made without OAuth."""
-        return self.tenant.access_token
+        """A token of the first seller, made without OAuth; a new one if the last was revoked or has expired."""
+        return self._able().access_token
 
     @property
     def client_id(self) -> str:
@@ -232,7 +233,11 @@ class Sandbox:
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
         """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
-        return self.platform.describe(tenant or self.tenant)
+        return self.platform.describe(tenant or self._able())
+
+    def _able(self) -> Tenant:
+        """Return the first seller with grants that can be used; once it has stopped, as they were at the start."""
+        return self.tenant if self._runner is None else self.platform.default_tenant()
 
 
 class SandboxThread:

@@ -210,6 +210,10 @@ def test_faults(capsys, sandbox):
         (["hang", "effect=reset"], "there is no detail effect; the details are operation, "),
         (["hang", "times=0"], "times is a whole number of at least 1, not 0"),
         (["hang", "probability=2"], "probability is a number from 0 to 1, not 2"),
+        (["reset", "status=500"], "reset does not take status; of the details it takes none"),
+        (["hang", "operation=foo"], "no operation is called 'foo'; there are oauth.token, "),
+        (["hang", "times=1", "times=2"], "times is given twice"),
+        ([], "the following arguments are required: EFFECT"),
     ],
 )
 def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], complaint: str):
@@ -234,11 +238,24 @@ def test_advance(capsys, sandbox, order):
     assert 20 * 60 == (sandbox.clock.now() - now).total_seconds()
 
 
+#: The hint for what could be any length of time.
+OTHER = "one such as PT20M"
+
+
 @pytest.mark.parametrize(
-    ("text", "hint"), [("20m", "PT20M"), ("2 days", "P2D"), ("1h", "PT1H"), ("soon", "one such as PT20M")]
+    ("text", "hint"),
+    [
+        ("20m", "PT20M"),
+        ("2 days", "P2D"),
+        ("1h", "PT1H"),
+        ("soon", OTHER),
+        ("2months", OTHER),
+        ("500ms", OTHER),
+        ("1.5 h", OTHER),
+    ],
 )
 def test_a_duration_that_is_none(capsys, text: str, hint: str):
-    """The complaint says how it is written."""
+    """The complaint says how it is written, where there is no doubt how long it is."""
     assert f"argument duration: {text!r} is not a duration; write {hint}" == misuse(capsys, "advance", text)
 
 
@@ -314,6 +331,74 @@ def test_somebody_else_there(capsys, command: str):
     assert "sandbox" in line
 
 
-def test_only_http(capsys):
-    """An address of another scheme is refused before it is opened."""
-    assert "file:///etc is no http or https address" == complain(capsys, "faults", "--url", "file:///etc")
+@pytest.mark.parametrize(
+    "url", ["file:///etc", "foo", "http://", "http://[", "http://localhost:99999", "http://x/?a=b"]
+)
+def test_only_addresses(capsys, monkeypatch, url: str):
+    """What is none, or one of another scheme, is refused before it is opened, whoever says it."""
+    complaint = f"{url!r} is no http or https address such as http://127.0.0.1:8787"
+    assert f"argument --url: {complaint}" == misuse(capsys, "faults", "--url", url)
+
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", url)
+    assert f"PAYMENTSDK_BASE_URL: {complaint}" == misuse(capsys, "faults")
+
+
+@pytest.mark.parametrize("what", ["", "/", "//"])
+def test_what_names_no_order(capsys, what: str):
+    """It is refused before anybody is asked."""
+    assert f"argument ORDER: {what!r} names no order" == misuse(capsys, "pay", what)
+
+
+def test_a_policy_is_decided_once(capsys):
+    """Which of two decisions holds, nobody could know: at the start and later."""
+    twice = ["cancel_from=any", "cancel_from=created"]
+
+    assert "cancel_from is given twice" == misuse(capsys, "policies", *twice)
+    assert "cancel_from is given twice" == misuse(capsys, "--policy", twice[0], "--policy", twice[1])
+
+
+@pytest.mark.parametrize("command", [["advance", "P3650D"], ["policies"]], ids=" ".join)
+def test_a_busy_sandbox_is_there(capsys, monkeypatch, command: list[str]):
+    """Who is let in waits for minutes; after that nobody says that there is no sandbox, or what became of it."""
+    assert running._TO_ANSWER > 10 * running._TO_CONNECT
+    monkeypatch.setattr(running, "_TO_ANSWER", 0.05)
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        monkeypatch.setattr(running, "DEFAULT_PORT", busy.getsockname()[1])
+        line = complain(capsys, *command)
+
+    url = f"http://127.0.0.1:{running.DEFAULT_PORT}"
+    assert f"the sandbox at {url} has not answered within 0 s, and may still be doing it" == line
+
+
+def test_a_sandbox_that_ends_meanwhile(capsys):
+    """What it was asked for may be done: that is what is said."""
+
+    def hang_up() -> None:
+        server.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        line = complain(capsys, "advance", "PT1M", "--url", f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+    assert "has gone without an answer (" in line
+    assert line.endswith("), and may have done it")
+
+
+def test_what_speaks_no_http_is_no_sandbox(capsys):
+    """Whatever listens there."""
+
+    def greet() -> None:
+        with server.accept()[0] as connection:
+            connection.sendall(b"220 mail\r\n")
+            connection.recv(65_536)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=greet)
+        thread.start()
+        line = complain(capsys, "faults", "--url", f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+    assert line.endswith("is no sandbox")

@@ -38,6 +38,13 @@ def test_the_books_agree(capsys):
     assert "orders created: 20" in err
 
 
+def test_one_order_is_one(capsys):
+    """Not "1 orders": the smallest job is what many try first."""
+    main(["demo", "--orders", "1", "--concurrency", "1"])
+
+    assert capsys.readouterr().err.startswith("1 order, 1 call at a time, against a sandbox")
+
+
 def test_the_result_is_one_line_of_json(capsys):
     """With --json, stdout holds the result alone; the code of an order is shown on stderr."""
     code, out, err = demo(capsys, "--json")
@@ -163,7 +170,7 @@ def test_without_the_extra_the_text_has_to_do(monkeypatch):
     """Without the extra, one line says how to get a picture."""
     monkeypatch.setitem(sys.modules, "segno", None)
 
-    assert ["(pip install segno shows it as a QR code)"] == picture("http://127.0.0.1").splitlines()
+    assert ["(pip install 'paymentsdk[qr]' shows it as a QR code)"] == picture("http://127.0.0.1").splitlines()
 
 
 async def test_at_once_keeps_the_order_and_the_bound():

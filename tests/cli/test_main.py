@@ -102,6 +102,15 @@ def test_complaints_show_how_the_command_is_used(capsys):
     assert capsys.readouterr().err.startswith("usage: paymentsdk sandbox faults list ")
 
 
+@pytest.mark.parametrize("arguments", [["--foo"], ["demo", "--foo"], ["sandbox", "faults", "--foo"]], ids=" ".join)
+def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
+    """In the words that every command line has for it."""
+    with pytest.raises(SystemExit):
+        main([*arguments, *([] if arguments[1:] else ["demo"])])
+
+    assert capsys.readouterr().err.endswith(": error: unrecognized argument: --foo\n")
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -109,6 +118,7 @@ def test_complaints_show_how_the_command_is_used(capsys):
         (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
         (["sandbox"], "paymentsdk sandbox --db shop.db"),
         (["sandbox"], "authorization code in it lasts 10 minutes"),
+        (["sandbox"], "until this sandbox ends: with --db only what is set by"),
         (["sandbox", "pay"], "account_money, credit_card"),
     ],
 )

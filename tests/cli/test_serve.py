@@ -150,9 +150,9 @@ def test_a_port_in_use_is_one_line(capsys):
         (["--policy", "cancel_from=never"], "cancel_from is created or any, not never"),
         (["--policy", "no_such=1"], "there is no policy no_such; the policies are cancel_from, "),
         (["--policy", "page_size=0"], "page_size is a whole number from 1 to 1000000, not 0"),
-        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines, which `public` has to allow"),
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines, which --public has to allow"),
         (["--host", "", "--public"], "the host is '', which is no address"),
-        (["--public-url", "shop"], "public_url is an address such as https://"),
+        (["--public-url", "shop"], "--public-url is an address such as https://"),
         (["--db", ""], "argument --db: '' names no file"),
     ],
 )

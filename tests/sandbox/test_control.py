@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 
+from paymentsdk._core.operation import MIB
 from paymentsdk.sandbox import FaultRule
 from paymentsdk.sandbox.clock import ClockState
-from paymentsdk.sandbox.events import MOST_BEHIND, Event, Feed
+from paymentsdk.sandbox.events import KEPT_REQUESTS, MOST_BEHIND, Event, Feed, RequestLine
+from paymentsdk.sandbox.masks import mask_body
 
 
 async def test_an_order_can_be_paid(client, plain, order):
@@ -47,6 +52,7 @@ async def test_a_payment_can_be_rejected(client, plain, order):
         ("POST", "subscriptions/1/cancel", None, 404),
         ("POST", "subscriptions", {"plan_id": "nothing"}, 404),
         ("POST", "tenants/5/authorize", None, 404),
+        pytest.param("POST", f"tenants/{'9' * 5_000}/authorize", None, 404, id="tenants/999.../authorize"),
         ("POST", "plans", {"tenant": 5, "reason": "r", "auto_recurring": {"transaction_amount": 1}}, 404),
         ("POST", "restore", {"name": "nothing"}, 404),
         ("DELETE", "faults/5", None, 404),
@@ -119,9 +125,12 @@ async def test_sellers_are_made(plain, connect, sandbox):
 
 
 async def test_a_token_is_revoked(plain, sandbox):
-    """At once."""
-    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": sandbox.access_token})).json
-    assert 401 == (await plain("GET", "/preapproval_plan/search")).status
+    """At once; the sandbox hands out another one from then on."""
+    token = sandbox.access_token
+
+    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": token})).json
+    assert 401 == (await plain("GET", "/preapproval_plan/search", token=token)).status
+    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
 
 
 async def test_subscriptions_and_invoices_are_moved(plain, sandbox):
@@ -329,6 +338,92 @@ async def test_a_form_is_shown_without_credentials(plain, sandbox):
     assert f"grant_type=authorization_code&{hidden}" == line["body"]
 
 
+MASKED = [
+    (b'{"client_secret": 12345678, "code": 987654}', '{"client_secret":"***","code":"***"}'),
+    (b'{"client_\\u0073ecret": "SECRET"}', '{"client_secret":"***"}'),
+    (b'{"\\u0063ode": "SECRET", "scope": "read"}', '{"code":"***","scope":"read"}'),
+    (b'{"a": [{"token": {"b": ["SECRET"]}}, 24.90]}', '{"a":[{"token":"***"},24.90]}'),
+    (b'{"code": "SECRET", "code": "SECRET"}', '{"code":"***"}'),
+]
+
+
+@pytest.mark.parametrize(("body", "shown"), MASKED)
+async def test_a_credential_is_masked_whatever_it_is(plain, body, shown):
+    """A number, an object, in a list, under a name in which a letter is written as its number, or twice."""
+    await plain("POST", "/oauth/token", body)
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert shown == line["body"]
+
+
+#: Bodies that are no JSON, or none that can be read, with a credential in each.
+BROKEN = [
+    b'{"client_secret": "SECRET',
+    b'{"client_secret": SECRET, "a"',
+    b'{"client_secret": {"a": "SECRET"}, "b"',
+    b'{"client_\\u0073ecret": ["SECRET"], "a": "\\ud800"}',
+    b"{'client_secret': 'SECRET'}",
+    b'{"client_secret": "SECRET", "a": ' + b"[" * 5_000,
+    b"grant_type=x&client%5Fsecret=SECRET",
+]
+
+
+@pytest.mark.control("paymentsdk.sandbox.masks._member_of", lambda names: re.compile("nothing is a secret"))
+async def test_a_credential_in_what_is_no_json_is_masked(plain):
+    """Wherever such a name stands, what comes after it is not shown."""
+    for body in BROKEN:
+        await plain("POST", "/oauth/token", body)
+
+    lines = (await plain("GET", "/_sandbox/requests")).json
+
+    assert len(BROKEN) == len(lines)
+    assert not [line["body"] for line in lines if "SECRET" in line["body"]]
+
+
+async def test_a_body_without_credentials_is_shown_as_it_came(plain):
+    """Negative control: with its blanks, its numbers, and codes that are none of a grant."""
+    body = b'{"external_reference":  "a\\"b=c", "total_amount": "5.00", "code": "7", "n": 1.50}'
+    await plain("POST", "/v1/orders", body, key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert body.decode() == line["body"]
+
+
+@pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
+def test_a_long_body_is_masked_in_time(body):
+    """The time grows as the body does: nothing is looked at over and over."""
+    began = time.perf_counter()
+
+    mask_body(body * (MIB // len(body)), grant=True)
+
+    assert 5 > time.perf_counter() - began
+
+
+def line_of(number: int, body: str) -> RequestLine:
+    """A line of the feed."""
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    return RequestLine(
+        at=now, operation=None, method="POST", path="/", status=200, tenant=1, request_id=f"req-{number}", body=body
+    )
+
+
+def test_long_bodies_are_kept_as_far_as_there_is_room():
+    """The newest of them; the others say that they are not kept, and none outlives its line."""
+    feed = Feed()
+    for number in range(10):
+        feed.note(line_of(number, str(number) * MIB))
+    kept = [feed.body_of(line) for line in feed.requests]
+    assert [None, None, *(str(number) * MIB for number in range(2, 10))] == kept
+
+    for number in range(KEPT_REQUESTS):
+        feed.note(line_of(number, "short"))
+
+    assert {"short"} == {feed.body_of(line) for line in feed.requests}
+    assert not feed._long_bodies
+
+
 async def test_the_state_says_where_everything_is(plain, sandbox):
     """Enough for a program that only knows the address."""
     state = (await plain("GET", "/_sandbox/state", token=None)).json
@@ -436,6 +531,7 @@ FOREIGN = [
     {"Origin": "https://evil.example.com"},
     {"Origin": "null"},
     {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "http://["},
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
     {"Host": "evil.example.com"},

@@ -94,6 +94,27 @@ async def test_a_token_lives_180_days(client, sandbox):
     assert "unauthorized" == refused.value.code
 
 
+async def test_the_token_of_the_sandbox_can_be_used_at_any_time(plain, sandbox):
+    """However far its clock was moved: Python, the control API and what is described have one, and it is good."""
+    first = sandbox.access_token
+    sandbox.clock.advance("P181D")
+
+    state = (await plain("GET", "/_sandbox/state")).json
+
+    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
+    assert {sandbox.access_token} == {sandbox.describe().access_token, state["sandbox"]["access_token"]} != {first}
+
+
+async def test_a_sandbox_that_has_stopped_still_says_its_token(start):
+    """Whoever writes down what was used needs no file for it, which is closed by then."""
+    sandbox = await start()
+    token = sandbox.access_token
+
+    await sandbox.stop()
+
+    assert token == sandbox.access_token == sandbox.describe().access_token
+
+
 async def test_a_token_can_be_revoked(client, sandbox):
     """At once, for tests of what comes after a 401."""
     assert sandbox.revoke(sandbox.access_token)

@@ -71,7 +71,7 @@ async def test_a_seller_may_have_their_own(connect, sandbox, order):
 
 
 async def test_switches_that_were_set_outlive_the_process(tmp_path, plain_to):
-    """As clock and keys do; what is asked for at the next start wins over them."""
+    """As clock and keys do; what is asked for at a start wins over them, until that sandbox ends."""
     path = str(tmp_path / "sandbox.db")
     async with Sandbox(db=path, policies={"page_size": 5}) as sandbox:
         await plain_to(sandbox)("PATCH", "/_sandbox/policies", {"page_size": 7, "cancel_from": "any"})
@@ -80,6 +80,8 @@ async def test_switches_that_were_set_outlive_the_process(tmp_path, plain_to):
         kept = sandbox.policies
     async with Sandbox(db=path, policies={"page_size": 3}) as sandbox:
         asked = sandbox.policies
+    async with Sandbox(db=path) as sandbox:
+        assert kept == sandbox.policies
 
     assert (7, "any", 9) == (kept.page_size, kept.cancel_from, kept.max_page_size)
     assert (3, "any", 9) == (asked.page_size, asked.cancel_from, asked.max_page_size)

@@ -15,7 +15,7 @@ import pytest
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
-from paymentsdk.sandbox.app import MAX_BODY
+from paymentsdk.sandbox.intake import MAX_BODY
 from paymentsdk.sandbox.tenants import TenantOptions
 
 
@@ -324,6 +324,18 @@ async def test_bodies_are_bounded(plain, sandbox, name):
     answer = await plain(operation.method, path, body, key="k")
 
     assert (413, "request_too_large") == (answer.status, answer.code)
+
+
+async def test_the_bound_is_said_in_one_way(plain):
+    """By the interfaces, by the control API, and by the document."""
+    body = b'{"x": "' + b"a" * MAX_BODY + b'"}'
+    paths = {"/preapproval_plan/search": "GET", "/_sandbox/scan": "POST"}
+
+    said = {(await plain(method, path, body)).json["message"] for path, method in paths.items()}
+    document = (await plain("GET", "/openapi.json")).json
+
+    assert {"the body is larger than 1 MiB"} == said
+    assert "The body is larger than 1 MiB" in json.dumps(document["paths"]["/v1/orders"]["post"]["responses"]["413"])
 
 
 async def test_compressed_bodies_are_not_unpacked(plain, data):

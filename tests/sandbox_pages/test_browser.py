@@ -140,6 +140,18 @@ async def test_an_example_shows_how_it_looks(tab, sandbox) -> None:
     assert [] == tab.problems
 
 
+async def test_the_dashboard_outlives_the_tokens(tab, sandbox) -> None:
+    """After the 180 days of a token, one that can be used makes the example, and is shown for programs."""
+    await open_dashboard(tab, sandbox)
+
+    sandbox.clock.advance("P181D")
+
+    await tab.until(f"document.querySelector('#exports').textContent.endsWith('={sandbox.access_token}')")
+    await tab.click("[data-example]")
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    assert [] == tab.problems
+
+
 async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     """By a step, by a duration, or up to the moment at which an order expires; what happened meanwhile is said."""
     await shop.order()
@@ -464,7 +476,7 @@ async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, m
 
     await tab.until("document.querySelector('.card .code code') !== null")
 
-    assert f"{order.type_response.qr_data}pip install paymentsdk[qr]" == await text_of(tab, ".card .code")
+    assert f"{order.type_response.qr_data}pip install 'paymentsdk[qr]'" == await text_of(tab, ".card .code")
 
 
 async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:

@@ -312,6 +312,7 @@ FOREIGN = {
     "another site, by its kind": {"Sec-Fetch-Site": "cross-site"},
     "another port of this machine": {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"},
     "a page without an origin": {"Origin": "null"},
+    "an origin that is no address": {"Origin": "http://["},
     "another name": {"Host": "evil.example"},
 }
 

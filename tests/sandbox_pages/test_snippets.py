@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox.events import RequestLine
+from paymentsdk.sandbox.events import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox.pages.snippets import curl, python
 
 BASE_URL = "http://127.0.0.1:8787"
@@ -110,6 +110,41 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
     second = sandbox.platform.feed.requests[-1]
     assert (first.body, 201) == (second.body, second.status)
     assert first.key != second.key
+
+
+#: The items of an order that is far longer than what is shown of it.
+MANY = [{"title": f"Item {n} " + "x" * 90, "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(50)]
+
+
+async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
+    """Its beginning is shown; the command and the program send all of it."""
+    await shop.order(items=MANY)
+    [shown] = sandbox.platform.feed.requests
+    sent = sandbox.platform.feed.body_of(shown)
+    path = f"/_sandbox/requests/{shown.request_id}"
+
+    _, data = shlex.split((await visitor.get(f"{path}/curl")).replace("\\\n", ""))[-2:]
+    program = await visitor.get(f"{path}/python")
+    await output_of(sys.executable, "-c", program, token=sandbox.access_token)
+    again = sandbox.platform.feed.body_of(sandbox.platform.feed.requests[-1])
+
+    assert LONGEST_SHOWN < len(sent)
+    assert shown.body == f"{sent[:LONGEST_SHOWN]}…"
+    assert MANY == msgspec.json.decode(sent)["items"]
+    assert sent == data
+    assert msgspec.json.decode(sent) == msgspec.json.decode(again)
+
+
+async def test_a_body_that_is_not_kept_is_no_refusal(shop, sandbox, visitor, monkeypatch) -> None:
+    """Where newer bodies have taken its room, both say so, in lines that do nothing in a shell or in Python."""
+    monkeypatch.setattr("paymentsdk.sandbox.events.MOST_KEPT", 0)
+    await shop.order(items=MANY)
+    [line] = sandbox.platform.feed.requests
+
+    for language in ("curl", "python"):
+        text = await visitor.get(f"/_sandbox/requests/{line.request_id}/{language}")
+        assert text.startswith("# The body was long, and newer ones have taken its room")
+        assert 1 == text.count("\n")
 
 
 def test_no_credential_is_in_them() -> None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from paymentsdk.resources.plans import PlanStatus
+from paymentsdk.resources.plans import AutoRecurring, FreeTrial, Plan, PlanStatus
 from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox.pages.subscription import offer
 from paymentsdk.sandbox.records import SUBSCRIPTIONS
 
 
@@ -44,9 +45,31 @@ async def test_a_plan_is_subscribed_to_at_its_init_point(sandbox, visitor) -> No
 
     assert 200 == visitor.status
     assert "Subscribed" in answer
+    assert "Its invoices are collected as the sandbox&#x27;s clock moves on." in answer
     assert answer == again
     assert 'href="https://shop.example.com/gym"' in answer
     assert 1 == subscriptions(sandbox)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "unit", "repetitions", "trial", "said"),
+    [
+        (1, "months", None, None, "every month"),
+        (1, "months", 1, (1, "months"), "every month, once, after a free month"),
+        (2, "months", 6, (3, "months"), "every 2 months, 6 times, after 3 free months"),
+        (1, "days", None, (7, "days"), "every day, after 7 free days"),
+        (15, "days", 2, (1, "days"), "every 15 days, 2 times, after a free day"),
+        (None, None, None, (None, None), "every month, after a free month"),
+    ],
+)
+def test_how_often_is_said_as_people_say_it(frequency, unit, repetitions, trial, said) -> None:
+    """One month is no "1 months", and what costs nothing is free."""
+    free = FreeTrial(frequency=trial[0], frequency_type=trial[1]) if trial else None
+    recurring = AutoRecurring(frequency=frequency, frequency_type=unit, repetitions=repetitions, free_trial=free)
+
+    page = offer(Plan(id="p", auto_recurring=recurring), action="/", token="")
+
+    assert f'<p class="quiet small">{said}</p>' in page
 
 
 @pytest.mark.parametrize("back_url", ["javascript:alert(1)", "shop"])

@@ -10,8 +10,10 @@ import msgspec
 
 from paymentsdk.cli.demo.job import run
 from paymentsdk.cli.demo.report import Report, text
+from paymentsdk.cli.words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox.pages.codes import INSTALL
 
 __all__ = ["demonstrate"]
 
@@ -22,7 +24,7 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
     Raises:
         PaymentsError: A call failed for good; the books were not compared.
     """
-    _say(f"{orders:,} orders, {concurrency:,} calls at a time, against a sandbox on this machine")
+    _say(f"{counted(orders, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
     try:
         report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
     except* PaymentsError as group:
@@ -56,7 +58,7 @@ def picture(code: str) -> str:
     try:
         import segno  # noqa: PLC0415 - an extra
     except ImportError:
-        return "(pip install segno shows it as a QR code)\n"
+        return f"({INSTALL} shows it as a QR code)\n"
     drawn = io.StringIO()
     segno.make(code, error="m").terminal(drawn, compact=True)
     return drawn.getvalue()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from paymentsdk.cli.demo.books import Comparison, Entry
+from paymentsdk.cli.words import counted
 
 #: Differences that are printed; all of them are in the JSON.
 SHOWN = 5
@@ -70,7 +71,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    return f"{comparison.agreed:,} entries: {len(comparison.double):,} double, {len(comparison.lost):,} lost"
+    agreed = counted(comparison.agreed, "entry", "entries")
+    return f"{agreed}: {len(comparison.double):,} double, {len(comparison.lost):,} lost"
 
 
 def _differences(kind: str, entries: Sequence[Entry]) -> Iterator[str]:

@@ -6,7 +6,10 @@ from io import BytesIO
 
 from paymentsdk.sandbox.answers import Refused
 
-__all__ = ["svg"]
+__all__ = ["INSTALL", "svg"]
+
+#: How to get what draws the codes; in quotes, since a shell may read brackets itself.
+INSTALL = "pip install 'paymentsdk[qr]'"
 
 
 def svg(text: str) -> bytes:
@@ -18,7 +21,7 @@ def svg(text: str) -> bytes:
     try:
         import segno  # noqa: PLC0415 - an extra
     except ImportError:
-        raise Refused(501, "not_installed", "pip install paymentsdk[qr]") from None
+        raise Refused(501, "not_installed", INSTALL) from None
     file = BytesIO()
     segno.make_qr(text, error="m").save(
         file, kind="svg", border=4, xmldecl=False, omitsize=True, svgclass=None, lineclass=None

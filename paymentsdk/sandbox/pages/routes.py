@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, cast
 
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
@@ -132,7 +133,11 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
     line = next((line for line in platform.feed.requests if line.request_id == asked), None)
     if line is None:
         raise Refused(404, "not_found", "the request is not among the last ones any more")
-    text = _SNIPPETS[request.match_info["language"]](line, platform.base_url)
+    body = platform.feed.body_of(line)
+    if body is None:
+        text = "# The body was long, and newer ones have taken its room: it is not kept any more.\n"
+    else:
+        text = _SNIPPETS[request.match_info["language"]](replace(line, body=body), platform.base_url)
     return web.Response(text=text, headers=headers.FORM)
 
 

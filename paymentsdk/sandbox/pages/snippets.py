@@ -15,10 +15,10 @@ from urllib.parse import unquote
 import msgspec
 from yarl import URL
 
-from paymentsdk._core.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox.events import RequestLine
+from paymentsdk.sandbox.intake import AnyOperation
 from paymentsdk.sandbox.pages.expressions import WIDTH, Expression, Group, Writer, laid_out, quoted
 
 __all__ = ["curl", "python"]
@@ -28,7 +28,6 @@ _OTHER_ARGUMENTS = frozenset({"oauth.token", "orders.refund"})
 #: What the methods call the position of a page.
 _POSITION = {"limit": "page_size", "offset": "start"}
 
-AnyOperation: TypeAlias = Operation[object, object]
 Arguments: TypeAlias = Iterable[tuple[str, Expression]]
 
 

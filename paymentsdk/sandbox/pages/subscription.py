@@ -33,9 +33,10 @@ def _often(recurring: AutoRecurring) -> Iterator[str]:
     unit, frequency = (recurring.frequency_type or "months").removesuffix("s"), recurring.frequency or 1
     yield f"every {unit}" if frequency == 1 else f"every {frequency} {unit}s"
     if recurring.repetitions:
-        yield f"{recurring.repetitions} times"
+        yield "once" if recurring.repetitions == 1 else f"{recurring.repetitions} times"
     if trial := recurring.free_trial:
-        yield f"after {trial.frequency} {trial.frequency_type} for nothing"
+        unit, frequency = (trial.frequency_type or "months").removesuffix("s"), trial.frequency or 1
+        yield f"after a free {unit}" if frequency == 1 else f"after {frequency} free {unit}s"
 
 
 def subscribed(plan: Plan, subscription: Subscription) -> Markup:
@@ -43,5 +44,6 @@ def subscribed(plan: Plan, subscription: Subscription) -> Markup:
     # Anything else in the plan's text, such as `javascript:`, is no place to lead a buyer to.
     url = plan.back_url if plan.back_url and plan.back_url.startswith(("http://", "https://")) else None
     ways: list[Way] = [(url, "Back to the shop")] if url else []
-    ended = "It has ended." if subscription.status != "authorized" else "The clock collects it."
-    return message("Subscribed", f"The subscription is {subscription.id}. {ended} No money moves.", ways)
+    collected = "Its invoices are collected as the sandbox's clock moves on."
+    state = collected if subscription.status == "authorized" else "It has ended."
+    return message("Subscribed", f"The subscription is {subscription.id}. {state} No money moves.", ways)

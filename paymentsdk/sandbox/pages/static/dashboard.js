@@ -37,7 +37,11 @@ watch(
     orders: orders.changed,
     preferences: checkouts.changed,
     merchant_orders: checkouts.changed,
-    clock: clock.load,
+    clock() {
+      clock.load();
+      // The token may have expired meanwhile.
+      connect.load();
+    },
     // Everything may be another, as after a restore.
     changed: load,
     requests(line) {

@@ -1,0 +1,87 @@
+"""Takes credentials out of what is shown of a request: of its body, its answer and its address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from decimal import Decimal
+from functools import cache
+from typing import cast
+from urllib.parse import unquote
+
+import msgspec
+
+__all__ = ["mask_body", "mask_parameters"]
+
+_MASK = "***"
+_SECRETS = frozenset({"client_secret", "code_verifier", "refresh_token", "access_token", "authorization_code", "token"})
+#: Of a request for a token. Elsewhere a code is that of a refusal.
+_SECRETS_OF_GRANT = _SECRETS | {"code"}
+#: How the name of a parameter ends whose value is a credential.
+_ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
+
+_ESCAPED = re.compile(r"\\u00([567][0-9A-Fa-f])")
+#: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
+_VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
+#: It begins where a name can, and takes nothing back: a body of one long word is read once.
+_PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
+
+# Numbers with a fraction stay as they are, as in what comes in.
+_READ = msgspec.json.Decoder(float_hook=Decimal).decode
+_WRITE = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def mask_body(body: bytes, *, grant: bool) -> str:
+    """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
+
+    Args:
+        body: What was sent, JSON or not.
+        grant: Whether it asks for a token.
+    """
+    secrets = _SECRETS_OF_GRANT if grant else _SECRETS
+    text = body.decode(errors="replace")
+    if _telling(secrets).search(body):
+        try:
+            text = _WRITE(_without(secrets, _READ(body))).decode()
+        except (ValueError, ArithmeticError, RecursionError):
+            text = _without_members(secrets, text)
+    elif grant:
+        text = _without_members(secrets, text)
+    # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
+    return mask_parameters(text) if grant else text
+
+
+def mask_parameters(text: str) -> str:
+    """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
+    return _PARAMETER.sub(
+        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).endswith(_ENDINGS) else found[0], text
+    )
+
+
+def _without(secrets: Container[str], value: object) -> object:
+    """Return *value*, read from JSON, with a mask in the place of every member of *secrets*, whatever that holds."""
+    match value:
+        case dict():
+            members = cast("dict[str, object]", value)
+            return {name: _MASK if name in secrets else _without(secrets, inner) for name, inner in members.items()}
+        case list():
+            return [_without(secrets, inner) for inner in cast("list[object]", value)]
+        case _:
+            return value
+
+
+def _without_members(secrets: frozenset[str], text: str) -> str:
+    """Return *text*, which is no JSON, with a mask wherever it looks like a member of *secrets*."""
+    text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _member_of(secrets).sub(rf'\1"{_MASK}"', text)
+
+
+@cache
+def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
+    """Find what may be one of *names*: itself, or a letter that is written as its number."""
+    return re.compile(rf'"(?:{"|".join(names)})"|\\u00[567]'.encode())
+
+
+@cache
+def _member_of(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"""(["'](?:{"|".join(names)})["']\s*:\s*){_VALUE}""", re.DOTALL)
