@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, timezone
 
 import pytest
 
@@ -121,6 +121,19 @@ async def test_every_filter_filters(client, sandbox, paid):
         assert [] == await references(client, **{name: value}), name
 
 
+@pytest.mark.parametrize("hours", [-12, -4, 0, 5.75, 14])
+@pytest.mark.parametrize("column", ["date_created", "last_updated"])
+async def test_a_moment_is_the_same_in_every_zone(client, sandbox, paid, column, hours):
+    """The offset that a filter is written with decides nothing: not to the east, not to the west."""
+    await paid("one")
+    now, zone = sandbox.clock.now(), timezone(timedelta(hours=hours))
+    before, after = ((now + timedelta(hours=way)).astimezone(zone) for way in (-1, 1))
+
+    assert ["one"] == await references(client, **{f"{column}_from": before, f"{column}_to": after})
+    assert [] == await references(client, **{f"{column}_from": after})
+    assert [] == await references(client, **{f"{column}_to": before})
+
+
 async def test_another_application_has_no_orders_here(client):
     """`application_id` is a filter: another application's orders are none, not a refusal."""
     assert [] == await references(client, application_id="5")
@@ -201,6 +214,8 @@ async def test_an_empty_page_may_be_null(start, plain_to):
         "offset=99999999999999999999",
         "date_created_from=2026-01-01T00:00:00",
         "date_created_to=yesterday",
+        "date_created_from=0001-01-01T00:00:00%2B05:00",
+        "last_updated_to=9999-12-31T23:59:59-05:00",
         "status=%00",
     ],
 )
