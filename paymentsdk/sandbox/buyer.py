@@ -193,7 +193,10 @@ class Buyer:
             return invoices.end(self._book(SUBSCRIPTIONS, name), name)
 
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
-        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``."""
+        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
+
+        The invoice goes with it: one that was paid, or whose payment was canceled, is not collected again.
+        """
         with self._platform.store.transaction():
             return invoices.change_payment(self._book(INVOICES, str(invoice)), str(invoice), status)
 

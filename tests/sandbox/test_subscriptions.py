@@ -237,6 +237,75 @@ async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
         sandbox.buyer.change_invoice_payment(invoice.id, "lost")
 
 
+def balance(sandbox) -> Decimal:
+    """Return the money that the sellers of *sandbox* have."""
+    return sum((entry.amount for entry in sandbox.ledger()), Decimal(0))
+
+
+SETTLED = {
+    "approved": ("processed", Decimal("99.90")),
+    "in_mediation": ("processed", Decimal("99.90")),
+    "refunded": ("processed", 0),
+    "charged_back": ("processed", 0),
+    "canceled": ("canceled", 0),
+}
+
+
+@pytest.mark.parametrize("status", SETTLED)
+async def test_an_invoice_that_was_settled_by_hand_is_not_collected(client, sandbox, status):
+    """Whatever was tried before and is due after: the payment stays as it is, and the ledger says the same."""
+    subscription = sandbox.buyer.subscribe(rejections=1)
+    sandbox.clock.advance("PT0S")
+    [_, recycling] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    sandbox.buyer.change_invoice_payment(recycling.id, status)
+    happened = sandbox.clock.advance("P20D")
+
+    after, money = SETTLED[status]
+    [invoice] = await client.invoices.search(id=recycling.id).collect()
+    assert () == happened
+    assert ("recycling", after, "done", 1) == (
+        recycling.status,
+        invoice.status,
+        invoice.summarized,
+        invoice.retry_attempt,
+    )
+    assert (status, money) == (invoice.payment.status, balance(sandbox))
+
+
+@pytest.mark.parametrize("status", sorted({*PAYMENT_STATES} - SETTLED.keys()))
+async def test_an_invoice_that_was_left_open_by_hand_is_collected(client, sandbox, status):
+    """Its next attempt decides, and its money moves once."""
+    subscription = sandbox.buyer.subscribe(rejections=1)
+    sandbox.clock.advance("PT0S")
+    [_, recycling] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    changed = sandbox.buyer.change_invoice_payment(recycling.id, status)
+    sandbox.clock.advance("P20D")
+
+    [invoice] = await client.invoices.search(id=recycling.id).collect()
+    assert ("recycling", "pending", status) == (changed.status, changed.summarized, changed.payment.status)
+    assert ("processed", "done", "approved") == (invoice.status, invoice.summarized, invoice.payment.status)
+    assert Decimal("99.90") == balance(sandbox)
+
+
+async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
+    """It is processed then, and ending the subscription takes nothing back."""
+    policies = {"invoice_after_last_retry": "canceled", "invoice_retries": ""}
+    sandbox = await start(frozen=True, policies=policies)
+    async with connect(sandbox) as client:
+        subscription = sandbox.buyer.subscribe(rejections=-1)
+        sandbox.clock.advance("PT0S")
+        [_, given_up] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+        sandbox.buyer.change_invoice_payment(given_up.id, "approved")
+        sandbox.buyer.unsubscribe(subscription)
+        [invoice] = await client.invoices.search(id=given_up.id).collect()
+
+    assert ("canceled", "processed", "approved") == (given_up.status, invoice.status, invoice.payment.status)
+    assert Decimal("99.90") == balance(sandbox)
+
+
 async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
     """Invoice, subscription, payment and payer; all together must hold."""
     one, two = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()

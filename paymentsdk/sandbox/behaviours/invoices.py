@@ -36,6 +36,15 @@ ALL_REJECTED = -1
 _CENT = Decimal("0.01")
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
+#: What an invoice is once its payment was brought into a state by hand; in the other states it is what it was. Money
+#: that went back was collected before: nobody tries to collect it again.
+_SETTLED = {
+    InvoicePaymentStatus.APPROVED: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.IN_MEDIATION: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.REFUNDED: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.CHARGED_BACK: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.CANCELED: InvoiceStatus.CANCELED,
+}
 
 
 class SubscriptionRequest(ControlStruct):
@@ -134,6 +143,9 @@ def collect(book: Book, invoice_id: str) -> str | None:
 def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
     """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
 
+    An invoice that was paid, also one whose money went back since, is ``processed``, and one whose payment was canceled
+    is ``canceled``: neither is collected again. In any other state it stays as it is, and so do its attempts.
+
     Raises:
         Refused: There is no such invoice or no such state, or the invoice has no payment yet.
     """
@@ -144,7 +156,11 @@ def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
         raise Refused(
             409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
         )
-    return _keep(book, record, payment=InvoicePaymentStatus(status)).invoice
+    payment = InvoicePaymentStatus(status)
+    settled = _SETTLED.get(payment)
+    return _keep(
+        book, record, status=settled, summarized=InvoiceSummary.DONE if settled else None, payment=payment
+    ).invoice
 
 
 def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
