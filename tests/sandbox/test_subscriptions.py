@@ -394,6 +394,21 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
     ]
 
 
+@pytest.mark.parametrize(
+    ("days", "offset", "charged"), [(0, 0, "10.00"), (4, 0, "6.00"), (4, 3, "3.00"), (10, 0, "30.00")]
+)
+async def test_free_days_are_not_charged(plain, sandbox, days, offset, charged):  # noqa: PLR0917 - fixtures
+    """A part is counted from the end of the free trial; one that ends on the billing day is followed by a whole."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    trial = {"frequency": days, "frequency_type": "days", "first_invoice_offset": offset} if days else None
+    recurring = {"transaction_amount": "30.00", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **recurring, free_trial=trial))["id"])
+
+    sandbox.clock.advance("P10D")
+
+    assert Decimal(charged) == balance(sandbox)
+
+
 async def test_a_bad_plan_is_refused(plain):
     """The control API checks what it takes."""
     for recurring in (

@@ -195,15 +195,18 @@ def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> dat
     The first is when the free trial is over, moved to the billing day where the plan has one; each later one is the
     plan's frequency after the first. A month that lacks the day takes its last.
     """
-    first, trial = started, recurring.free_trial
-    if trial:
-        first = _later(first, trial.frequency or 0, trial.frequency_type) + timedelta(
-            days=trial.first_invoice_offset or 0
-        )
+    first = _trial_end(recurring, started)
     if recurring.billing_day:
         moved = first.replace(day=recurring.billing_day)
         first = moved if moved >= first else _later(moved, 1, "months")
     return _later(first, number * (recurring.frequency or 1), recurring.frequency_type)
+
+
+def _trial_end(recurring: AutoRecurring, started: datetime) -> datetime:
+    trial = recurring.free_trial
+    if trial is None:
+        return started
+    return _later(started, trial.frequency or 0, trial.frequency_type) + timedelta(days=trial.first_invoice_offset or 0)
 
 
 def _later(moment: datetime, count: int, unit: str | None) -> datetime:
@@ -215,12 +218,15 @@ def _later(moment: datetime, count: int, unit: str | None) -> datetime:
 
 
 def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
-    """Return what an invoice charges: where the plan says so, the first only for the days up to the billing day."""
+    """Return what an invoice charges.
+
+    Where the plan says so, the first is only for the days from the end of the free trial up to the billing day.
+    """
     amount = recurring.transaction_amount or money.ZERO
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
         return amount
-    first = debit_dates(recurring, subscription.started, 0)
-    days = (first - subscription.started).days
+    started = subscription.started
+    days = (debit_dates(recurring, started, 0) - _trial_end(recurring, started)).days
     return (amount * min(days, 30) / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
 
 
