@@ -12,7 +12,6 @@ from paymentsdk.resources.orders import Order, OrderStatus, QRMode
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours import invoices, merchant_orders, orders, preferences
-from paymentsdk.sandbox.behaviours.invoices import SubscriptionRequest
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import (
@@ -180,11 +179,14 @@ class Buyer:
             seller = self._seller(self.tenant)
             plan = seller.plan_id if seller else ""
         name = plan.rstrip("/").rpartition("/")[2]
-        request = SubscriptionRequest(
-            plan_id=name, payer_id=self.payer_id, external_reference=external_reference, rejections=rejections
-        )
         with self._platform.store.transaction():
-            return invoices.subscribe(self._book(PLANS, name), request)
+            return invoices.subscribe(
+                self._book(PLANS, name),
+                name,
+                payer_id=self.payer_id,
+                external_reference=external_reference,
+                rejections=rejections,
+            )
 
     def unsubscribe(self, subscription: str | Subscription) -> Subscription:
         """End a subscription: its open invoices are ``canceled``."""

@@ -24,7 +24,7 @@ from paymentsdk.resources.invoices import (
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import ControlStruct, refuse
+from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import CANCELED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
@@ -47,22 +47,6 @@ _SETTLED = {
 }
 
 
-class SubscriptionRequest(ControlStruct):
-    """A subscription to make.
-
-    Attributes:
-        plan_id: The plan; the seller's first unless given.
-        payer_id: The buyer; a new one unless given.
-        external_reference: The integrator's own name of it.
-        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
-    """
-
-    plan_id: str | None = None
-    payer_id: int | None = None
-    external_reference: str | None = None
-    rejections: int = 0
-
-
 def search(book: Book, call: Call[None]) -> InvoicePage:
     """Return a page of the invoices that meet the filters."""
     given = [name for name in _FILTERS if name in call.query]
@@ -81,23 +65,32 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
     )
 
 
-def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
+def subscribe(
+    book: Book, plan_id: str, *, payer_id: int, external_reference: str | None = None, rejections: int = 0
+) -> Subscription:
     """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
+
+    Args:
+        book: The book of the plan's seller.
+        plan_id: The plan.
+        payer_id: The buyer.
+        external_reference: The integrator's own name of the subscription.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
 
     Raises:
         Refused: There is no such plan, or it is not active; the rejections are neither a number of attempts nor -1.
     """
-    plan = book.known(PLANS, request.plan_id or book.tenant.plan_id)
+    plan = book.known(PLANS, plan_id)
     if plan.status != PlanStatus.ACTIVE:
         raise Refused(409, "plan_not_active", f"the plan is {plan.status}")
-    if request.rejections < ALL_REJECTED:
+    if rejections < ALL_REJECTED:
         raise Refused(400, "bad_request", f"rejections is 0 or more, or {ALL_REJECTED} for all")
     subscription = Subscription(
         id=book.ids.token(),
         plan_id=plan.id,
-        payer_id=request.payer_id or book.ids.number(9),
-        external_reference=request.external_reference,
-        rejections=request.rejections,
+        payer_id=payer_id,
+        external_reference=external_reference,
+        rejections=rejections,
         started=book.now,
     )
     return _issue(book, subscription, plan)
