@@ -106,11 +106,11 @@ NATURAL: Mapping[tuple[str, str], str] = {
             "items",
             "back_urls",
             "payment_methods",
-            "marketplace_fee",
             "shipments",
             "binary_mode",
         )
     },
+    ("preferences.create", "invalid_marketplace_fee"): "a marketplace_fee above the total amount, or of the wrong form",
     ("preferences.create", "invalid_date"): "a date_of_expiration of the wrong form",
     ("plans.get", "not-found"): "an id of no plan, or of another seller's",
     ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",

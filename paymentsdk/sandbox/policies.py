@@ -82,7 +82,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     empty_elements: Annotated[
         Literal["list", "null"], Meta(description="`elements` of a merchant order page without rows.")
     ] = "list"
-    merchant_order_sort: Annotated[
+    search_order: Annotated[
         Literal["newest", "oldest"], Meta(description="Which merchant orders and invoices come first.")
     ] = "newest"
     window_edge: Annotated[

@@ -182,7 +182,8 @@ class Entry(Struct, frozen=True, kw_only=True):
         at: When, by the clock of the sandbox.
         tenant: The seller.
         kind: ``order_created``, ``payment``, ``refund``, ``order_canceled``, ``order_expired``, ``wallet_payment``,
-            ``reservation``, ``invoice_payment``, ``preference_created``, ``customer_created``, ``token_created``, ...
+            ``wallet_payment_authorized``, ``invoice_payment``, ``preference_created``, ``customer_created``,
+            ``token_created``, ...
         amount: The money that moved: to the seller, or back when it is below zero; 0 where none did.
         currency: Its currency.
         id: What was made or moved: the payment, the refund, the order.

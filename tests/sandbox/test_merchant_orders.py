@@ -157,7 +157,7 @@ async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, 
 @pytest.mark.parametrize("sort", ["newest", "oldest"])
 async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect, order, sort):
     """By their making; those of one moment too."""
-    sandbox = await start(frozen=True, policies={"merchant_order_sort": sort})
+    sandbox = await start(frozen=True, policies={"search_order": sort})
     async with connect(sandbox) as client:
         for number in range(4):
             sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))

@@ -86,6 +86,20 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == answer.json
 
 
+async def test_a_plan_without_the_member_is_sorted_last(plain, client):
+    """Whichever way it goes: no member is no text, and before none that begins with a later letter."""
+    made = {}
+    for reference in ("Zebra", "Ant", None):
+        body = {"reason": "club", "auto_recurring": {"transaction_amount": "1"}, "external_reference": reference}
+        made[(await plain("POST", "/_sandbox/plans", body)).json["id"]] = reference
+
+    async def sorted_by(**criteria: str) -> list[str | None]:
+        return [made[plan.id] async for plan in client.plans.search(q="club", sort="external_reference", **criteria)]
+
+    assert ["Ant", "Zebra", None] == await sorted_by()
+    assert ["Zebra", "Ant", None] == await sorted_by(criteria="desc")
+
+
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
 )
@@ -329,6 +343,18 @@ async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
     )
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+async def test_which_invoice_comes_first_is_a_policy(start, connect, order):
+    """`search_order`, as of merchant orders."""
+    sandbox = await start(frozen=True, policies={"search_order": order})
+    async with connect(sandbox) as client:
+        sandbox.buyer.subscribe()
+        sandbox.clock.advance("PT0S")
+        found = [one.status async for one in client.invoices.search()]
+
+    assert ["processed", "scheduled"] == (found if order == "oldest" else found[::-1])
+
+
 @pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
 async def test_a_bad_invoice_search_is_refused(plain, query):
     """400 `bad-request`."""
@@ -397,7 +423,7 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
 @pytest.mark.parametrize(
     ("days", "offset", "charged"), [(0, 0, "10.00"), (4, 0, "6.00"), (4, 3, "3.00"), (10, 0, "30.00")]
 )
-async def test_free_days_are_not_charged(plain, sandbox, days, offset, charged):  # noqa: PLR0917 - fixtures
+async def test_free_days_are_not_charged(plain, sandbox, days, offset, charged):
     """A part is counted from the end of the free trial; one that ends on the billing day is followed by a whole."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
     trial = {"frequency": days, "frequency_type": "days", "first_invoice_offset": offset} if days else None

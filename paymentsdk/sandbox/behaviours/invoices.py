@@ -57,7 +57,7 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
             raise refuse(invoices.SEARCH, RequestInvalid(f"$.{name}", "is no number"))
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     part = window(book.policies, call, book.count(INVOICES, conditions))
-    newest = book.policies.merchant_order_sort == "newest"
+    newest = book.policies.search_order == "newest"
     rows = book.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
     return InvoicePage(
         paging=Paging(offset=part.offset, limit=part.limit, total=part.total),

@@ -56,7 +56,7 @@ def search(book: Book, call: Call[None]) -> _Page:
         MERCHANT_ORDERS,
         conditions,
         order="date_created",
-        descending=book.policies.merchant_order_sort == "newest",
+        descending=book.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
     )
