@@ -162,6 +162,9 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"binary_mode": "true"}, "invalid_binary_mode"),
         ({"marketplace_fee": 20.51}, "invalid_marketplace_fee"),
         ({"marketplace_fee": "1"}, "invalid_marketplace_fee"),
+        ({"items": [{"unit_price": 10}], "marketplace_fee": 10.01}, "invalid_marketplace_fee"),
+        ({"items": [{"quantity": 3}], "marketplace_fee": 0.01}, "invalid_marketplace_fee"),
+        ({"items": [{"unit_price": 10}, ITEM], "marketplace_fee": 30.51}, "invalid_marketplace_fee"),
         ({"expiration_date_from": "yesterday"}, "invalid_expiration_date_from"),
         ({"expiration_date_to": "2026-01-01T00:00:00"}, "invalid_expiration_date_to"),
         (
@@ -179,6 +182,18 @@ async def test_a_broken_rule_is_refused_with_the_code_of_its_member(plain, membe
     answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})
 
     assert (400, code) == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize(
+    ("items", "fee"),
+    [([ITEM], 20.50), ([{"unit_price": 10}], 10), ([{"unit_price": 10}, ITEM], 30.50), ([{"quantity": 3}], 0)],
+)
+async def test_a_fee_may_be_all_that_is_paid(plain, sandbox, items, fee):
+    """A quantity that is not said is 1, for the fee as for the buyer."""
+    made = await plain("POST", "/checkout/preferences", {"items": items, "marketplace_fee": fee})
+
+    assert 201 == made.status
+    assert fee == sandbox.buyer.open_checkout(made.json["id"])[1].merchant_order.total_amount
 
 
 async def test_a_member_without_a_code_is_named_all_the_same(plain):

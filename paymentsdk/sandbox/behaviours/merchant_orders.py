@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,18 @@ _EQUAL = (
 )
 
 
+class Priced(Protocol):
+    """A line of a sale, of whatever resource."""
+
+    @property
+    def quantity(self) -> int | None:
+        """How many; 1 where it is not said."""
+
+    @property
+    def unit_price(self) -> Decimal | None:
+        """What one costs; nothing where it is not said."""
+
+
 class _Page(Struct, frozen=True, kw_only=True):
     """A page of the search. It has no defaults: what is ``None`` is sent as null."""
 
@@ -50,8 +63,7 @@ class _Page(Struct, frozen=True, kw_only=True):
 def search(book: Book, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     conditions = _conditions(book, call.query)
-    total = book.count(MERCHANT_ORDERS, conditions)
-    part = window(book.policies, call, total)
+    part = window(book.policies, call, book.count(MERCHANT_ORDERS, conditions))
     rows = book.find(
         MERCHANT_ORDERS,
         conditions,
@@ -92,6 +104,16 @@ def _next_offset(book: Book, part: Window, rows: int) -> int | None:
     return {"total": part.total, "zero": 0, "null": None}[book.policies.last_next_offset]
 
 
+def line_total(item: Priced) -> Decimal:
+    """Return what a line of a sale costs."""
+    return total((item,))
+
+
+def total(items: Iterable[Priced]) -> Decimal:
+    """Return what all lines of a sale cost."""
+    return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
+
+
 def from_order(book: Book, order: Order, payer_id: int) -> None:
     """Keep what a QR order came to: it was paid."""
     items = tuple(
@@ -106,7 +128,7 @@ def from_order(book: Book, order: Order, payer_id: int) -> None:
     )
     opened = _opened(
         book,
-        total=order.total_amount or money.ZERO,
+        amount=order.total_amount or money.ZERO,
         items=items,
         external_reference=order.external_reference,
         additional_info=order.description,
@@ -140,7 +162,7 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
     shipping = (preference.shipments and preference.shipments.cost) or money.ZERO
     opened = _opened(
         book,
-        total=sum((item.quantity or 1) * (item.unit_price or money.ZERO) for item in items) or money.ZERO,
+        amount=total(items),
         items=items,
         shipping_cost=shipping,
         preference_id=preference.id,
@@ -238,7 +260,7 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
 def _opened(
     book: Book,
     *,
-    total: Decimal,
+    amount: Decimal,
     items: tuple[MerchantOrderItem, ...],
     external_reference: str | None,
     additional_info: str | None,
@@ -258,7 +280,7 @@ def _opened(
         date_created=book.now,
         last_updated=book.now,
         shipping_cost=shipping_cost,
-        total_amount=total,
+        total_amount=amount,
         paid_amount=money.ZERO,
         refunded_amount=money.ZERO,
         additional_info=additional_info,

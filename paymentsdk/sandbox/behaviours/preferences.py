@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import preferences
 from paymentsdk.resources.preferences import (
     MOST_INSTALLMENTS,
     OperationType,
@@ -17,6 +19,7 @@ from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.behaviours.orders import METHODS
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
 #: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
@@ -29,6 +32,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
     if not book.tenant.compliant:
         raise Refused(400, "collector_does_not_comply_with_current_regulation")
     _check_sponsor(book, body.sponsor_id)
+    _check_rules(body)
     preference_id = f"{book.tenant.user_id}-{book.ids.uuid()}"
     init_point = f"{book.base_url}/checkout/{preference_id}"
     preference = echo(
@@ -88,6 +92,17 @@ def _check_sponsor(book: Book, sponsor_id: object) -> None:
         raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
     if sponsor is not None and sponsor.country != book.tenant.country:
         raise Refused(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
+
+
+def _check_rules(body: PreferenceRequest) -> None:
+    """Refuse what the body alone does not know to be wrong."""
+    rules = (
+        # The body counts no item without a quantity, and the buyer is asked for one of it.
+        ("$.marketplace_fee", (body.marketplace_fee or 0) <= merchant_orders.total(body.items), "is above the total"),
+    )
+    for path, kept, reason in rules:
+        if not kept:
+            raise refuse(preferences.CREATE, RequestInvalid(path, reason))
 
 
 def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, MerchantOrderRecord]:

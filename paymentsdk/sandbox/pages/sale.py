@@ -12,7 +12,7 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, line_total, total
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -111,20 +111,20 @@ def money(currency: str, amount: Decimal | None) -> str:
 def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
-    total = payment_of(order).amount or _NOTHING
+    amount = payment_of(order).amount or _NOTHING
     qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
         currency=order.currency or "",
-        total=total,
+        total=amount,
         lines=tuple(_order_lines(order)),
         facts=(
             *_facts(("Reference", order.external_reference), ("Point of sale", qr.external_pos_id if qr else None)),
             *_payment_facts(order),
             ("Order", order.id),
         ),
-        methods=tuple(_order_methods(order, total)),
+        methods=tuple(_order_methods(order, amount)),
         until=record.expires_at if order.status == OrderStatus.CREATED else None,
         outcome=_order_outcome(order, attempt),
     )
@@ -133,16 +133,15 @@ def from_order(record: OrderRecord, attempt: str = "") -> Sale:
 def _order_lines(order: Order) -> Iterator[Line]:
     for item in order.items or ():
         price = money(order.currency or "", item.unit_price)
-        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
-        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), amount)
+        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), line_total(item))
 
 
-def _order_methods(order: Order, total: Decimal) -> Iterator[Method]:
+def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
     discounts = (order.discounts.payment_methods if order.discounts else None) or ()
     totals = {discount.type: discount.new_total_amount for discount in discounts}
     for kind, name in NAMES.items():
         discounted = totals.get(kind)
-        yield Method(kind, name, total if discounted is None else discounted)
+        yield Method(kind, name, amount if discounted is None else discounted)
 
 
 def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
@@ -225,15 +224,13 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
 
 def asked(preference: Preference) -> Decimal:
     """Return what the buyer of *preference* is asked for."""
-    goods = sum(((item.quantity or 1) * (item.unit_price or _NOTHING) for item in preference.items or ()), _NOTHING)
-    return goods + ((preference.shipments and preference.shipments.cost) or _NOTHING)
+    return total(preference.items or ()) + ((preference.shipments and preference.shipments.cost) or _NOTHING)
 
 
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
     for item in order.items or ():
         what = item.title or item.description or f"Item {item.id or ''}"
-        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
-        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), amount)
+        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), line_total(item))
     if order.shipping_cost:
         yield Line("Shipping", "", order.shipping_cost)
 
