@@ -103,13 +103,13 @@ NATURAL: Mapping[tuple[str, str], str] = {
         for member in (
             "expiration_date_to",
             "expiration_date_from",
-            "items",
             "back_urls",
             "payment_methods",
             "shipments",
             "binary_mode",
         )
     },
+    ("preferences.create", "invalid_items"): "items of the wrong form, or of more than one currency",
     ("preferences.create", "invalid_marketplace_fee"): "a marketplace_fee above the total amount, or of the wrong form",
     ("preferences.create", "invalid_date"): "a date_of_expiration of the wrong form",
     ("plans.get", "not-found"): "an id of no plan, or of another seller's",

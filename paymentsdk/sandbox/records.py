@@ -32,7 +32,7 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
     Attributes:
         user_id: The seller.
         country: Two capitals; the currency and the site follow from it.
-        currency: The currency of all their amounts.
+        currency: The currency of their amounts, unless an item of a preference or a plan names another.
         client_id: Their application.
         client_secret: Its secret.
         public_key: Its public key.

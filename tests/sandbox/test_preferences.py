@@ -160,6 +160,7 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"shipments": {"cost": True}}, "invalid_shipments"),
         ({"shipments": {"local_pickup": "yes"}}, "invalid_shipments"),
         ({"binary_mode": "true"}, "invalid_binary_mode"),
+        ({"items": [{**ITEM, "currency_id": "USD"}, {**ITEM, "currency_id": "ARS"}]}, "invalid_items"),
         ({"marketplace_fee": 20.51}, "invalid_marketplace_fee"),
         ({"marketplace_fee": "1"}, "invalid_marketplace_fee"),
         ({"items": [{"unit_price": 10}], "marketplace_fee": 10.01}, "invalid_marketplace_fee"),
@@ -292,6 +293,20 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
     with pytest.raises(Refused, match="is left"):
         sandbox.buyer.refund_merchant_order(paid.id)
+
+
+@pytest.mark.parametrize(
+    ("named", "currency"), [((None, None), "ARS"), (("USD", "USD"), "USD"), ((None, "USD"), "USD"), (("", None), "ARS")]
+)
+async def test_a_sale_has_one_currency(plain, sandbox, named, currency):
+    """The one that an item names, or else the seller's: in the order, its payment, every line of the ledger."""
+    items = [{**ITEM, **({} if name is None else {"currency_id": name})} for name in named]
+    made = (await plain("POST", "/checkout/preferences", {"items": items})).json
+    paid = sandbox.buyer.pay_preference(made["id"])
+    sandbox.buyer.refund_merchant_order(paid.id)
+
+    assert {currency} == {one.currency_id for one in (*paid.items, *paid.payments)}
+    assert [currency] * 3 == [entry.currency for entry in sandbox.ledger() if entry.order_id == made["id"]]
 
 
 @pytest.mark.parametrize(("binary", "status"), [(True, "rejected"), (False, "in_process")])

@@ -435,6 +435,19 @@ async def test_free_days_are_not_charged(plain, sandbox, days, offset, charged):
     assert Decimal(charged) == balance(sandbox)
 
 
+async def test_the_ledger_has_the_currency_of_the_plan(plain, client, sandbox):
+    """What is charged and what goes back are in the currency of the invoice, whatever the seller's is."""
+    sandbox.buyer.subscribe((await make_plan(plain, currency_id="USD"))["id"])
+    sandbox.clock.advance("PT0S")
+    [invoice] = [one for one in await client.invoices.search().collect() if one.payment]
+    sandbox.buyer.change_invoice_payment(invoice.id, "refunded")
+
+    assert "USD" == invoice.currency_id
+    assert [("USD", 10), ("USD", -10)] == [
+        (entry.currency, entry.amount) for entry in sandbox.ledger() if entry.kind == "invoice_payment"
+    ]
+
+
 async def test_a_bad_plan_is_refused(plain):
     """The control API checks what it takes."""
     for recurring in (

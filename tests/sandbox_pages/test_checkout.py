@@ -173,6 +173,17 @@ async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
     assert "paid" == (await merchant_order(shop)).order_status
 
 
+async def test_a_sale_is_shown_in_the_currency_of_its_items(shop, visitor) -> None:
+    """Also where only the second of them names it: the buyer is asked for one sum."""
+    items = [{"title": "Lamp", "unit_price": "5"}, {"title": "Bulb", "unit_price": "1", "currency_id": "USD"}]
+    preference = await shop.preference(items=items)
+
+    words = words_of(await visitor.get(path_of(preference)))
+
+    assert "USD 6.00" in words
+    assert "ARS" not in words
+
+
 @pytest.mark.parametrize(
     ("outcome", "name", "words"), [("rejected", "failure", "Try again"), ("in_review", "pending", "Decide it")]
 )

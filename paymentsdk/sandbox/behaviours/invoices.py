@@ -251,6 +251,7 @@ def _keep(
             id=str(name),
             order_id=str(old.id),
             amount=moved * (old.transaction_amount or money.ZERO),
+            currency=old.currency_id,
             external_reference=old.external_reference,
         )
     return book.put(INVOICES, replace(record, invoice=invoice))

@@ -52,6 +52,14 @@ class Priced(Protocol):
         """What one costs; nothing where it is not said."""
 
 
+class Valued(Protocol):
+    """A line of a sale that may say what it is paid in."""
+
+    @property
+    def currency_id(self) -> str | None:
+        """The currency of its price; the sale's where it is not said."""
+
+
 class _Page(Struct, frozen=True, kw_only=True):
     """A page of the search. It has no defaults: what is ``None`` is sent as null."""
 
@@ -114,6 +122,11 @@ def total(items: Iterable[Priced]) -> Decimal:
     return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
 
 
+def currency_of(items: Iterable[Valued], otherwise: str) -> str:
+    """Return the currency of a sale: the one that an item names, or else *otherwise*."""
+    return next((item.currency_id for item in items if item.currency_id), otherwise)
+
+
 def from_order(book: Book, order: Order, payer_id: int) -> None:
     """Keep what a QR order came to: it was paid."""
     items = tuple(
@@ -146,11 +159,12 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
     if found:
         return found
     preference = record.preference
+    currency = currency_of(preference.items or (), book.tenant.currency)
     items = tuple(
         MerchantOrderItem(
             id=item.id,
             category_id=item.category_id,
-            currency_id=item.currency_id or book.tenant.currency,
+            currency_id=currency,
             description=item.description,
             picture_url=item.picture_url,
             title=item.title,
@@ -183,7 +197,7 @@ def of_source(book: Book, source: str) -> MerchantOrderRecord | None:
 def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str, detail: str) -> MerchantOrder:
     """Keep a payment that was not approved: the order stays open."""
     order = record.merchant_order
-    payment = _payment(book, amount_due(order), status, detail)
+    payment = _payment(book, order, amount_due(order), status, detail)
     changed = replace(order, payments=(*(order.payments or ()), payment), payer=Party(id=payer_id))
     return _keep(book, record, changed).merchant_order
 
@@ -204,6 +218,7 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
         id=str(paid.payments[-1].id) if paid.payments else "",
         order_id=record.source,
         amount=amount,
+        currency=_currency(book, order),
         external_reference=order.external_reference,
     )
     return paid
@@ -230,6 +245,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         id=book.ids.sortable("REF", book.now),
         order_id=record.source,
         amount=-amount,
+        currency=_currency(book, order),
         external_reference=order.external_reference,
     )
     revert(book, record.source, amount)
@@ -291,13 +307,17 @@ def _opened(
     )
 
 
-def _payment(book: Book, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
+def _currency(book: Book, order: MerchantOrder) -> str:
+    return currency_of(order.items or (), book.tenant.currency)
+
+
+def _payment(book: Book, order: MerchantOrder, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
     return MerchantOrderPayment(
         id=book.ids.number(11),
         transaction_amount=amount,
         total_paid_amount=amount,
         shipping_cost=money.ZERO,
-        currency_id=book.tenant.currency,
+        currency_id=_currency(book, order),
         status=status,
         status_detail=detail,
         date_approved=book.now if status == "approved" else None,
@@ -315,7 +335,7 @@ def _paid(book: Book, record: MerchantOrderRecord, payer_id: int, amount: Decima
         order_status=MerchantOrderState.PAID,
         paid_amount=amount,
         payer=Party(id=payer_id),
-        payments=(*(order.payments or ()), _payment(book, amount, "approved", "accredited")),
+        payments=(*(order.payments or ()), _payment(book, order, amount, "approved", "accredited")),
     )
     return _keep(book, record, changed).merchant_order
 

@@ -61,6 +61,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         "preference_created",
         id=preference_id,
         order_id=preference_id,
+        currency=merchant_orders.currency_of(body.items, book.tenant.currency),
         external_reference=preference.external_reference,
     )
     return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
@@ -99,6 +100,7 @@ def _check_rules(body: PreferenceRequest) -> None:
     rules = (
         # The body counts no item without a quantity, and the buyer is asked for one of it.
         ("$.marketplace_fee", (body.marketplace_fee or 0) <= merchant_orders.total(body.items), "is above the total"),
+        ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
     )
     for path, kept, reason in rules:
         if not kept:

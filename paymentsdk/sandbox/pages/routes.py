@@ -17,6 +17,7 @@ from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
+from paymentsdk.sandbox.behaviours.merchant_orders import currency_of
 from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
@@ -103,12 +104,11 @@ async def _preferences(request: web.Request) -> web.StreamResponse:
 
 def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
     owner: Tenant | None = platform.find_owner(cast("Noun[Struct]", PREFERENCES), preference.id)
-    currencies = (item.currency_id for item in preference.items or () if item.currency_id)
     opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
     return {
         "preference": preference,
         "amount": asked(preference),
-        "currency": next(currencies, owner.currency if owner else ""),
+        "currency": currency_of(preference.items or (), owner.currency if owner else ""),
         "status": _come_to(opened[0].merchant_order) if opened else "opened",
     }
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, line_total, total
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, currency_of, line_total, total
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -196,7 +196,7 @@ def _declined(what: str) -> Outcome:
 def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
-    currency = next((item.currency_id for item in order.items or () if item.currency_id), "")
+    currency = currency_of(order.items or (), "")
     lines = tuple(_preference_lines(order, currency))
     able = offered(preference)
     kinds = tuple(kind for kind in NAMES if kind in able)
