@@ -296,6 +296,27 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
 
 
 @pytest.mark.parametrize(
+    ("shipments", "cost"),
+    [
+        ({"cost": 3.5}, Decimal("3.50")),
+        ({"cost": 3.5, "free_shipping": False}, Decimal("3.50")),
+        ({"cost": 3.5, "free_shipping": True}, 0),
+        ({"free_shipping": True}, 0),
+        ({}, 0),
+    ],
+)
+async def test_free_shipping_costs_the_buyer_nothing(client, sandbox, shipments, cost):
+    """The payment says what part of it is the shipment, and the ledger has all of it."""
+    made = await client.preferences.create(preference(shipments=shipments))
+    paid = sandbox.buyer.pay_preference(made)
+    [payment] = paid.payments
+
+    assert (cost, cost) == (paid.shipping_cost, payment.shipping_cost)
+    assert (Decimal("20.50"), Decimal("20.50") + cost) == (payment.transaction_amount, payment.total_paid_amount)
+    assert paid.paid_amount == payment.total_paid_amount == sum(entry.amount for entry in sandbox.ledger())
+
+
+@pytest.mark.parametrize(
     ("named", "currency"), [((None, None), "ARS"), (("USD", "USD"), "USD"), ((None, "USD"), "USD"), (("", None), "ARS")]
 )
 async def test_a_sale_has_one_currency(plain, sandbox, named, currency):

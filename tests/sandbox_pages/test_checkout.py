@@ -173,6 +173,16 @@ async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
     assert "paid" == (await merchant_order(shop)).order_status
 
 
+async def test_free_shipping_is_no_line_of_the_bill(shop, visitor) -> None:
+    """The buyer is asked for what is sold alone."""
+    preference = await shop.preference(shipments={"cost": "10", "free_shipping": True})
+
+    words = words_of(await visitor.get(path_of(preference)))
+
+    assert "Shipping" not in words
+    assert "Pay ARS 120.50" in words
+
+
 async def test_a_sale_is_shown_in_the_currency_of_its_items(shop, visitor) -> None:
     """Also where only the second of them names it: the buyer is asked for one sum."""
     items = [{"title": "Lamp", "unit_price": "5"}, {"title": "Bulb", "unit_price": "1", "currency_id": "USD"}]

@@ -20,6 +20,7 @@ from paymentsdk.resources.merchant_orders import (
     Party,
 )
 from paymentsdk.resources.orders import Order
+from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.paging import Window, window
@@ -122,6 +123,14 @@ def total(items: Iterable[Priced]) -> Decimal:
     return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
 
 
+def shipping_cost(preference: Preference) -> Decimal:
+    """Return what the buyer of *preference* pays for its shipment."""
+    shipments = preference.shipments
+    if shipments is None or shipments.free_shipping:
+        return money.ZERO
+    return shipments.cost or money.ZERO
+
+
 def currency_of(items: Iterable[Valued], otherwise: str) -> str:
     """Return the currency of a sale: the one that an item names, or else *otherwise*."""
     return next((item.currency_id for item in items if item.currency_id), otherwise)
@@ -173,12 +182,11 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         )
         for item in preference.items or ()
     )
-    shipping = (preference.shipments and preference.shipments.cost) or money.ZERO
     opened = _opened(
         book,
         amount=total(items),
         items=items,
-        shipping_cost=shipping,
+        shipping_cost=shipping_cost(preference),
         preference_id=preference.id,
         external_reference=preference.external_reference,
         marketplace=preference.marketplace,
@@ -312,11 +320,12 @@ def _currency(book: Book, order: MerchantOrder) -> str:
 
 
 def _payment(book: Book, order: MerchantOrder, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
+    shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
         id=book.ids.number(11),
-        transaction_amount=amount,
+        transaction_amount=amount - shipping,
         total_paid_amount=amount,
-        shipping_cost=money.ZERO,
+        shipping_cost=shipping,
         currency_id=_currency(book, order),
         status=status,
         status_detail=detail,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, currency_of, line_total, total
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, currency_of, line_total, shipping_cost, total
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -224,7 +224,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
 
 def asked(preference: Preference) -> Decimal:
     """Return what the buyer of *preference* is asked for."""
-    return total(preference.items or ()) + ((preference.shipments and preference.shipments.cost) or _NOTHING)
+    return total(preference.items or ()) + shipping_cost(preference)
 
 
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
