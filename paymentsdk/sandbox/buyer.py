@@ -138,7 +138,8 @@ class Buyer:
 
         The way to pay is one that the checkout offers: no method that the preference excludes, and no more
         installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
-        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``.
+        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
+        review, the next call decides it, and makes no other.
         """
         with self._platform.store.transaction():
             asked, record = self.open_checkout(preference)
@@ -146,9 +147,8 @@ class Buyer:
             book = self._book(PREFERENCES, asked.preference.id)
             if outcome == "approved":
                 return merchant_orders.pay_preference(book, record, self.payer_id)
-            if outcome == "in_review" and not asked.binary_mode:
-                return merchant_orders.attempt(book, record, self.payer_id, "in_process", "pending_contingency")
-            return merchant_orders.attempt(book, record, self.payer_id, "rejected", "cc_rejected_other_reason")
+            reviewed = outcome == "in_review" and not asked.binary_mode
+            return merchant_orders.attempt(book, record, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
         """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid.

@@ -330,8 +330,11 @@ async def test_a_sale_has_one_currency(plain, sandbox, named, currency):
     assert [currency] * 3 == [entry.currency for entry in sandbox.ledger() if entry.order_id == made["id"]]
 
 
-@pytest.mark.parametrize(("binary", "status"), [(True, "rejected"), (False, "in_process")])
-async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, status):
+@pytest.mark.parametrize(
+    ("binary", "kept"),
+    [(True, ["rejected", "rejected", "approved"]), (False, ["rejected", "approved"])],
+)
+async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, kept):
     """A rejected payment is listed; in binary mode nothing stays pending; it is paid once, and only once."""
     made = await client.preferences.create(preference(binary_mode=binary))
 
@@ -340,10 +343,43 @@ async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, sta
     paid = sandbox.buyer.pay_preference(made)
 
     assert ("opened", "rejected") == (rejected.status, rejected.payments[0].status)
-    assert ("opened", status) == (waiting.status, waiting.payments[1].status)
-    assert ("closed", 3) == (paid.status, len(paid.payments))
+    assert ("opened", "rejected" if binary else "in_process") == (waiting.status, waiting.payments[1].status)
+    assert ("closed", kept) == (paid.status, [payment.status for payment in paid.payments])
     with pytest.raises(Refused, match="closed"):
         sandbox.buyer.pay_preference(made)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "detail"),
+    [
+        ("approved", "approved", "accredited"),
+        ("rejected", "rejected", "cc_rejected_other_reason"),
+        ("in_review", "in_process", "pending_contingency"),
+    ],
+)
+async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, detail):
+    """By the next attempt: it is the same payment, with what became of it, and there is no second."""
+    made = await client.preferences.create(preference())
+    [waiting] = sandbox.buyer.pay_preference(made, outcome="in_review").payments
+    sandbox.clock.advance("PT1M")
+    order = sandbox.buyer.pay_preference(made, outcome=outcome)
+    [decided] = order.payments
+
+    now = sandbox.clock.now()
+    assert waiting.id == decided.id
+    assert (status, detail) == (decided.status, decided.status_detail)
+    assert (waiting.date_created, now) == (decided.date_created, decided.last_modified)
+    assert (now if outcome == "approved" else None) == decided.date_approved
+    assert (order.paid_amount or 0) == sum(entry.amount for entry in sandbox.ledger())
+
+
+async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
+    """What was decided stays: the next payment is another one."""
+    made = await client.preferences.create(preference())
+    for outcome in ("in_review", "rejected", "approved"):
+        paid = sandbox.buyer.pay_preference(made, outcome=outcome)
+
+    assert ["rejected", "approved"] == [payment.status for payment in paid.payments]
 
 
 async def test_the_dates_of_validity_hold(client, sandbox):

@@ -209,6 +209,21 @@ async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name:
     assert "payment_required" == (await merchant_order(shop)).order_status
 
 
+async def test_a_purchase_in_review_says_so_to_whoever_comes(shop, visitor, sandbox) -> None:
+    """Wherever it was paid, and whatever the address claims; what the address claims alone is shown to nobody."""
+    preference = await shop.preference()
+    for claimed in ("in_review", "rejected"):
+        await visitor.get(f"{path_of(preference)}?attempt={claimed}")
+        assert "<form" in visitor.page
+    sandbox.buyer.pay_preference(preference, outcome="in_review")
+
+    for attempt in ("", "?attempt=rejected", "?attempt=approved"):
+        assert "In review" in words_of(await visitor.get(path_of(preference) + attempt))
+    await visitor.get(re.search(r'href="(/checkout/[^"]*)"', visitor.page)[1])
+    assert "Paid" in words_of(await visitor.send_form())
+    assert 1 == len((await merchant_order(shop)).payments)
+
+
 async def test_binary_mode_leaves_nothing_in_review(shop, visitor) -> None:
     """The page says what became of the payment, not what was asked for."""
     preference = await shop.preference(binary_mode=True)

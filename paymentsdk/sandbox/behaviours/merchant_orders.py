@@ -22,6 +22,7 @@ from paymentsdk.resources.merchant_orders import (
 from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.paging import Window, window
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
@@ -202,12 +203,11 @@ def of_source(book: Book, source: str) -> MerchantOrderRecord | None:
     return next(iter(book.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
 
 
-def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str, detail: str) -> MerchantOrder:
-    """Keep a payment that was not approved: the order stays open."""
+def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str) -> MerchantOrder:
+    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open."""
     order = record.merchant_order
-    payment = _payment(book, order, amount_due(order), status, detail)
-    changed = replace(order, payments=(*(order.payments or ()), payment), payer=Party(id=payer_id))
-    return _keep(book, record, changed).merchant_order
+    payments = _with_payment(book, order, amount_due(order), status)
+    return _keep(book, record, replace(order, payments=payments, payer=Party(id=payer_id))).merchant_order
 
 
 def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
@@ -319,7 +319,32 @@ def _currency(book: Book, order: MerchantOrder) -> str:
     return currency_of(order.items or (), book.tenant.currency)
 
 
-def _payment(book: Book, order: MerchantOrder, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
+def in_review(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the payment that waits to be decided, if there is one: no other is made while it does."""
+    last = last_payment(order)
+    return last if last and last.status == "in_process" else None
+
+
+def last_payment(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the newest payment of an order."""
+    return order.payments[-1] if order.payments else None
+
+
+def _with_payment(book: Book, order: MerchantOrder, amount: Decimal, status: str) -> tuple[MerchantOrderPayment, ...]:
+    """Return the payments of *order* with one of *amount*; the one in review becomes it."""
+    waiting = in_review(order)
+    payment = replace(
+        waiting or _payment(book, order, amount),
+        status=status,
+        status_detail=DETAILS[status],
+        date_approved=book.now if status == "approved" else None,
+        last_modified=book.now,
+    )
+    payments = order.payments or ()
+    return (*(payments[:-1] if waiting else payments), payment)
+
+
+def _payment(book: Book, order: MerchantOrder, amount: Decimal) -> MerchantOrderPayment:
     shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
         id=book.ids.number(11),
@@ -327,11 +352,7 @@ def _payment(book: Book, order: MerchantOrder, amount: Decimal, status: str, det
         total_paid_amount=amount,
         shipping_cost=shipping,
         currency_id=_currency(book, order),
-        status=status,
-        status_detail=detail,
-        date_approved=book.now if status == "approved" else None,
         date_created=book.now,
-        last_modified=book.now,
         amount_refunded=money.ZERO,
     )
 
@@ -344,7 +365,7 @@ def _paid(book: Book, record: MerchantOrderRecord, payer_id: int, amount: Decima
         order_status=MerchantOrderState.PAID,
         paid_amount=amount,
         payer=Party(id=payer_id),
-        payments=(*(order.payments or ()), _payment(book, order, amount, "approved", "accredited")),
+        payments=_with_payment(book, order, amount, "approved"),
     )
     return _keep(book, record, changed).merchant_order
 

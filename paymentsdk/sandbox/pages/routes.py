@@ -17,7 +17,7 @@ from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
-from paymentsdk.sandbox.behaviours.merchant_orders import currency_of
+from paymentsdk.sandbox.behaviours.merchant_orders import currency_of, in_review
 from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
@@ -177,8 +177,9 @@ def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome
         name, payment_method=form.method, installments=form.installments, outcome=form.outcome
     )
     # In binary mode nothing stays in review: the payment says what became of it.
-    last = order.payments[-1].status if order.payments else None
-    return "approved" if last == "approved" else "in_review" if last == "in_process" else "rejected"
+    if in_review(order):
+        return "in_review"
+    return "approved" if order.status == MerchantOrderStatus.CLOSED else "rejected"
 
 
 _ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)

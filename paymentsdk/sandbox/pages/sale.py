@@ -12,7 +12,15 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, currency_of, line_total, shipping_cost, total
+from paymentsdk.sandbox.behaviours.merchant_orders import (
+    amount_due,
+    currency_of,
+    in_review,
+    last_payment,
+    line_total,
+    shipping_cost,
+    total,
+)
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -253,9 +261,10 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
         return _REFUNDED
     if order.status == MerchantOrderStatus.CLOSED:
         return _PARTLY if order.refunded_amount else _PAID
-    if attempt == "in_review":
+    if in_review(order):
         return _REVIEWED
-    return _declined("purchase") if attempt == "rejected" else None
+    last = last_payment(order)
+    return _declined("purchase") if attempt == "rejected" and last and last.status == "rejected" else None
 
 
 def _back(preference: Preference, outcome: Outcome | None) -> str | None:
