@@ -72,6 +72,7 @@ async def test_a_refund_is_seen(client, sandbox, paid, order):
         whole.refunded_amount,
         whole.payments[0].amount_refunded,
     )
+    assert ("accredited", "refunded") == (part.payments[0].status_detail, whole.payments[0].status_detail)
     assert whole.last_updated - whole.date_created == timedelta(minutes=1)
 
 

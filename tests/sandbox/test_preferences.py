@@ -289,7 +289,8 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     assert ("approved", "accredited") == (paid.payments[0].status, paid.payments[0].status_detail)
     assert ("paid", Decimal("0.50")) == (part.order_status, part.refunded_amount)
     assert ("closed", "reverted", Decimal("20.50")) == (now.status, now.order_status, now.refunded_amount)
-    assert "refunded" == now.payments[0].status
+    assert ("approved", "accredited") == (part.payments[0].status, part.payments[0].status_detail)
+    assert ("refunded", "refunded") == (now.payments[0].status, now.payments[0].status_detail)
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
     with pytest.raises(Refused, match="is left"):
         sandbox.buyer.refund_merchant_order(paid.id)
@@ -314,6 +315,76 @@ async def test_free_shipping_costs_the_buyer_nothing(client, sandbox, shipments,
     assert (cost, cost) == (paid.shipping_cost, payment.shipping_cost)
     assert (Decimal("20.50"), Decimal("20.50") + cost) == (payment.transaction_amount, payment.total_paid_amount)
     assert paid.paid_amount == payment.total_paid_amount == sum(entry.amount for entry in sandbox.ledger())
+
+
+ADDRESS = {
+    "zip_code": "1000",
+    "street_name": "Main",
+    "street_number": 5,
+    "city_name": "Springfield",
+    "state_name": "North",
+    "country_name": "AR",
+}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (
+            ADDRESS,
+            {
+                "zip_code": "1000",
+                "street_name": "Main",
+                "street_number": 5,
+                "city": {"name": "Springfield"},
+                "state": {"name": "North"},
+                "country": {"name": "AR"},
+            },
+        ),
+        ({"zip_code": 1000}, {"zip_code": 1000}),
+    ],
+)
+async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, shown):
+    """One, with what is known of it: it waits, where it goes, and what is in it."""
+    shipments = {"mode": "custom", "cost": 3, "receiver_address": address}
+    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM, {"id": 7}], "shipments": shipments})).json
+    sandbox.buyer.pay_preference(made["id"])
+
+    [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
+    [shipment] = order["shipments"]
+
+    assert ("pending", "custom", shown) == (
+        shipment["status"],
+        shipment["shipping_mode"],
+        shipment["receiver_address"],
+    )
+    assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
+
+
+@pytest.mark.parametrize("members", [{}, {"shipments": {"mode": "custom", "cost": 3}}])
+async def test_what_is_sent_nowhere_has_no_shipment(plain, sandbox, members):
+    """An empty list, and not an empty shipment."""
+    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})).json
+    sandbox.buyer.pay_preference(made["id"])
+
+    [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
+
+    assert [] == order["shipments"]
+
+
+@pytest.mark.parametrize("amount", [0, -1, "0.00", "-0.01"])
+async def test_nothing_is_no_amount_to_give_back(plain, client, sandbox, amount):
+    """400, whatever is left; all of it goes back where no amount is said."""
+    paid = sandbox.buyer.pay_preference(await client.preferences.create(preference()))
+
+    answer = await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund", {"amount": amount})
+
+    assert 400 == answer.status
+    assert "must be above 0" in answer.json["message"]
+    with pytest.raises(Refused, match="must be above 0"):
+        sandbox.buyer.refund_merchant_order(paid.id, Decimal(amount))
+    assert paid.paid_amount == sum(entry.amount for entry in sandbox.ledger())
+    assert 200 == (await plain("POST", f"/_sandbox/merchant_orders/{paid.id}/refund")).status
 
 
 @pytest.mark.parametrize(

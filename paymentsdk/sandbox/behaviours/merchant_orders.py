@@ -12,15 +12,21 @@ from msgspec.structs import replace
 
 from paymentsdk import money
 from paymentsdk.resources.merchant_orders import (
+    City,
+    Country,
     MerchantOrder,
     MerchantOrderItem,
     MerchantOrderPayment,
     MerchantOrderState,
     MerchantOrderStatus,
     Party,
+    ReceiverAddress,
+    Shipment,
+    ShipmentItem,
+    State,
 )
 from paymentsdk.resources.orders import Order
-from paymentsdk.resources.preferences import Preference
+from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
@@ -188,6 +194,7 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         amount=total(items),
         items=items,
         shipping_cost=shipping_cost(preference),
+        shipments=_shipments(book, preference, items),
         preference_id=preference.id,
         external_reference=preference.external_reference,
         marketplace=preference.marketplace,
@@ -195,6 +202,39 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
     )
     return _keep(
         book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=record.sponsor_id), opened
+    )
+
+
+def _shipments(book: Book, preference: Preference, items: Iterable[MerchantOrderItem]) -> tuple[Shipment, ...]:
+    """Return the one shipment of a preference that says where to; nobody has sent it yet."""
+    shipments = preference.shipments
+    address = shipments.receiver_address if shipments else None
+    if shipments is None or address is None:
+        return ()
+    shipment = Shipment(
+        id=book.ids.number(11),
+        shipping_mode=shipments.mode,
+        status="pending",
+        items=tuple(
+            ShipmentItem(id=item.id, description=item.title or item.description, quantity=item.quantity or 1)
+            for item in items
+        ),
+        date_created=book.now,
+        last_modified=book.now,
+        receiver_address=_receiver_address(address),
+    )
+    return (shipment,)
+
+
+def _receiver_address(address: PreferenceReceiverAddress) -> ReceiverAddress:
+    """Return *address* in the words of merchant orders."""
+    return ReceiverAddress(
+        zip_code=address.zip_code,
+        street_name=address.street_name,
+        street_number=address.street_number,
+        city=None if address.city_name is None else City(name=address.city_name),
+        state=None if address.state_name is None else State(name=address.state_name),
+        country=None if address.country_name is None else Country(name=address.country_name),
     )
 
 
@@ -241,8 +281,10 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
     """Give back *amount*, or all that is left, of what was paid through a preference.
 
     Raises:
-        Refused: Less than that is left.
+        Refused: Less than that is left, or it is no amount to give back.
     """
+    if amount is not None and amount <= 0:
+        raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
     left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
     amount = left if amount is None else amount
@@ -269,9 +311,9 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
     refunded = (order.refunded_amount or money.ZERO) + amount
     whole = refunded >= (order.paid_amount or money.ZERO)
     *others, payment = order.payments or (MerchantOrderPayment(),)
-    payment = replace(
-        payment, amount_refunded=refunded, last_modified=book.now, status="refunded" if whole else payment.status
-    )
+    payment = replace(payment, amount_refunded=refunded, last_modified=book.now)
+    if whole:
+        payment = replace(payment, status="refunded", status_detail=DETAILS["refunded"])
     changed = replace(
         order,
         refunded_amount=refunded,
@@ -291,6 +333,7 @@ def _opened(
     preference_id: str | None = None,
     marketplace: str | None = None,
     shipping_cost: Decimal = money.ZERO,
+    shipments: tuple[Shipment, ...] = (),
 ) -> MerchantOrder:
     return MerchantOrder(
         id=book.ids.number(11),
@@ -311,7 +354,7 @@ def _opened(
         collector=Party(id=book.tenant.user_id),
         items=items,
         payments=(),
-        shipments=(),
+        shipments=shipments,
     )
 
 
