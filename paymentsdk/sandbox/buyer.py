@@ -96,7 +96,7 @@ class Buyer:
         Args:
             order: The order, its id or its code.
             payment_method: The kind of method; it picks the order's discount for it.
-            installments: In how many parts.
+            installments: In how many parts; with any method but a credit card it is one.
             outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
                 another call.
 

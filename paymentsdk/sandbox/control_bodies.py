@@ -62,7 +62,7 @@ class ControlRequest:
 
 
 class PayRequest(ControlStruct):
-    """How to pay: ``reject`` is short for the outcome ``rejected``."""
+    """How to pay: ``reject`` is short for the outcome ``rejected``; only a credit card is paid in installments."""
 
     payment_method: PaymentMethod = "account_money"
     installments: Installments = 1

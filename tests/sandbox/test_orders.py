@@ -143,6 +143,23 @@ async def test_the_method_picks_its_discount(client, sandbox, order, method):
     assert (Decimal("50.00"), None) == (payment(full).paid_amount, payment(full).discounts)
 
 
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize(
+    ("method", "installments"), [("credit_card", 36), ("account_money", 1), ("debit_card", 1), ("prepaid_card", 1)]
+)
+async def test_only_a_credit_card_is_paid_in_parts(plain, sandbox, data, method, installments, outside):  # noqa: PLR0917
+    """Whatever number is asked for, wherever; any other method takes all at once."""
+    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    how = {"payment_method": method, "installments": 36}
+    if outside:
+        assert 200 == (await plain("POST", f"/_sandbox/orders/{made['id']}/pay", how)).status
+    else:
+        sandbox.buyer.pay(made["id"], **how)
+
+    [payment] = (await plain("GET", f"/v1/orders/{made['id']}")).json["transactions"]["payments"]
+    assert (method, installments) == (payment["payment_method"]["type"], payment["payment_method"]["installments"])
+
+
 async def test_no_more_goes_back_than_was_paid(client, sandbox, order):
     """With a discount, what can be refunded is what the buyer paid."""
     made = await client.orders.create(

@@ -156,6 +156,9 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"payment_methods": {"installments": 0}}, "invalid_payment_methods"),
         ({"payment_methods": {"installments": 37}}, "invalid_payment_methods"),
         ({"payment_methods": {"installments": "6"}}, "invalid_payment_methods"),
+        ({"payment_methods": {"default_installments": 37}}, "invalid_payment_methods"),
+        ({"payment_methods": {"default_installments": 0}}, "invalid_payment_methods"),
+        ({"payment_methods": {"default_installments": 7, "installments": 6}}, "invalid_payment_methods"),
         ({"shipments": {"cost": "5"}}, "invalid_shipments"),
         ({"shipments": {"cost": True}}, "invalid_shipments"),
         ({"shipments": {"local_pickup": "yes"}}, "invalid_shipments"),
@@ -492,6 +495,7 @@ EXCLUDED = {
         ({"payment_method": "credit_card", "installments": 4}, False),
         ({"payment_method": "credit_card", "installments": 3}, True),
         ({"payment_method": "prepaid_card"}, True),
+        ({"payment_method": "prepaid_card", "installments": 36}, True),
     ],
 )
 async def test_a_way_that_the_checkout_does_not_offer_is_refused(plain, client, sandbox, way, taken):

@@ -265,6 +265,24 @@ async def test_the_shop_decides_how_to_pay(shop, visitor) -> None:
     assert "payment_required" == (await merchant_order(shop)).order_status
 
 
+@pytest.mark.parametrize(
+    ("wishes", "offered", "chosen"),
+    [
+        ({"default_installments": 5}, ["1", "2", "3", "5", "6", "9", "12", "18", "24", "36"], "5"),
+        ({"default_installments": 5, "installments": 7}, ["1", "2", "3", "5", "6", "7"], "5"),
+        ({"default_installments": 7, "installments": 7}, ["1", "2", "3", "6", "7"], "7"),
+        ({"default_installments": 36}, ["1", "2", "3", "6", "9", "12", "18", "24", "36"], "36"),
+        ({"installments": 1}, ["1"], "1"),
+    ],
+)
+async def test_the_installments_that_the_shop_proposes_are_offered(shop, visitor, wishes, offered, chosen) -> None:
+    """Among the usual numbers, whichever it is, and chosen at first."""
+    page = await visitor.get(path_of(await shop.preference(payment_methods=wishes)))
+
+    assert offered == re.findall(r'<option value="(\d+)"', page)
+    assert f'<option value="{chosen}" selected>' in page
+
+
 async def test_a_shop_can_exclude_everything(shop, visitor) -> None:
     """Then there is no form, and the page says why."""
     kinds = ("account_money", "credit_card", "debit_card", "prepaid_card")

@@ -194,7 +194,9 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
         status_detail=PaymentStatusDetail.ACCREDITED,
         paid_amount=paid,
         reference_id=str(book.ids.number(12)),
-        payment_method=PaymentMethod(id=METHODS[method], type=method, installments=installments),
+        payment_method=PaymentMethod(
+            id=METHODS[method], type=method, installments=counted_installments(method, installments)
+        ),
         discounts=None if discounted is None else PaymentDiscounts(type=method),
     )
     record = replace(record, payer_id=payer_id)
@@ -208,6 +210,11 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
     )
     merchant_orders.from_order(book, order, payer_id)
     return order
+
+
+def counted_installments(method: str, installments: int) -> int:
+    """Return in how many parts *method* is paid: only a credit card has more than one."""
+    return installments if method == "credit_card" else 1
 
 
 def refund(book: Book, call: Call[RefundRequest]) -> Order:

@@ -17,7 +17,7 @@ from paymentsdk.resources.preferences import (
 )
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
-from paymentsdk.sandbox.behaviours.orders import METHODS
+from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
@@ -100,6 +100,11 @@ def _check_rules(body: PreferenceRequest) -> None:
     rules = (
         # The body counts no item without a quantity, and the buyer is asked for one of it.
         ("$.marketplace_fee", (body.marketplace_fee or 0) <= merchant_orders.total(body.items), "is above the total"),
+        (
+            "$.payment_methods.default_installments",
+            default_installments(body) <= most_installments(body),
+            f"is above {most_installments(body)}, the most installments",
+        ),
         ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
     )
     for path, kept, reason in rules:
@@ -128,9 +133,14 @@ def offered(preference: Preference) -> tuple[str, ...]:
     return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
 
 
-def most_installments(preference: Preference) -> int:
+def most_installments(preference: Preference | PreferenceRequest) -> int:
     """Return in how many parts the shop lets a buyer pay."""
     return (preference.payment_methods and preference.payment_methods.installments) or MOST_INSTALLMENTS
+
+
+def default_installments(preference: Preference | PreferenceRequest) -> int:
+    """Return the number of parts that a buyer is proposed first."""
+    return (preference.payment_methods and preference.payment_methods.default_installments) or 1
 
 
 def check_way(preference: Preference, method: str, installments: int) -> None:
@@ -142,7 +152,7 @@ def check_way(preference: Preference, method: str, installments: int) -> None:
     kinds, most = offered(preference), most_installments(preference)
     if method not in kinds:
         raise Refused(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
-    if not 1 <= installments <= most:
+    if not 1 <= counted_installments(method, installments) <= most:
         raise Refused(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
 
 

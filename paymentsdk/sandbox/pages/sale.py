@@ -22,7 +22,7 @@ from paymentsdk.sandbox.behaviours.merchant_orders import (
     total,
 )
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
-from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
+from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
 __all__ = ["Line", "Method", "Outcome", "Sale", "asked", "from_order", "from_preference", "money"]
@@ -210,6 +210,8 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     kinds = tuple(kind for kind in NAMES if kind in able)
     wishes = preference.payment_methods or PaymentMethods()
     most = most_installments(preference)
+    # One that a database keeps from before it was checked may be above.
+    proposed = min(default_installments(preference), most)
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     more = len(order.items or ()) - 1
     return Sale(
@@ -221,8 +223,8 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         facts=_preference_facts(record, order, currency),
         methods=tuple(Method(kind, NAMES[kind], amount_due(order)) for kind in kinds),
         method=_favourite(wishes.default_payment_method_id, kinds),
-        installments=(*(number for number in _USUAL_INSTALLMENTS if number < most), most),
-        installment=min(wishes.default_installments or 1, most),
+        installments=tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), proposed, most})),
+        installment=proposed,
         until=preference.expiration_date_to if record.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
