@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk import money
 from paymentsdk.resources.merchant_orders import (
-    City,
-    Country,
     MerchantOrder,
     MerchantOrderItem,
     MerchantOrderPayment,
     MerchantOrderState,
     MerchantOrderStatus,
     Party,
-    ReceiverAddress,
     Shipment,
-    ShipmentItem,
-    State,
 )
 from paymentsdk.resources.orders import Order
-from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours.details import DETAILS
+from paymentsdk.sandbox.behaviours.sales import currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.paging import Window, window
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
@@ -46,26 +40,6 @@ _EQUAL = (
     "site_id",
     "marketplace",
 )
-
-
-class Priced(Protocol):
-    """A line of a sale, of whatever resource."""
-
-    @property
-    def quantity(self) -> int | None:
-        """How many; 1 where it is not said."""
-
-    @property
-    def unit_price(self) -> Decimal | None:
-        """What one costs; nothing where it is not said."""
-
-
-class Valued(Protocol):
-    """A line of a sale that may say what it is paid in."""
-
-    @property
-    def currency_id(self) -> str | None:
-        """The currency of its price; the sale's where it is not said."""
 
 
 class _Page(Struct, frozen=True, kw_only=True):
@@ -120,29 +94,6 @@ def _next_offset(book: Book, part: Window, rows: int) -> int | None:
     return {"total": part.total, "zero": 0, "null": None}[book.policies.last_next_offset]
 
 
-def line_total(item: Priced) -> Decimal:
-    """Return what a line of a sale costs."""
-    return total((item,))
-
-
-def total(items: Iterable[Priced]) -> Decimal:
-    """Return what all lines of a sale cost."""
-    return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
-
-
-def shipping_cost(preference: Preference) -> Decimal:
-    """Return what the buyer of *preference* pays for its shipment."""
-    shipments = preference.shipments
-    if shipments is None or shipments.free_shipping:
-        return money.ZERO
-    return shipments.cost or money.ZERO
-
-
-def currency_of(items: Iterable[Valued], otherwise: str) -> str:
-    """Return the currency of a sale: the one that an item names, or else *otherwise*."""
-    return next((item.currency_id for item in items if item.currency_id), otherwise)
-
-
 def from_order(book: Book, order: Order, payer_id: int) -> None:
     """Keep what a QR order came to: it was paid."""
     items = tuple(
@@ -194,7 +145,7 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         amount=total(items),
         items=items,
         shipping_cost=shipping_cost(preference),
-        shipments=_shipments(book, preference, items),
+        shipments=shipments_of(book, preference, items),
         preference_id=preference.id,
         external_reference=preference.external_reference,
         marketplace=preference.marketplace,
@@ -202,39 +153,6 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
     )
     return _keep(
         book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=record.sponsor_id), opened
-    )
-
-
-def _shipments(book: Book, preference: Preference, items: Iterable[MerchantOrderItem]) -> tuple[Shipment, ...]:
-    """Return the one shipment of a preference that says where to; nobody has sent it yet."""
-    shipments = preference.shipments
-    address = shipments.receiver_address if shipments else None
-    if shipments is None or address is None:
-        return ()
-    shipment = Shipment(
-        id=book.ids.number(11),
-        shipping_mode=shipments.mode,
-        status="pending",
-        items=tuple(
-            ShipmentItem(id=item.id, description=item.title or item.description, quantity=item.quantity or 1)
-            for item in items
-        ),
-        date_created=book.now,
-        last_modified=book.now,
-        receiver_address=_receiver_address(address),
-    )
-    return (shipment,)
-
-
-def _receiver_address(address: PreferenceReceiverAddress) -> ReceiverAddress:
-    """Return *address* in the words of merchant orders."""
-    return ReceiverAddress(
-        zip_code=address.zip_code,
-        street_name=address.street_name,
-        street_number=address.street_number,
-        city=None if address.city_name is None else City(name=address.city_name),
-        state=None if address.state_name is None else State(name=address.state_name),
-        country=None if address.country_name is None else Country(name=address.country_name),
     )
 
 

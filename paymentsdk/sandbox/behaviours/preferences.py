@@ -18,6 +18,7 @@ from paymentsdk.resources.preferences import (
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
+from paymentsdk.sandbox.behaviours.sales import currency_of, total
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
@@ -61,7 +62,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         "preference_created",
         id=preference_id,
         order_id=preference_id,
-        currency=merchant_orders.currency_of(body.items, book.tenant.currency),
+        currency=currency_of(body.items, book.tenant.currency),
         external_reference=preference.external_reference,
     )
     return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
@@ -99,7 +100,7 @@ def _check_rules(body: PreferenceRequest) -> None:
     """Refuse what the body alone does not know to be wrong."""
     rules = (
         # The body counts no item without a quantity, and the buyer is asked for one of it.
-        ("$.marketplace_fee", (body.marketplace_fee or 0) <= merchant_orders.total(body.items), "is above the total"),
+        ("$.marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
         (
             "$.payment_methods.default_installments",
             default_installments(body) <= most_installments(body),

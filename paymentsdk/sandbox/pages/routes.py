@@ -17,7 +17,8 @@ from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
-from paymentsdk.sandbox.behaviours.merchant_orders import currency_of, in_review
+from paymentsdk.sandbox.behaviours.merchant_orders import in_review
+from paymentsdk.sandbox.behaviours.sales import asked, currency_of
 from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
@@ -25,7 +26,7 @@ from paymentsdk.sandbox.intake import unfit
 from paymentsdk.sandbox.pages import codes, forms, headers, snippets, subscription, views
 from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
 from paymentsdk.sandbox.pages.markup import PAGES, Markup
-from paymentsdk.sandbox.pages.sale import Sale, asked, from_order, from_preference
+from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, Tenant

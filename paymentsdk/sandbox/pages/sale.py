@@ -12,20 +12,13 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import (
-    amount_due,
-    currency_of,
-    in_review,
-    last_payment,
-    line_total,
-    shipping_cost,
-    total,
-)
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
 from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
+from paymentsdk.sandbox.behaviours.sales import currency_of, line_total
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Line", "Method", "Outcome", "Sale", "asked", "from_order", "from_preference", "money"]
+__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
@@ -230,11 +223,6 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         back=_back(preference, outcome),
         auto_return=preference.auto_return == "approved",
     )
-
-
-def asked(preference: Preference) -> Decimal:
-    """Return what the buyer of *preference* is asked for."""
-    return total(preference.items or ()) + shipping_cost(preference)
 
 
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
