@@ -456,6 +456,18 @@ async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, 
     assert ["rejected", "approved"] == [payment.status for payment in paid.payments]
 
 
+@pytest.mark.parametrize("outcome", ["approved", "rejected", "in_review"])
+async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
+    """However it would come out: the payment of a closed order stays the last one, and is the one that goes back."""
+    made = await client.preferences.create(preference())
+    paid = sandbox.buyer.pay_preference(made)
+
+    with pytest.raises(Refused, match="closed"):
+        sandbox.buyer.pay_preference(made, outcome=outcome)
+
+    assert ["refunded"] == [one.status for one in sandbox.buyer.refund_merchant_order(paid.id).payments]
+
+
 async def test_the_dates_of_validity_hold(client, sandbox):
     """With `expires`, a preference is paid from one date to the other; without, the dates are words."""
     sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))

@@ -162,8 +162,12 @@ def of_source(book: Book, source: str) -> MerchantOrderRecord | None:
 
 
 def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str) -> MerchantOrder:
-    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open."""
-    order = record.merchant_order
+    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open.
+
+    Raises:
+        Refused: It was paid before.
+    """
+    order = _waiting(record)
     payments = _with_payment(book, order, amount_due(order), status)
     return _keep(book, record, replace(order, payments=payments, payer=Party(id=payer_id))).merchant_order
 
@@ -174,9 +178,7 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
     Raises:
         Refused: It was paid before.
     """
-    order = record.merchant_order
-    if order.status != MerchantOrderStatus.OPENED:
-        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    order = _waiting(record)
     amount = amount_due(order)
     paid = _paid(book, record, payer_id, amount)
     book.enter(
@@ -188,6 +190,14 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
         external_reference=order.external_reference,
     )
     return paid
+
+
+def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
+    """Return the order of *record*, which waits to be paid."""
+    order = record.merchant_order
+    if order.status != MerchantOrderStatus.OPENED:
+        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    return order
 
 
 def amount_due(order: MerchantOrder) -> Decimal:
