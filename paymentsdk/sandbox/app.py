@@ -122,6 +122,7 @@ class _Exchange:
     incoming: Incoming | None = None
     caller: Caller | None = None
     hit: Hit = field(default_factory=Hit)
+    waited: bool = False
 
 
 class _Service:
@@ -176,21 +177,28 @@ class _Service:
         )
 
     async def _answer(self, request: web.Request, exchange: _Exchange) -> Outcome:
-        """Read, settle what is due, identify, break what is to be broken, and do what is asked for."""
+        """Read, identify, break what is to be broken, and do what is asked for."""
         platform, operation = self._platform, exchange.operation
         exchange.incoming = incoming = await _incoming(request)
-        platform.settle()
         exchange.caller = caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
         user_id = caller.tenant.user_id
         exchange.hit = platform.faults.match(operation.name, user_id)
         if operation.keyed and incoming.key:
             policies = platform.policies_of(caller.tenant)
             claim = claim_of(user_id, incoming.key, place_of(operation, incoming.path), policies)
-            await self._in_flight.wait(claim, policies)
+            exchange.waited = await self._in_flight.wait(claim, policies)
             with self._in_flight.hold(claim):
                 await self._faults_before(request, exchange)
-                return carry_out(platform, operation, incoming, caller, exchange.hit)
+                return self._carry_out(exchange, incoming, caller)
         await self._faults_before(request, exchange)
+        return self._carry_out(exchange, incoming, caller)
+
+    def _carry_out(self, exchange: _Exchange, incoming: Incoming, caller: Caller) -> Outcome:
+        """Do what is asked for, as things stand now: while it waited, an order expired or a token ended."""
+        platform, operation = self._platform, exchange.operation
+        platform.settle()
+        if exchange.waited or exchange.hit.rules:
+            caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
         return carry_out(platform, operation, incoming, caller, exchange.hit)
 
     async def _faults_before(self, request: web.Request, exchange: _Exchange) -> None:

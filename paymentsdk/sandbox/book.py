@@ -116,15 +116,16 @@ class Book:
         id: str,  # noqa: A002 - the ledger's own word
         order_id: str,
         amount: Decimal = money.ZERO,
+        currency: str | None = None,
         external_reference: str | None = None,
     ) -> None:
-        """Write a line of the ledger."""
+        """Write a line of the ledger; its *currency* is the seller's unless given."""
         entry = Entry(
             at=self.now,
             tenant=self.tenant.user_id,
             kind=kind,
             amount=amount,
-            currency=self.tenant.currency,
+            currency=currency or self.tenant.currency,
             id=id,
             order_id=order_id,
             external_reference=external_reference,

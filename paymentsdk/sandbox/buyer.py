@@ -12,7 +12,6 @@ from paymentsdk.resources.orders import Order, OrderStatus, QRMode
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours import invoices, merchant_orders, orders, preferences
-from paymentsdk.sandbox.behaviours.invoices import SubscriptionRequest
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import (
@@ -97,7 +96,7 @@ class Buyer:
         Args:
             order: The order, its id or its code.
             payment_method: The kind of method; it picks the order's discount for it.
-            installments: In how many parts.
+            installments: In how many parts; with any method but a credit card it is one.
             outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
                 another call.
 
@@ -139,7 +138,8 @@ class Buyer:
 
         The way to pay is one that the checkout offers: no method that the preference excludes, and no more
         installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
-        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``.
+        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
+        review, the next call decides it, and makes no other.
         """
         with self._platform.store.transaction():
             asked, record = self.open_checkout(preference)
@@ -147,9 +147,8 @@ class Buyer:
             book = self._book(PREFERENCES, asked.preference.id)
             if outcome == "approved":
                 return merchant_orders.pay_preference(book, record, self.payer_id)
-            if outcome == "in_review" and not asked.binary_mode:
-                return merchant_orders.attempt(book, record, self.payer_id, "in_process", "pending_contingency")
-            return merchant_orders.attempt(book, record, self.payer_id, "rejected", "cc_rejected_other_reason")
+            reviewed = outcome == "in_review" and not asked.binary_mode
+            return merchant_orders.attempt(book, record, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
         """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid.
@@ -180,11 +179,14 @@ class Buyer:
             seller = self._seller(self.tenant)
             plan = seller.plan_id if seller else ""
         name = plan.rstrip("/").rpartition("/")[2]
-        request = SubscriptionRequest(
-            plan_id=name, payer_id=self.payer_id, external_reference=external_reference, rejections=rejections
-        )
         with self._platform.store.transaction():
-            return invoices.subscribe(self._book(PLANS, name), request)
+            return invoices.subscribe(
+                self._book(PLANS, name),
+                name,
+                payer_id=self.payer_id,
+                external_reference=external_reference,
+                rejections=rejections,
+            )
 
     def unsubscribe(self, subscription: str | Subscription) -> Subscription:
         """End a subscription: its open invoices are ``canceled``."""
@@ -193,7 +195,10 @@ class Buyer:
             return invoices.end(self._book(SUBSCRIPTIONS, name), name)
 
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
-        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``."""
+        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
+
+        The invoice goes with it: one that was paid, or whose payment was canceled, is not collected again.
+        """
         with self._platform.store.transaction():
             return invoices.change_payment(self._book(INVOICES, str(invoice)), str(invoice), status)
 

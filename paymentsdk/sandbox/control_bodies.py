@@ -68,7 +68,7 @@ def number_of(text: str) -> int | None:
 
 
 class PayRequest(ControlStruct):
-    """How to pay: ``reject`` is short for the outcome ``rejected``."""
+    """How to pay: ``reject`` is short for the outcome ``rejected``; only a credit card is paid in installments."""
 
     payment_method: PaymentMethod = "account_money"
     installments: Installments = 1

@@ -96,17 +96,19 @@ class InFlight:
     def __init__(self) -> None:
         self._claims: dict[Claim, asyncio.Event] = {}
 
-    async def wait(self, claim: Claim, policies: Policies) -> None:
-        """Return once no other request holds *claim*.
+    async def wait(self, claim: Claim, policies: Policies) -> bool:
+        """Return once no other request holds *claim*, and say whether one has.
 
         Raises:
             Refused: One has, and the policy ``concurrent_twin`` says to refuse the second.
         """
+        waited = False
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
                 status = 409 if policies.concurrent_twin == "conflict" else 423
                 raise Refused(status, "resource_locked", "another request with this key is being answered")
-            await done.wait()
+            waited = await done.wait()
+        return waited
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[None]:

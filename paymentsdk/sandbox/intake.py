@@ -138,14 +138,26 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     except RequestInvalid as error:
         raise refuse(operation, error) from None
     for name, value in known.items():
-        # Text may be read as seconds since 1970; no caller means them.
-        if isinstance(value, datetime) and not _DAY.match(given[name]):
-            raise refuse(operation, RequestInvalid(f"$.{name}", "is no moment such as 2026-01-31T09:30:00Z"))
+        if isinstance(value, datetime):
+            try:
+                _check_moment(f"$.{name}", given[name], value)
+            except RequestInvalid as error:
+                raise refuse(operation, error) from None
     for name in ("offset", "limit"):
         value = known.get(name)
         if isinstance(value, int) and value > LARGEST_OFFSET:
             raise refuse(operation, RequestInvalid(f"$.{name}", "is out of range"))
     return known
+
+
+def _check_moment(path: str, text: str, moment: datetime) -> None:
+    # Text may be read as seconds since 1970; no caller means them.
+    if not _DAY.match(text):
+        raise RequestInvalid(path, "is no moment such as 2026-01-31T09:30:00Z")
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise RequestInvalid(path, "is out of range") from None
 
 
 def check_amounts(form: type[Struct], body: bytes) -> None:

@@ -103,14 +103,17 @@ NATURAL: Mapping[tuple[str, str], str] = {
         for member in (
             "expiration_date_to",
             "expiration_date_from",
-            "items",
             "back_urls",
-            "payment_methods",
-            "marketplace_fee",
             "shipments",
             "binary_mode",
         )
     },
+    ("preferences.create", "invalid_items"): "items of the wrong form, or of more than one currency",
+    (
+        "preferences.create",
+        "invalid_payment_methods",
+    ): "payment_methods of the wrong form, or default_installments above installments",
+    ("preferences.create", "invalid_marketplace_fee"): "a marketplace_fee above the total amount, or of the wrong form",
     ("preferences.create", "invalid_date"): "a date_of_expiration of the wrong form",
     ("plans.get", "not-found"): "an id of no plan, or of another seller's",
     ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",

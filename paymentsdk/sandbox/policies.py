@@ -48,6 +48,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refund_seconds: Annotated[
         Seconds, Meta(description="Seconds a refund stays `processing`, the order unchanged; 0 settles it at once.")
     ] = 0
+    refund_outcome: Annotated[
+        Literal["processed", "failed"],
+        Meta(
+            description="What a refund of an order ends as. A `failed` one moves no money, leaves the order as it was, "
+            "and can be tried again."
+        ),
+    ] = "processed"
     max_key_length: Annotated[
         Annotated[int, Meta(ge=1, le=4096)], Meta(description="Most characters of an X-Idempotency-Key.")
     ] = 128
@@ -82,7 +89,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     empty_elements: Annotated[
         Literal["list", "null"], Meta(description="`elements` of a merchant order page without rows.")
     ] = "list"
-    merchant_order_sort: Annotated[
+    search_order: Annotated[
         Literal["newest", "oldest"], Meta(description="Which merchant orders and invoices come first.")
     ] = "newest"
     window_edge: Annotated[

@@ -32,7 +32,7 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
     Attributes:
         user_id: The seller.
         country: Two capitals; the currency and the site follow from it.
-        currency: The currency of all their amounts.
+        currency: The currency of their amounts, unless an item of a preference or a plan names another.
         client_id: Their application.
         client_secret: Its secret.
         public_key: Its public key.
@@ -101,11 +101,12 @@ class Grant(Secretive, Struct, frozen=True, kw_only=True):
 
 
 class OrderRecord(Struct, frozen=True, kw_only=True):
-    """An order, when it expires, and who paid it."""
+    """An order, when it expires, who paid it, and the idempotency key of the refund that is processing."""
 
     order: Order
     expires_at: datetime
     payer_id: int | None = None
+    refund_key: str | None = None
 
 
 class PreferenceRecord(Struct, frozen=True, kw_only=True):
@@ -181,8 +182,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     Attributes:
         at: When, by the clock of the sandbox.
         tenant: The seller.
-        kind: ``order_created``, ``payment``, ``refund``, ``order_canceled``, ``order_expired``, ``wallet_payment``,
-            ``reservation``, ``invoice_payment``, ``preference_created``, ``customer_created``, ``token_created``, ...
+        kind: ``order_created``, ``payment``, ``refund``, ``refund_failed``, ``order_canceled``, ``order_expired``,
+            ``wallet_payment``, ``wallet_payment_authorized``, ``invoice_payment``, ``preference_created``,
+            ``customer_created``, ``token_created``, ...
         amount: The money that moved: to the seller, or back when it is below zero; 0 where none did.
         currency: Its currency.
         id: What was made or moved: the payment, the refund, the order.

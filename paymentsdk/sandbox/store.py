@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -304,9 +304,9 @@ class Store:
 
 
 def _column(value: object) -> object:
-    """Return *value* as SQLite keeps it; moments as text of one length, so that they sort."""
+    """Return *value* as SQLite keeps it; moments as text of one length and one zone, so that they sort."""
     if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds")
+        return value.astimezone(UTC).isoformat(timespec="milliseconds")
     return None if value is None else str(value)
 
 

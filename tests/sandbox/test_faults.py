@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import timedelta
 from typing import get_args, get_type_hints
 
 import aiohttp
@@ -12,6 +14,7 @@ import pytest
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox.app import STOPPING
+from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.effects import EFFECTS
 
 
@@ -126,6 +129,54 @@ async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until
 
     sandbox._runner.app[STOPPING].set()  # It ends the delay.
     await until(lambda: created(sandbox))  # The request goes on without its client.
+
+
+@pytest.fixture
+def late(plain, sandbox, until):
+    """Cancels an order by a request that waits, for a delay or for its twin, while something else happens."""
+
+    async def late(order_id: str, meanwhile: Callable[[], object], *, twin: bool):
+        sandbox.platform.change_policies({"concurrent_twin": "wait"})
+        rule = FaultRule(effect="delay_before_commit", operation="orders.cancel", seconds=0.1, times=1)
+        delay = sandbox.faults.add(rule)
+        if twin:  # The first does nothing in the end, so that its twin has to.
+            sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.cancel", times=1))
+        calls = []
+        for _ in range(1 + twin):
+            calls.append(asyncio.create_task(plain("POST", f"/v1/orders/{order_id}/cancel", key="k")))
+            await until(lambda: delay.seen == len(calls))
+        meanwhile()
+        return (await asyncio.gather(*calls))[-1]
+
+    return late
+
+
+@pytest.mark.control("paymentsdk.sandbox.platform.Platform.settle", lambda *_: ())
+@pytest.mark.parametrize("twin", [False, True])
+async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late, twin):
+    """What is asked for is done as things stand then, and not as they stood when the request came."""
+    made = await client.orders.create(order())
+
+    def expire() -> None:
+        # As time goes by itself: nobody asks the clock to run what is due.
+        sandbox.clock.state = ClockState(frozen_at=sandbox.clock.now() + timedelta(minutes=15))
+
+    answer = await late(made.id, expire, twin=twin)
+
+    assert 409 == answer.status
+    assert "cannot_cancel_order" == answer.code
+    assert ["order_created", "order_expired"] == [one.kind for one in sandbox.ledger()]
+
+
+@pytest.mark.parametrize("twin", [False, True])
+async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late, twin):
+    """It lets nobody cancel."""
+    made = await client.orders.create(order())
+
+    answer = await late(made.id, lambda: sandbox.platform.revoke(sandbox.access_token), twin=twin)
+
+    assert 401 == answer.status
+    assert ["order_created"] == [one.kind for one in sandbox.ledger()]
 
 
 async def test_refuse_answers_in_the_shape_of_the_operation(plain, sandbox, data):

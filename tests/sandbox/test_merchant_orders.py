@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, timezone
 
 import pytest
 
@@ -72,6 +72,7 @@ async def test_a_refund_is_seen(client, sandbox, paid, order):
         whole.refunded_amount,
         whole.payments[0].amount_refunded,
     )
+    assert ("accredited", "refunded") == (part.payments[0].status_detail, whole.payments[0].status_detail)
     assert whole.last_updated - whole.date_created == timedelta(minutes=1)
 
 
@@ -121,6 +122,19 @@ async def test_every_filter_filters(client, sandbox, paid):
         assert [] == await references(client, **{name: value}), name
 
 
+@pytest.mark.parametrize("hours", [-12, -4, 0, 5.75, 14])
+@pytest.mark.parametrize("column", ["date_created", "last_updated"])
+async def test_a_moment_is_the_same_in_every_zone(client, sandbox, paid, column, hours):
+    """The offset that a filter is written with decides nothing: not to the east, not to the west."""
+    await paid("one")
+    now, zone = sandbox.clock.now(), timezone(timedelta(hours=hours))
+    before, after = ((now + timedelta(hours=way)).astimezone(zone) for way in (-1, 1))
+
+    assert ["one"] == await references(client, **{f"{column}_from": before, f"{column}_to": after})
+    assert [] == await references(client, **{f"{column}_from": after})
+    assert [] == await references(client, **{f"{column}_to": before})
+
+
 async def test_another_application_has_no_orders_here(client):
     """`application_id` is a filter: another application's orders are none, not a refusal."""
     assert [] == await references(client, application_id="5")
@@ -144,7 +158,7 @@ async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, 
 @pytest.mark.parametrize("sort", ["newest", "oldest"])
 async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect, order, sort):
     """By their making; those of one moment too."""
-    sandbox = await start(frozen=True, policies={"merchant_order_sort": sort})
+    sandbox = await start(frozen=True, policies={"search_order": sort})
     async with connect(sandbox) as client:
         for number in range(4):
             sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
@@ -201,6 +215,8 @@ async def test_an_empty_page_may_be_null(start, plain_to):
         "offset=99999999999999999999",
         "date_created_from=2026-01-01T00:00:00",
         "date_created_to=yesterday",
+        "date_created_from=0001-01-01T00:00:00%2B05:00",
+        "last_updated_to=9999-12-31T23:59:59-05:00",
         "status=%00",
     ],
 )

@@ -143,6 +143,23 @@ async def test_the_method_picks_its_discount(client, sandbox, order, method):
     assert (Decimal("50.00"), None) == (payment(full).paid_amount, payment(full).discounts)
 
 
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize(
+    ("method", "installments"), [("credit_card", 36), ("account_money", 1), ("debit_card", 1), ("prepaid_card", 1)]
+)
+async def test_only_a_credit_card_is_paid_in_parts(plain, sandbox, data, method, installments, outside):  # noqa: PLR0917
+    """Whatever number is asked for, wherever; any other method takes all at once."""
+    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    how = {"payment_method": method, "installments": 36}
+    if outside:
+        assert 200 == (await plain("POST", f"/_sandbox/orders/{made['id']}/pay", how)).status
+    else:
+        sandbox.buyer.pay(made["id"], **how)
+
+    [payment] = (await plain("GET", f"/v1/orders/{made['id']}")).json["transactions"]["payments"]
+    assert (method, installments) == (payment["payment_method"]["type"], payment["payment_method"]["installments"])
+
+
 async def test_no_more_goes_back_than_was_paid(client, sandbox, order):
     """With a discount, what can be refunded is what the buyer paid."""
     made = await client.orders.create(
@@ -240,6 +257,51 @@ async def test_a_refund_can_take_its_time(start, connect, order):
     assert ("refunded", "processed") == (done.status, done.transactions.refunds[0].status)
 
 
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, seconds):
+    """Under `refund_outcome=failed` no money moves and nothing of the order changes but its list of refunds."""
+    sandbox = await start(frozen=True, policies={"refund_seconds": seconds, "refund_outcome": "failed"})
+    async with connect(sandbox) as client:
+        made = await client.orders.create(order("50.00"))
+        paid = sandbox.buyer.pay(made)
+        part = {"payment_id": made.transactions.payments[0].id, "amount": Decimal("20.00")}
+        asked = await client.orders.refund(made.id, **part, idempotency_key="first")
+        happened = sandbox.clock.advance("PT60S")
+        failed, [before] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
+        sandbox.platform.change_policies({"refund_outcome": "processed"})
+        await client.orders.refund(made.id, **part, idempotency_key="second")
+        sandbox.clock.advance("PT60S")
+        done, [after] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
+
+    assert ("processing" if seconds else "failed") == asked.transactions.refunds[0].status
+    assert (["refund.failed"] if seconds else []) == [one.kind for one in happened]
+    assert (paid.status, paid.status_detail, paid.transactions.payments) == (
+        failed.status,
+        failed.status_detail,
+        failed.transactions.payments,
+    )
+    assert (0, 20) == (before.refunded_amount, after.refunded_amount)
+    assert ["failed", "processed"] == [one.status for one in done.transactions.refunds]
+    assert Decimal("20.00") == done.transactions.payments[0].refunded_amount
+    moved = [(one.kind, one.amount, one.idempotency_key) for one in sandbox.ledger() if "refund" in one.kind]
+    assert [("refund_failed", 0, "first"), ("refund", -20, "second")] == moved
+
+
+async def test_money_goes_back_when_a_refund_is_done(start, connect, order):
+    """While it is processing the ledger says what the payment says: nothing has moved; then it has its key."""
+    sandbox = await start(frozen=True, policies={"refund_seconds": 60})
+    async with connect(sandbox) as client:
+        made = await client.orders.create(order("50.00"))
+        sandbox.buyer.pay(made)
+        await client.orders.refund(made.id, idempotency_key="k")
+        meanwhile = sandbox.ledger()
+        sandbox.clock.advance("PT60S")
+
+    assert 50 == sum(entry.amount for entry in meanwhile)
+    done = sandbox.ledger()[-1]
+    assert ("refund", -50, "k") == (done.kind, done.amount, done.idempotency_key)
+
+
 async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
     """423 `resource_locked`: otherwise the money would go back twice."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
@@ -249,6 +311,8 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
         await client.orders.refund(made.id)
         with pytest.raises(APIError) as refused:
             await client.orders.cancel(made.id)
+
+        sandbox.clock.advance("PT60S")
 
     assert (423, "resource_locked") == (refused.value.status, refused.value.code)
     assert 0 == sum(entry.amount for entry in sandbox.ledger())

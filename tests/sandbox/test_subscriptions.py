@@ -86,6 +86,20 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == answer.json
 
 
+async def test_a_plan_without_the_member_is_sorted_last(plain, client):
+    """Whichever way it goes: no member is no text, and before none that begins with a later letter."""
+    made = {}
+    for reference in ("Zebra", "Ant", None):
+        body = {"reason": "club", "auto_recurring": {"transaction_amount": "1"}, "external_reference": reference}
+        made[(await plain("POST", "/_sandbox/plans", body)).json["id"]] = reference
+
+    async def sorted_by(**criteria: str) -> list[str | None]:
+        return [made[plan.id] async for plan in client.plans.search(q="club", sort="external_reference", **criteria)]
+
+    assert ["Ant", "Zebra", None] == await sorted_by()
+    assert ["Zebra", "Ant", None] == await sorted_by(criteria="desc")
+
+
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
 )
@@ -237,6 +251,75 @@ async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
         sandbox.buyer.change_invoice_payment(invoice.id, "lost")
 
 
+def balance(sandbox) -> Decimal:
+    """Return the money that the sellers of *sandbox* have."""
+    return sum((entry.amount for entry in sandbox.ledger()), Decimal(0))
+
+
+SETTLED = {
+    "approved": ("processed", Decimal("99.90")),
+    "in_mediation": ("processed", Decimal("99.90")),
+    "refunded": ("processed", 0),
+    "charged_back": ("processed", 0),
+    "canceled": ("canceled", 0),
+}
+
+
+@pytest.mark.parametrize("status", SETTLED)
+async def test_an_invoice_that_was_settled_by_hand_is_not_collected(client, sandbox, status):
+    """Whatever was tried before and is due after: the payment stays as it is, and the ledger says the same."""
+    subscription = sandbox.buyer.subscribe(rejections=1)
+    sandbox.clock.advance("PT0S")
+    [_, recycling] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    sandbox.buyer.change_invoice_payment(recycling.id, status)
+    happened = sandbox.clock.advance("P20D")
+
+    after, money = SETTLED[status]
+    [invoice] = await client.invoices.search(id=recycling.id).collect()
+    assert () == happened
+    assert ("recycling", after, "done", 1) == (
+        recycling.status,
+        invoice.status,
+        invoice.summarized,
+        invoice.retry_attempt,
+    )
+    assert (status, money) == (invoice.payment.status, balance(sandbox))
+
+
+@pytest.mark.parametrize("status", sorted({*PAYMENT_STATES} - SETTLED.keys()))
+async def test_an_invoice_that_was_left_open_by_hand_is_collected(client, sandbox, status):
+    """Its next attempt decides, and its money moves once."""
+    subscription = sandbox.buyer.subscribe(rejections=1)
+    sandbox.clock.advance("PT0S")
+    [_, recycling] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+    changed = sandbox.buyer.change_invoice_payment(recycling.id, status)
+    sandbox.clock.advance("P20D")
+
+    [invoice] = await client.invoices.search(id=recycling.id).collect()
+    assert ("recycling", "pending", status) == (changed.status, changed.summarized, changed.payment.status)
+    assert ("processed", "done", "approved") == (invoice.status, invoice.summarized, invoice.payment.status)
+    assert Decimal("99.90") == balance(sandbox)
+
+
+async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
+    """It is processed then, and ending the subscription takes nothing back."""
+    policies = {"invoice_after_last_retry": "canceled", "invoice_retries": ""}
+    sandbox = await start(frozen=True, policies=policies)
+    async with connect(sandbox) as client:
+        subscription = sandbox.buyer.subscribe(rejections=-1)
+        sandbox.clock.advance("PT0S")
+        [_, given_up] = await client.invoices.search(preapproval_id=subscription.id).collect()
+
+        sandbox.buyer.change_invoice_payment(given_up.id, "approved")
+        sandbox.buyer.unsubscribe(subscription)
+        [invoice] = await client.invoices.search(id=given_up.id).collect()
+
+    assert ("canceled", "processed", "approved") == (given_up.status, invoice.status, invoice.payment.status)
+    assert Decimal("99.90") == balance(sandbox)
+
+
 async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
     """Invoice, subscription, payment and payer; all together must hold."""
     one, two = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
@@ -258,6 +341,18 @@ async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
         await found(id=first.id, preapproval_id=two.id),
         await found(payer_id=5),
     )
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+async def test_which_invoice_comes_first_is_a_policy(start, connect, order):
+    """`search_order`, as of merchant orders."""
+    sandbox = await start(frozen=True, policies={"search_order": order})
+    async with connect(sandbox) as client:
+        sandbox.buyer.subscribe()
+        sandbox.clock.advance("PT0S")
+        found = [one.status async for one in client.invoices.search()]
+
+    assert ["processed", "scheduled"] == (found if order == "oldest" else found[::-1])
 
 
 @pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
@@ -322,6 +417,34 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
 
     assert [Decimal("10.00"), Decimal("30.00"), Decimal("30.00")] == [
         one.transaction_amount for one in reversed(invoices)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days", "offset", "charged"), [(0, 0, "10.00"), (4, 0, "6.00"), (4, 3, "3.00"), (10, 0, "30.00")]
+)
+async def test_free_days_are_not_charged(plain, sandbox, days, offset, charged):
+    """A part is counted from the end of the free trial; one that ends on the billing day is followed by a whole."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    trial = {"frequency": days, "frequency_type": "days", "first_invoice_offset": offset} if days else None
+    recurring = {"transaction_amount": "30.00", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **recurring, free_trial=trial))["id"])
+
+    sandbox.clock.advance("P10D")
+
+    assert Decimal(charged) == balance(sandbox)
+
+
+async def test_the_ledger_has_the_currency_of_the_plan(plain, client, sandbox):
+    """What is charged and what goes back are in the currency of the invoice, whatever the seller's is."""
+    sandbox.buyer.subscribe((await make_plan(plain, currency_id="USD"))["id"])
+    sandbox.clock.advance("PT0S")
+    [invoice] = [one for one in await client.invoices.search().collect() if one.payment]
+    sandbox.buyer.change_invoice_payment(invoice.id, "refunded")
+
+    assert "USD" == invoice.currency_id
+    assert [("USD", 10), ("USD", -10)] == [
+        (entry.currency, entry.amount) for entry in sandbox.ledger() if entry.kind == "invoice_payment"
     ]
 
 

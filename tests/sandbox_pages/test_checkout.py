@@ -173,6 +173,27 @@ async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
     assert "paid" == (await merchant_order(shop)).order_status
 
 
+async def test_free_shipping_is_no_line_of_the_bill(shop, visitor) -> None:
+    """The buyer is asked for what is sold alone."""
+    preference = await shop.preference(shipments={"cost": "10", "free_shipping": True})
+
+    words = words_of(await visitor.get(path_of(preference)))
+
+    assert "Shipping" not in words
+    assert "Pay ARS 120.50" in words
+
+
+async def test_a_sale_is_shown_in_the_currency_of_its_items(shop, visitor) -> None:
+    """Also where only the second of them names it: the buyer is asked for one sum."""
+    items = [{"title": "Lamp", "unit_price": "5"}, {"title": "Bulb", "unit_price": "1", "currency_id": "USD"}]
+    preference = await shop.preference(items=items)
+
+    words = words_of(await visitor.get(path_of(preference)))
+
+    assert "USD 6.00" in words
+    assert "ARS" not in words
+
+
 @pytest.mark.parametrize(
     ("outcome", "name", "words"), [("rejected", "failure", "Try again"), ("in_review", "pending", "Decide it")]
 )
@@ -186,6 +207,21 @@ async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name:
     assert f'href="https://shop.example.com/{name}"' in page
     assert f'href="{path_of(preference)}?attempt=again">{words}<' in page
     assert "payment_required" == (await merchant_order(shop)).order_status
+
+
+async def test_a_purchase_in_review_says_so_to_whoever_comes(shop, visitor, sandbox) -> None:
+    """Wherever it was paid, and whatever the address claims; what the address claims alone is shown to nobody."""
+    preference = await shop.preference()
+    for claimed in ("in_review", "rejected"):
+        await visitor.get(f"{path_of(preference)}?attempt={claimed}")
+        assert "<form" in visitor.page
+    sandbox.buyer.pay_preference(preference, outcome="in_review")
+
+    for attempt in ("", "?attempt=rejected", "?attempt=approved"):
+        assert "In review" in words_of(await visitor.get(path_of(preference) + attempt))
+    await visitor.get(re.search(r'href="(/checkout/[^"]*)"', visitor.page)[1])
+    assert "Paid" in words_of(await visitor.send_form())
+    assert 1 == len((await merchant_order(shop)).payments)
 
 
 async def test_binary_mode_leaves_nothing_in_review(shop, visitor) -> None:
@@ -227,6 +263,24 @@ async def test_the_shop_decides_how_to_pay(shop, visitor) -> None:
 
     assert 400 == visitor.status
     assert "payment_required" == (await merchant_order(shop)).order_status
+
+
+@pytest.mark.parametrize(
+    ("wishes", "offered", "chosen"),
+    [
+        ({"default_installments": 5}, ["1", "2", "3", "5", "6", "9", "12", "18", "24", "36"], "5"),
+        ({"default_installments": 5, "installments": 7}, ["1", "2", "3", "5", "6", "7"], "5"),
+        ({"default_installments": 7, "installments": 7}, ["1", "2", "3", "6", "7"], "7"),
+        ({"default_installments": 36}, ["1", "2", "3", "6", "9", "12", "18", "24", "36"], "36"),
+        ({"installments": 1}, ["1"], "1"),
+    ],
+)
+async def test_the_installments_that_the_shop_proposes_are_offered(shop, visitor, wishes, offered, chosen) -> None:
+    """Among the usual numbers, whichever it is, and chosen at first."""
+    page = await visitor.get(path_of(await shop.preference(payment_methods=wishes)))
+
+    assert offered == re.findall(r'<option value="(\d+)"', page)
+    assert f'<option value="{chosen}" selected>' in page
 
 
 async def test_a_shop_can_exclude_everything(shop, visitor) -> None:

@@ -24,7 +24,7 @@ from paymentsdk.resources.invoices import (
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import ControlStruct, refuse
+from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import CANCELED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
@@ -36,22 +36,15 @@ ALL_REJECTED = -1
 _CENT = Decimal("0.01")
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
-
-
-class SubscriptionRequest(ControlStruct):
-    """A subscription to make.
-
-    Attributes:
-        plan_id: The plan; the seller's first unless given.
-        payer_id: The buyer; a new one unless given.
-        external_reference: The integrator's own name of it.
-        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
-    """
-
-    plan_id: str | None = None
-    payer_id: int | None = None
-    external_reference: str | None = None
-    rejections: int = 0
+#: What an invoice is once its payment was brought into a state by hand; in the other states it is what it was. Money
+#: that went back was collected before: nobody tries to collect it again.
+_SETTLED = {
+    InvoicePaymentStatus.APPROVED: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.IN_MEDIATION: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.REFUNDED: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.CHARGED_BACK: InvoiceStatus.PROCESSED,
+    InvoicePaymentStatus.CANCELED: InvoiceStatus.CANCELED,
+}
 
 
 def search(book: Book, call: Call[None]) -> InvoicePage:
@@ -64,7 +57,7 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
             raise refuse(invoices.SEARCH, RequestInvalid(f"$.{name}", "is no number"))
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     part = window(book.policies, call, book.count(INVOICES, conditions))
-    newest = book.policies.merchant_order_sort == "newest"
+    newest = book.policies.search_order == "newest"
     rows = book.find(INVOICES, conditions, descending=newest, limit=part.limit, offset=part.start)
     return InvoicePage(
         paging=Paging(offset=part.offset, limit=part.limit, total=part.total),
@@ -72,23 +65,32 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
     )
 
 
-def subscribe(book: Book, request: SubscriptionRequest) -> Subscription:
+def subscribe(
+    book: Book, plan_id: str, *, payer_id: int, external_reference: str | None = None, rejections: int = 0
+) -> Subscription:
     """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
+
+    Args:
+        book: The book of the plan's seller.
+        plan_id: The plan.
+        payer_id: The buyer.
+        external_reference: The integrator's own name of the subscription.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
 
     Raises:
         Refused: There is no such plan, or it is not active; the rejections are neither a number of attempts nor -1.
     """
-    plan = book.known(PLANS, request.plan_id or book.tenant.plan_id)
+    plan = book.known(PLANS, plan_id)
     if plan.status != PlanStatus.ACTIVE:
         raise Refused(409, "plan_not_active", f"the plan is {plan.status}")
-    if request.rejections < ALL_REJECTED:
+    if rejections < ALL_REJECTED:
         raise Refused(400, "bad_request", f"rejections is 0 or more, or {ALL_REJECTED} for all")
     subscription = Subscription(
         id=book.ids.token(),
         plan_id=plan.id,
-        payer_id=request.payer_id or book.ids.number(9),
-        external_reference=request.external_reference,
-        rejections=request.rejections,
+        payer_id=payer_id,
+        external_reference=external_reference,
+        rejections=rejections,
         started=book.now,
     )
     return _issue(book, subscription, plan)
@@ -134,6 +136,9 @@ def collect(book: Book, invoice_id: str) -> str | None:
 def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
     """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
 
+    An invoice that was paid, also one whose money went back since, is ``processed``, and one whose payment was canceled
+    is ``canceled``: neither is collected again. In any other state it stays as it is, and so do its attempts.
+
     Raises:
         Refused: There is no such invoice or no such state, or the invoice has no payment yet.
     """
@@ -144,7 +149,11 @@ def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
         raise Refused(
             409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
         )
-    return _keep(book, record, payment=InvoicePaymentStatus(status)).invoice
+    payment = InvoicePaymentStatus(status)
+    settled = _SETTLED.get(payment)
+    return _keep(
+        book, record, status=settled, summarized=InvoiceSummary.DONE if settled else None, payment=payment
+    ).invoice
 
 
 def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
@@ -179,15 +188,18 @@ def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> dat
     The first is when the free trial is over, moved to the billing day where the plan has one; each later one is the
     plan's frequency after the first. A month that lacks the day takes its last.
     """
-    first, trial = started, recurring.free_trial
-    if trial:
-        first = _later(first, trial.frequency or 0, trial.frequency_type) + timedelta(
-            days=trial.first_invoice_offset or 0
-        )
+    first = _trial_end(recurring, started)
     if recurring.billing_day:
         moved = first.replace(day=recurring.billing_day)
         first = moved if moved >= first else _later(moved, 1, "months")
     return _later(first, number * (recurring.frequency or 1), recurring.frequency_type)
+
+
+def _trial_end(recurring: AutoRecurring, started: datetime) -> datetime:
+    trial = recurring.free_trial
+    if trial is None:
+        return started
+    return _later(started, trial.frequency or 0, trial.frequency_type) + timedelta(days=trial.first_invoice_offset or 0)
 
 
 def _later(moment: datetime, count: int, unit: str | None) -> datetime:
@@ -199,12 +211,15 @@ def _later(moment: datetime, count: int, unit: str | None) -> datetime:
 
 
 def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
-    """Return what an invoice charges: where the plan says so, the first only for the days up to the billing day."""
+    """Return what an invoice charges.
+
+    Where the plan says so, the first is only for the days from the end of the free trial up to the billing day.
+    """
     amount = recurring.transaction_amount or money.ZERO
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
         return amount
-    first = debit_dates(recurring, subscription.started, 0)
-    days = (first - subscription.started).days
+    started = subscription.started
+    days = (debit_dates(recurring, started, 0) - _trial_end(recurring, started)).days
     return (amount * min(days, 30) / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
 
 
@@ -236,6 +251,7 @@ def _keep(
             id=str(name),
             order_id=str(old.id),
             amount=moved * (old.transaction_amount or money.ZERO),
+            currency=old.currency_id,
             external_reference=old.external_reference,
         )
     return book.put(INVOICES, replace(record, invoice=invoice))

@@ -17,9 +17,12 @@ from paymentsdk.resources.merchant_orders import (
     MerchantOrderState,
     MerchantOrderStatus,
     Party,
+    Shipment,
 )
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours.details import DETAILS
+from paymentsdk.sandbox.behaviours.sales import currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.paging import Window, window
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
@@ -50,13 +53,12 @@ class _Page(Struct, frozen=True, kw_only=True):
 def search(book: Book, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     conditions = _conditions(book, call.query)
-    total = book.count(MERCHANT_ORDERS, conditions)
-    part = window(book.policies, call, total)
+    part = window(book.policies, call, book.count(MERCHANT_ORDERS, conditions))
     rows = book.find(
         MERCHANT_ORDERS,
         conditions,
         order="date_created",
-        descending=book.policies.merchant_order_sort == "newest",
+        descending=book.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
     )
@@ -106,7 +108,7 @@ def from_order(book: Book, order: Order, payer_id: int) -> None:
     )
     opened = _opened(
         book,
-        total=order.total_amount or money.ZERO,
+        amount=order.total_amount or money.ZERO,
         items=items,
         external_reference=order.external_reference,
         additional_info=order.description,
@@ -124,11 +126,12 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
     if found:
         return found
     preference = record.preference
+    currency = currency_of(preference.items or (), book.tenant.currency)
     items = tuple(
         MerchantOrderItem(
             id=item.id,
             category_id=item.category_id,
-            currency_id=item.currency_id or book.tenant.currency,
+            currency_id=currency,
             description=item.description,
             picture_url=item.picture_url,
             title=item.title,
@@ -137,12 +140,12 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         )
         for item in preference.items or ()
     )
-    shipping = (preference.shipments and preference.shipments.cost) or money.ZERO
     opened = _opened(
         book,
-        total=sum((item.quantity or 1) * (item.unit_price or money.ZERO) for item in items) or money.ZERO,
+        amount=total(items),
         items=items,
-        shipping_cost=shipping,
+        shipping_cost=shipping_cost(preference),
+        shipments=shipments_of(book, preference, items),
         preference_id=preference.id,
         external_reference=preference.external_reference,
         marketplace=preference.marketplace,
@@ -158,12 +161,15 @@ def of_source(book: Book, source: str) -> MerchantOrderRecord | None:
     return next(iter(book.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
 
 
-def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str, detail: str) -> MerchantOrder:
-    """Keep a payment that was not approved: the order stays open."""
-    order = record.merchant_order
-    payment = _payment(book, amount_due(order), status, detail)
-    changed = replace(order, payments=(*(order.payments or ()), payment), payer=Party(id=payer_id))
-    return _keep(book, record, changed).merchant_order
+def attempt(book: Book, record: MerchantOrderRecord, payer_id: int, status: str) -> MerchantOrder:
+    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open.
+
+    Raises:
+        Refused: It was paid before.
+    """
+    order = _waiting(record)
+    payments = _with_payment(book, order, amount_due(order), status)
+    return _keep(book, record, replace(order, payments=payments, payer=Party(id=payer_id))).merchant_order
 
 
 def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
@@ -172,9 +178,7 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
     Raises:
         Refused: It was paid before.
     """
-    order = record.merchant_order
-    if order.status != MerchantOrderStatus.OPENED:
-        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    order = _waiting(record)
     amount = amount_due(order)
     paid = _paid(book, record, payer_id, amount)
     book.enter(
@@ -182,9 +186,18 @@ def pay_preference(book: Book, record: MerchantOrderRecord, payer_id: int) -> Me
         id=str(paid.payments[-1].id) if paid.payments else "",
         order_id=record.source,
         amount=amount,
+        currency=_currency(book, order),
         external_reference=order.external_reference,
     )
     return paid
+
+
+def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
+    """Return the order of *record*, which waits to be paid."""
+    order = record.merchant_order
+    if order.status != MerchantOrderStatus.OPENED:
+        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    return order
 
 
 def amount_due(order: MerchantOrder) -> Decimal:
@@ -196,8 +209,10 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
     """Give back *amount*, or all that is left, of what was paid through a preference.
 
     Raises:
-        Refused: Less than that is left.
+        Refused: Less than that is left, or it is no amount to give back.
     """
+    if amount is not None and amount <= 0:
+        raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
     left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
     amount = left if amount is None else amount
@@ -208,6 +223,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         id=book.ids.sortable("REF", book.now),
         order_id=record.source,
         amount=-amount,
+        currency=_currency(book, order),
         external_reference=order.external_reference,
     )
     revert(book, record.source, amount)
@@ -223,9 +239,9 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
     refunded = (order.refunded_amount or money.ZERO) + amount
     whole = refunded >= (order.paid_amount or money.ZERO)
     *others, payment = order.payments or (MerchantOrderPayment(),)
-    payment = replace(
-        payment, amount_refunded=refunded, last_modified=book.now, status="refunded" if whole else payment.status
-    )
+    payment = replace(payment, amount_refunded=refunded, last_modified=book.now)
+    if whole:
+        payment = replace(payment, status="refunded", status_detail=DETAILS["refunded"])
     changed = replace(
         order,
         refunded_amount=refunded,
@@ -238,13 +254,14 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
 def _opened(
     book: Book,
     *,
-    total: Decimal,
+    amount: Decimal,
     items: tuple[MerchantOrderItem, ...],
     external_reference: str | None,
     additional_info: str | None,
     preference_id: str | None = None,
     marketplace: str | None = None,
     shipping_cost: Decimal = money.ZERO,
+    shipments: tuple[Shipment, ...] = (),
 ) -> MerchantOrder:
     return MerchantOrder(
         id=book.ids.number(11),
@@ -258,29 +275,55 @@ def _opened(
         date_created=book.now,
         last_updated=book.now,
         shipping_cost=shipping_cost,
-        total_amount=total,
+        total_amount=amount,
         paid_amount=money.ZERO,
         refunded_amount=money.ZERO,
         additional_info=additional_info,
         collector=Party(id=book.tenant.user_id),
         items=items,
         payments=(),
-        shipments=(),
+        shipments=shipments,
     )
 
 
-def _payment(book: Book, amount: Decimal, status: str, detail: str) -> MerchantOrderPayment:
+def _currency(book: Book, order: MerchantOrder) -> str:
+    return currency_of(order.items or (), book.tenant.currency)
+
+
+def in_review(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the payment that waits to be decided, if there is one: no other is made while it does."""
+    last = last_payment(order)
+    return last if last and last.status == "in_process" else None
+
+
+def last_payment(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the newest payment of an order."""
+    return order.payments[-1] if order.payments else None
+
+
+def _with_payment(book: Book, order: MerchantOrder, amount: Decimal, status: str) -> tuple[MerchantOrderPayment, ...]:
+    """Return the payments of *order* with one of *amount*; the one in review becomes it."""
+    waiting = in_review(order)
+    payment = replace(
+        waiting or _payment(book, order, amount),
+        status=status,
+        status_detail=DETAILS[status],
+        date_approved=book.now if status == "approved" else None,
+        last_modified=book.now,
+    )
+    payments = order.payments or ()
+    return (*(payments[:-1] if waiting else payments), payment)
+
+
+def _payment(book: Book, order: MerchantOrder, amount: Decimal) -> MerchantOrderPayment:
+    shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
         id=book.ids.number(11),
-        transaction_amount=amount,
+        transaction_amount=amount - shipping,
         total_paid_amount=amount,
-        shipping_cost=money.ZERO,
-        currency_id=book.tenant.currency,
-        status=status,
-        status_detail=detail,
-        date_approved=book.now if status == "approved" else None,
+        shipping_cost=shipping,
+        currency_id=_currency(book, order),
         date_created=book.now,
-        last_modified=book.now,
         amount_refunded=money.ZERO,
     )
 
@@ -293,7 +336,7 @@ def _paid(book: Book, record: MerchantOrderRecord, payer_id: int, amount: Decima
         order_status=MerchantOrderState.PAID,
         paid_amount=amount,
         payer=Party(id=payer_id),
-        payments=(*(order.payments or ()), _payment(book, amount, "approved", "accredited")),
+        payments=_with_payment(book, order, amount, "approved"),
     )
     return _keep(book, record, changed).merchant_order
 

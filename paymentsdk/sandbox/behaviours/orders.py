@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -193,7 +194,9 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
         status_detail=PaymentStatusDetail.ACCREDITED,
         paid_amount=paid,
         reference_id=str(book.ids.number(12)),
-        payment_method=PaymentMethod(id=METHODS[method], type=method, installments=installments),
+        payment_method=PaymentMethod(
+            id=METHODS[method], type=method, installments=counted_installments(method, installments)
+        ),
         discounts=None if discounted is None else PaymentDiscounts(type=method),
     )
     record = replace(record, payer_id=payer_id)
@@ -207,6 +210,11 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
     )
     merchant_orders.from_order(book, order, payer_id)
     return order
+
+
+def counted_installments(method: str, installments: int) -> int:
+    """Return in how many parts *method* is paid: only a credit card has more than one."""
+    return installments if method == "credit_card" else 1
 
 
 def refund(book: Book, call: Call[RefundRequest]) -> Order:
@@ -229,8 +237,7 @@ def refund(book: Book, call: Call[RefundRequest]) -> Order:
         amount=amount,
         status=RefundStatus.PROCESSING,
     )
-    record = replace(record, order=_with_refunds(order, (*earlier, made)))
-    book.enter("refund", id=made.id, order_id=order.id, amount=-amount, external_reference=order.external_reference)
+    record = replace(record, order=_with_refunds(order, (*earlier, made)), refund_key=book.key)
     if book.policies.refund_seconds:
         order = _moved(book, record, payment, order.status, order.status_detail)
         book.schedule(book.now + timedelta(seconds=book.policies.refund_seconds), "refund.settle", order.id)
@@ -252,22 +259,36 @@ def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decim
 
 def settle_refund(book: Book, order_id: str) -> str:
     """Bring the refund that is processing to its end."""
-    _settle(book, book.known(ORDERS, order_id))
-    return "refund.processed"
+    record = book.known(ORDERS, order_id)
+    # The money moves now, and for the request that asked for it.
+    order = _settle(dataclasses.replace(book, key=record.refund_key), record)
+    return f"refund.{refunds_of(order)[-1].status}"
 
 
 def _settle(book: Book, record: OrderRecord) -> Order:
-    order, payment = record.order, payment_of(record.order)
-    refunds = tuple(replace(one, status=RefundStatus.PROCESSED) for one in refunds_of(order))
-    payment = replace(payment, refunded_amount=sum((one.amount or money.ZERO for one in refunds), money.ZERO))
-    record = replace(record, order=_with_refunds(order, refunds))
+    """End the newest refund of an order as the policy says."""
+    *earlier, made = refunds_of(record.order)
+    made = replace(made, status=RefundStatus(book.policies.refund_outcome))
+    record = replace(record, order=_with_refunds(record.order, (*earlier, made)), refund_key=None)
+    order, payment, amount = record.order, payment_of(record.order), made.amount or money.ZERO
+    failed = made.status == RefundStatus.FAILED
+    book.enter(
+        "refund_failed" if failed else "refund",
+        id=made.id,
+        order_id=order.id,
+        amount=money.ZERO if failed else -amount,
+        external_reference=order.external_reference,
+    )
+    if failed:
+        return _moved(book, record, payment, order.status, order.status_detail)
+    payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
     if refundable(payment):
         status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
     else:
         payment = replace(payment, status=PaymentStatus.REFUNDED, status_detail=PaymentStatusDetail.REFUNDED)
         status, detail = OrderStatus.REFUNDED.value, OrderStatusDetail.REFUNDED.value
     order = _moved(book, record, payment, OrderStatus(status), OrderStatusDetail(detail))
-    merchant_orders.revert(book, order.id, refunds[-1].amount or money.ZERO)
+    merchant_orders.revert(book, order.id, amount)
     return order
 
 

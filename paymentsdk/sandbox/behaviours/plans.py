@@ -120,5 +120,8 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     if member is not None and member not in SORTABLE:
         raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
     if member is not None:
-        found.sort(key=lambda plan: str(wire_form(getattr(plan, str(member)))))
-    return found[::-1] if criteria == "desc" else found
+        found = sorted(found, key=lambda plan: str(wire_form(getattr(plan, str(member)))))
+    if criteria == "desc":
+        found = found[::-1]
+    # What has no such member comes last, both ways.
+    return sorted(found, key=lambda plan: member is not None and getattr(plan, str(member)) is None)

@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import preferences
 from paymentsdk.resources.preferences import (
     MOST_INSTALLMENTS,
     OperationType,
@@ -15,8 +17,10 @@ from paymentsdk.resources.preferences import (
 )
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
-from paymentsdk.sandbox.behaviours.orders import METHODS
+from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
+from paymentsdk.sandbox.behaviours.sales import currency_of, total
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
 #: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
@@ -29,6 +33,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
     if not book.tenant.compliant:
         raise Refused(400, "collector_does_not_comply_with_current_regulation")
     _check_sponsor(book, body.sponsor_id)
+    _check_rules(body)
     preference_id = f"{book.tenant.user_id}-{book.ids.uuid()}"
     init_point = f"{book.base_url}/checkout/{preference_id}"
     preference = echo(
@@ -57,6 +62,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         "preference_created",
         id=preference_id,
         order_id=preference_id,
+        currency=currency_of(body.items, book.tenant.currency),
         external_reference=preference.external_reference,
     )
     return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
@@ -90,6 +96,23 @@ def _check_sponsor(book: Book, sponsor_id: object) -> None:
         raise Refused(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
 
 
+def _check_rules(body: PreferenceRequest) -> None:
+    """Refuse what the body alone does not know to be wrong."""
+    rules = (
+        # The body counts no item without a quantity, and the buyer is asked for one of it.
+        ("$.marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
+        (
+            "$.payment_methods.default_installments",
+            default_installments(body) <= most_installments(body),
+            f"is above {most_installments(body)}, the most installments",
+        ),
+        ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
+    )
+    for path, kept, reason in rules:
+        if not kept:
+            raise refuse(preferences.CREATE, RequestInvalid(path, reason))
+
+
 def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, MerchantOrderRecord]:
     """Return a preference and what it has come to, as its checkout page shows them.
 
@@ -111,9 +134,14 @@ def offered(preference: Preference) -> tuple[str, ...]:
     return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
 
 
-def most_installments(preference: Preference) -> int:
+def most_installments(preference: Preference | PreferenceRequest) -> int:
     """Return in how many parts the shop lets a buyer pay."""
     return (preference.payment_methods and preference.payment_methods.installments) or MOST_INSTALLMENTS
+
+
+def default_installments(preference: Preference | PreferenceRequest) -> int:
+    """Return the number of parts that a buyer is proposed first."""
+    return (preference.payment_methods and preference.payment_methods.default_installments) or 1
 
 
 def check_way(preference: Preference, method: str, installments: int) -> None:
@@ -125,7 +153,7 @@ def check_way(preference: Preference, method: str, installments: int) -> None:
     kinds, most = offered(preference), most_installments(preference)
     if method not in kinds:
         raise Refused(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
-    if not 1 <= installments <= most:
+    if not 1 <= counted_installments(method, installments) <= most:
         raise Refused(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
 
 

@@ -17,6 +17,7 @@ from paymentsdk.resources.wallet_payments import (
     WalletPaymentRequest,
 )
 from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import WALLET_PAYMENTS, WalletRecord
 
@@ -32,10 +33,10 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
     amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
         raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
-    status, detail = _outcome(body)
+    status = _outcome(body)
     part = WalletPaymentPart(
         id=book.ids.number(11),
-        status_detail=detail,
+        status_detail=DETAILS[status],
         payment_method_id="account_money",
         transaction_amount=amount,
         installments=1,
@@ -68,11 +69,11 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
     return payment
 
 
-def _outcome(body: WalletPaymentRequest) -> tuple[str, str]:
-    """Return the state that the payment ends in, and its detail."""
+def _outcome(body: WalletPaymentRequest) -> str:
+    """Return the state that the payment ends in."""
     token = body.payer.token
     if token.startswith("reject") or (token.startswith("pending") and body.binary_mode):
-        return "rejected", "cc_rejected_other_reason"
+        return "rejected"
     if token.startswith("pending"):
-        return "pending", "pending_contingency"
-    return ("authorized", "pending_capture") if body.capture is False else ("approved", "accredited")
+        return "pending"
+    return "authorized" if body.capture is False else "approved"

@@ -18,6 +18,8 @@ from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM
+from paymentsdk.sandbox.behaviours.merchant_orders import in_review
+from paymentsdk.sandbox.behaviours.sales import asked, currency_of
 from paymentsdk.sandbox.buyer import Buyer, Outcome
 from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
 from paymentsdk.sandbox.guard import check_origin
@@ -25,7 +27,7 @@ from paymentsdk.sandbox.intake import unfit
 from paymentsdk.sandbox.pages import codes, forms, headers, snippets, subscription, views
 from paymentsdk.sandbox.pages.forms import FormKey, PaymentForm
 from paymentsdk.sandbox.pages.markup import PAGES, Markup
-from paymentsdk.sandbox.pages.sale import Sale, asked, from_order, from_preference
+from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, Tenant
@@ -104,12 +106,11 @@ async def _preferences(request: web.Request) -> web.StreamResponse:
 
 def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
     owner: Tenant | None = platform.find_owner(cast("Noun[Struct]", PREFERENCES), preference.id)
-    currencies = (item.currency_id for item in preference.items or () if item.currency_id)
     opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
     return {
         "preference": preference,
         "amount": asked(preference),
-        "currency": next(currencies, owner.currency if owner else ""),
+        "currency": currency_of(preference.items or (), owner.currency if owner else ""),
         "status": _come_to(opened[0].merchant_order) if opened else "opened",
     }
 
@@ -182,8 +183,9 @@ def _pay_preference(platform: Platform, name: str, form: PaymentForm) -> Outcome
         name, payment_method=form.method, installments=form.installments, outcome=form.outcome
     )
     # In binary mode nothing stays in review: the payment says what became of it.
-    last = order.payments[-1].status if order.payments else None
-    return "approved" if last == "approved" else "in_review" if last == "in_process" else "rejected"
+    if in_review(order):
+        return "in_review"
+    return "approved" if order.status == MerchantOrderStatus.CLOSED else "rejected"
 
 
 _ORDERS = _Counter(path="/qr/{id}", sale=_order_sale, pay=_pay_order)

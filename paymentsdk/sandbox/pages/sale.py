@@ -12,12 +12,13 @@ from msgspec import Struct
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
-from paymentsdk.sandbox.behaviours.merchant_orders import amount_due
+from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
-from paymentsdk.sandbox.behaviours.preferences import most_installments, offered
+from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
+from paymentsdk.sandbox.behaviours.sales import currency_of, line_total
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Line", "Method", "Outcome", "Sale", "asked", "from_order", "from_preference", "money"]
+__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
@@ -111,20 +112,20 @@ def money(currency: str, amount: Decimal | None) -> str:
 def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
-    total = payment_of(order).amount or _NOTHING
+    amount = payment_of(order).amount or _NOTHING
     qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
         seller=f"Seller {order.user_id}",
         currency=order.currency or "",
-        total=total,
+        total=amount,
         lines=tuple(_order_lines(order)),
         facts=(
             *_facts(("Reference", order.external_reference), ("Point of sale", qr.external_pos_id if qr else None)),
             *_payment_facts(order),
             ("Order", order.id),
         ),
-        methods=tuple(_order_methods(order, total)),
+        methods=tuple(_order_methods(order, amount)),
         until=record.expires_at if order.status == OrderStatus.CREATED else None,
         outcome=_order_outcome(order, attempt),
     )
@@ -133,16 +134,15 @@ def from_order(record: OrderRecord, attempt: str = "") -> Sale:
 def _order_lines(order: Order) -> Iterator[Line]:
     for item in order.items or ():
         price = money(order.currency or "", item.unit_price)
-        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
-        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), amount)
+        yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), line_total(item))
 
 
-def _order_methods(order: Order, total: Decimal) -> Iterator[Method]:
+def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
     discounts = (order.discounts.payment_methods if order.discounts else None) or ()
     totals = {discount.type: discount.new_total_amount for discount in discounts}
     for kind, name in NAMES.items():
         discounted = totals.get(kind)
-        yield Method(kind, name, total if discounted is None else discounted)
+        yield Method(kind, name, amount if discounted is None else discounted)
 
 
 def _payment_facts(order: Order) -> Iterator[tuple[str, str]]:
@@ -197,12 +197,14 @@ def _declined(what: str) -> Outcome:
 def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
     preference, order = record.preference, opened.merchant_order
-    currency = next((item.currency_id for item in order.items or () if item.currency_id), "")
+    currency = currency_of(order.items or (), "")
     lines = tuple(_preference_lines(order, currency))
     able = offered(preference)
     kinds = tuple(kind for kind in NAMES if kind in able)
     wishes = preference.payment_methods or PaymentMethods()
     most = most_installments(preference)
+    # One that a database keeps from before it was checked may be above.
+    proposed = min(default_installments(preference), most)
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
     more = len(order.items or ()) - 1
     return Sale(
@@ -214,8 +216,8 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         facts=_preference_facts(record, order, currency),
         methods=tuple(Method(kind, NAMES[kind], amount_due(order)) for kind in kinds),
         method=_favourite(wishes.default_payment_method_id, kinds),
-        installments=(*(number for number in _USUAL_INSTALLMENTS if number < most), most),
-        installment=min(wishes.default_installments or 1, most),
+        installments=tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), proposed, most})),
+        installment=proposed,
         until=preference.expiration_date_to if record.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
@@ -223,17 +225,10 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     )
 
 
-def asked(preference: Preference) -> Decimal:
-    """Return what the buyer of *preference* is asked for."""
-    goods = sum(((item.quantity or 1) * (item.unit_price or _NOTHING) for item in preference.items or ()), _NOTHING)
-    return goods + ((preference.shipments and preference.shipments.cost) or _NOTHING)
-
-
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
     for item in order.items or ():
         what = item.title or item.description or f"Item {item.id or ''}"
-        amount = (item.quantity or 1) * (item.unit_price or _NOTHING)
-        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), amount)
+        yield Line(what, _times(item.quantity, money(currency, item.unit_price)), line_total(item))
     if order.shipping_cost:
         yield Line("Shipping", "", order.shipping_cost)
 
@@ -256,9 +251,10 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> Outcome | None:
         return _REFUNDED
     if order.status == MerchantOrderStatus.CLOSED:
         return _PARTLY if order.refunded_amount else _PAID
-    if attempt == "in_review":
+    if in_review(order):
         return _REVIEWED
-    return _declined("purchase") if attempt == "rejected" else None
+    last = last_payment(order)
+    return _declined("purchase") if attempt == "rejected" and last and last.status == "rejected" else None
 
 
 def _back(preference: Preference, outcome: Outcome | None) -> str | None:
