@@ -116,7 +116,7 @@ def from_order(book: Book, order: Order, payer_id: int) -> None:
     data = order.integration_data
     sponsor = data.sponsor.id if data and data.sponsor else None
     record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
-    payment = order.transactions.payments[0] if order.transactions and order.transactions.payments else None
+    payment = order.payment
     _paid(book, record, payer_id, (payment and payment.paid_amount) or money.ZERO)
 
 

@@ -141,7 +141,7 @@ def cancel(book: Book, call: Call[None]) -> Order:
         raise Refused(409, "order_already_canceled")
     if order.status != OrderStatus.CREATED and book.policies.cancel_from == "created":
         raise Refused(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
-    if any(one.status == RefundStatus.PROCESSING for one in refunds_of(order)):
+    if any(one.status == RefundStatus.PROCESSING for one in order.refunds):
         raise Refused(423, "resource_locked", details=("a refund is being processed",))
     payment = payment_of(order)
     left = refundable(payment)
@@ -221,7 +221,7 @@ def refund(book: Book, call: Call[RefundRequest]) -> Order:
     """Give back what is left of the payment, or a part of it."""
     record = _asked(book, call.path, orders.REFUND)
     order, payment = record.order, payment_of(record.order)
-    earlier = refunds_of(order)
+    earlier = order.refunds
     if any(one.status == RefundStatus.PROCESSING for one in earlier):
         raise Refused(409, "refund_in_progress")
     left = refundable(payment)
@@ -262,12 +262,12 @@ def settle_refund(book: Book, order_id: str) -> str:
     record = book.known(ORDERS, order_id)
     # The money moves now, and for the request that asked for it.
     order = _settle(dataclasses.replace(book, key=record.refund_key), record)
-    return f"refund.{refunds_of(order)[-1].status}"
+    return f"refund.{order.refunds[-1].status}"
 
 
 def _settle(book: Book, record: OrderRecord) -> Order:
     """End the newest refund of an order as the policy says."""
-    *earlier, made = refunds_of(record.order)
+    *earlier, made = record.order.refunds
     made = replace(made, status=RefundStatus(book.policies.refund_outcome))
     record = replace(record, order=_with_refunds(record.order, (*earlier, made)), refund_key=None)
     order, payment, amount = record.order, payment_of(record.order), made.amount or money.ZERO
@@ -294,7 +294,7 @@ def _settle(book: Book, record: OrderRecord) -> Order:
 
 def _refund_answer(order: Order, refund_id: str) -> Order:
     """Return the members that a refund changed (wire-facts: a refund answer is a partial order)."""
-    made = tuple(one for one in refunds_of(order) if one.id == refund_id)
+    made = tuple(one for one in order.refunds if one.id == refund_id)
     return Order(
         id=order.id, status=order.status, status_detail=order.status_detail, transactions=Transactions(refunds=made)
     )
@@ -302,13 +302,8 @@ def _refund_answer(order: Order, refund_id: str) -> Order:
 
 def payment_of(order: Order) -> OrderPayment:
     """Return the one payment of an order."""
-    assert order.transactions and order.transactions.payments  # noqa: S101, PT018 - every order is made with it
-    return order.transactions.payments[0]
-
-
-def refunds_of(order: Order) -> tuple[Refund, ...]:
-    """Return the refunds of an order, oldest first."""
-    return (order.transactions and order.transactions.refunds) or ()
+    assert order.payment is not None  # noqa: S101 - every order is made with it
+    return order.payment
 
 
 def refundable(payment: OrderPayment) -> Decimal:
@@ -333,7 +328,7 @@ def _moved(
         status=status,
         status_detail=detail,
         last_updated_date=book.now,
-        transactions=Transactions(payments=(payment,), refunds=refunds_of(record.order) or None),
+        transactions=Transactions(payments=(payment,), refunds=record.order.refunds or None),
     )
     book.put(ORDERS, replace(record, order=order))
     return order

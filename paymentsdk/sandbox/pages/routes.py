@@ -123,7 +123,7 @@ def _come_to(order: MerchantOrder) -> Literal["opened", "paid", "reverted"]:
 
 async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
-    text = order.type_response and order.type_response.qr_data
+    text = order.qr_data
     if not text:
         raise Refused(404, "not_found", "the order has no code of its own: the buyer scans that of the till")
     return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
