@@ -45,7 +45,10 @@ class PyreqwestTransport:
     It keeps every rule of :mod:`paymentsdk.testing.transport_conformance` but one: **a cancelled request is not taken
     back**. It goes on in the background, with its connection, until its answer comes or ``Request.timeout`` is over,
     and it may still be sent. A deadline of the engine is such a timeout, so this is about tasks that are cancelled by
-    others.
+    others. One that comes at the very moment of the answer is swallowed by the library: the engine then gives the
+    answer to its caller, or sends nothing more.
+
+    The library's own threads have been seen to abort the process now and then as it exits, after all work was done.
 
     The library rewrites ``.`` and ``..`` in paths, in any spelling, as browsers do; the engine sends none.
 
