@@ -273,17 +273,16 @@ class RefreshingToken:
         if pair is None:
             return None
         ends = pair.expires_at
-        if ends is None or now < min(ends, max(ends - self._early, self._early_again)):
+        if ends is None or now < ends - self._early:
             return pair.access_token
         if now >= ends:
             return None
-        if self._flight is None and not self._failed_early:
-            return None
-        if self._failed_early:
+        if self._failed_early and now >= self._early_again:
             # The pause begins here and not with the renewal, which may have taken longer than the pause.
             self._failed_early = False
             self._early_again = now + EARLY_PAUSE
-        return pair.access_token
+        due = now >= self._early_again and self._flight is None
+        return None if due else pair.access_token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See :meth:`Auth.renew`."""

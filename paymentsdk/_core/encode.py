@@ -329,13 +329,12 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
     """
-    if len(values) != len(names) or not all(map(values.__contains__, names)):
+    if values.keys() != set(names):
         raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
-    for name in names:
-        value = values[name]
+    for name, value in values.items():
         if not isinstance(value, str):
             raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
         if not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
-        template = template.replace(f"{{{name}}}", value)
+        template = template.replace("{" + name + "}", value)
     return template

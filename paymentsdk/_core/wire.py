@@ -88,10 +88,14 @@ class Response(Struct, frozen=True):
 def header(headers: Mapping[str, str], name: str) -> str | None:
     """Return the field *name*, in whatever case it came."""
     value = headers.get(name)
-    if value is None:
-        wanted = name.lower()
-        value = next((v for k, v in headers.items() if k.lower() == wanted), None)
-    return value
+    if value is not None:
+        return value
+    size, wanted = len(name), name.lower()
+    for field in headers:
+        # Most differ in their length already: an observer has every answer searched.
+        if len(field) == size and field.lower() == wanted:
+            return headers[field]
+    return None
 
 
 class SendFailed(Exception):  # noqa: N818 - a fixed public name

@@ -188,6 +188,12 @@ EXACT: list[tuple[str, Callable[[], object], bytes]] = [
     ("preferences.create",
      lambda: preference(items=item(None), payer=PayerRequest(authentication_type=AuthenticationType.NATIVE_WEB)),
      b'{"items":[{"quantity":1}],"payer":{"authentication_type":"Native web"}}'),
+    # The fee, and what a discount leaves, may be the whole total.
+    ("orders.create", lambda: order(marketplace_fee=Decimal("24.90"), discounts=DiscountsRequest(
+        payment_methods=[DiscountRequest(new_total_amount=Decimal("24.90"), type="debit_card")])),
+     (b'{"external_reference":"s","total_amount":"24.90","transactions":{"payments":[{"amount":"24.90"}]},'
+      b'"marketplace_fee":"24.90",'
+      b'"discounts":{"payment_methods":[{"new_total_amount":"24.90","type":"debit_card"}]},"type":"qr"}')),
     ("orders.create", lambda: order(total_amount=Decimal("24.9")),
      b'{"external_reference":"s","total_amount":"24.90","transactions":{"payments":[{"amount":"24.90"}]},"type":"qr"}'),
 ]  # fmt: skip
