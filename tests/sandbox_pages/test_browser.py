@@ -293,7 +293,7 @@ async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None
     with pytest.raises(Exception, match="pos_not_found"):
         await shop.order()
     await tab.until("document.querySelector('#faults li').textContent.includes('hit 1 of 1')")
-    assert "refuse" in await text_of(tab, ".requests li")
+    await tab.until("document.querySelector('.requests li')?.textContent.includes('refuse')")
     await tab.click("#faults button")
 
     await tab.until("document.querySelector('#fault-count').textContent === 'None'")
