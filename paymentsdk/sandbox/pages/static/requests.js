@@ -6,19 +6,33 @@ import { byId, copier, make, moment, state } from "./dom.js";
 const KEPT = 100;
 const SHOWN = 12;
 
+/** The requests that came while the last ones were loaded: what is loaded may not have them yet. */
+let arrived = [];
+let loads = 0;
+
 /** Load the last requests: at the start, and when events may have been missed. */
 export async function load() {
-  const lines = await call("GET", "requests");
+  const mine = ++loads;
+  arrived = [];
+  const loaded = await call("GET", "requests");
+  if (mine !== loads) return;  // A later one is under way, and knows more.
+  const known = new Set(loaded.map((line) => line.request_id));
+  const lines = [...arrived.filter((line) => !known.has(line.request_id)).reverse(), ...loaded];
   const list = byId("requests");
   const shown = [...list.children].map((item) => item.dataset.id);
   // What is there already stays: somebody may be reading it.
   if (lines.slice(0, KEPT).map((line) => line.request_id).join() === shown.join()) return;
   list.replaceChildren();
-  for (const line of lines.reverse()) add(line);
+  for (const line of lines.reverse()) show(line);
 }
 
-/** Put a request on top of the list. */
+/** Put a request that has just come on top of the list. */
 export function add(line) {
+  arrived = [...arrived, line].slice(-KEPT);
+  show(line);
+}
+
+function show(line) {
   const list = byId("requests");
   list.prepend(makeItem(line));
   while (list.children.length > KEPT) list.lastElementChild.remove();
