@@ -189,48 +189,51 @@ class Caller(ABC):
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self, intent: Intent[B, R]) -> Result[R]:
-        """Sign and send."""
+        """Sign, send, and judge what comes back. A token that is refused is renewed, and the request sent once more."""
         if intent.history.attempts:
-            if self._shared.closed:
-                raise self._failed(intent, _not_sent(ClientClosed("the client was closed")), begun=False)
-            if intent.watch.cancelled_by_others():
-                raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
-            self._arm_again(intent)
+            self._begin_again(intent)
         if intent.operation.authenticated:
             self._sign(intent)
             if intent.token is None:
                 await self._renew(intent)
-        return await self._send(intent)
+        while True:
+            intent.history.attempts += 1
+            request = self._request(intent)
+            try:
+                response = await self._shared.transport.send(request)
+                # In here, since a transport of one's own may return something that is no Response.
+                accepted = 200 <= response.status < 300  # noqa: PLR2004
+            except BaseException as error:
+                failure = self._unanswered(intent, error)
+                if failure is None:
+                    raise
+            else:
+                if intent.watch.expired:
+                    intent.watch.take_back()  # The answer came at the very moment that our deadline cancelled the wait.
+                if accepted:
+                    return self._accept(intent, response)
+                failure = self._refused(intent, response)
+                if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not intent.history.renewed:
+                    intent.history.renewed = True
+                    await self._renew(intent, failure)
+                    if intent.token is not None:
+                        self._report(intent, failure)
+                        continue
+            raise self._failed(intent, failure)
 
-    async def _send(self, intent: Intent[B, R]) -> Result[R]:
-        """Send, and judge what comes back. A token that is refused is renewed, and the request is sent once more."""
-        intent.history.attempts += 1
-        request = self._request(intent)
-        try:
-            response = await self._shared.transport.send(request)
-            # In here, since a transport of one's own may return something that is no Response.
-            accepted = 200 <= response.status < 300  # noqa: PLR2004
-        except BaseException as error:
-            failure = self._unanswered(intent, error)
-            if failure is None:
-                raise
-        else:
-            if intent.watch.expired:
-                intent.watch.take_back()  # The answer came at the very moment that our deadline cancelled the wait.
-            if accepted:
-                return self._accept(intent, response)
-            failure = self._refused(intent, response)
-            if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not intent.history.renewed:
-                intent.history.renewed = True
-                await self._renew(intent, failure)
-                if intent.token is not None:
-                    self._report(intent, failure)
-                    return await self._send(intent)
-        raise self._failed(intent, failure)
+    def _begin_again(self, intent: Intent[B, R]) -> None:
+        """Give a further attempt its time, if there may be one."""
+        if self._shared.closed:
+            raise self._failed(intent, _not_sent(ClientClosed("the client was closed")), begun=False)
+        if intent.watch.cancelled_by_others():
+            raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
+        self._arm_again(intent)
 
     def _end_of_attempt(self, deadline: float, now: float) -> float:
         limit = self._settings.timeout.attempt
-        return deadline if limit is None else min(deadline, now + limit)
+        if limit is None or now + limit > deadline:
+            return deadline
+        return now + limit
 
     def _arm_again(self, intent: Intent[B, R]) -> None:
         """Set the watch on the call to the end of a further attempt."""

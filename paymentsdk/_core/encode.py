@@ -329,9 +329,10 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
     """
-    if values.keys() != set(names):
-        raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
-    for name, value in values.items():
+    for name in names or values:
+        if name not in values or len(values) != len(names):
+            raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
+        value = values[name]
         if not isinstance(value, str):
             raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
         if not _SAFE_IN_PATH.match(value):

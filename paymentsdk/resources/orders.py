@@ -447,8 +447,9 @@ _LOCKED = ErrorCode(423, "resource_locked", "another request is changing the ord
 
 
 def _within_limits(body: OrderRequest, limits: Limits) -> None:
-    if body.expiration_time is not None:
-        check_expiration(body.expiration_time, limits.order_expiration)
+    longest = limits.order_expiration
+    if body.expiration_time is not None and longest != LONGEST_EXPIRATION:  # That one was held when it was made.
+        check_expiration(body.expiration_time, longest)
 
 
 def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order) -> str | None:
@@ -456,7 +457,8 @@ def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order
         return None
     if order.external_reference not in (None, "", body.external_reference):
         return "the answer is about another external_reference"
-    if order.total_amount not in (None, body.total_amount):
+    # Not `in (None, ...)`: an amount that is compared with None asks `numbers` whether that is a number.
+    if order.total_amount is not None and order.total_amount != body.total_amount:
         return "the answer is about another total_amount"
     return None
 
