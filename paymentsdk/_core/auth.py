@@ -7,9 +7,11 @@ import copy
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +27,8 @@ logger = logging.getLogger("paymentsdk")
 EARLY = 600.0
 #: Seconds that a failed early renewal is left alone while the live token still works.
 EARLY_PAUSE = 60.0
+#: Seconds after which a file that another process has locked is tried again.
+_LOOK_AGAIN = 0.05
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -142,6 +146,15 @@ class TokenStore(Protocol):
         ...
 
 
+@runtime_checkable
+class LockingTokenStore(TokenStore, Protocol):
+    """A store that several processes can share without spending each other's refresh tokens."""
+
+    def lock(self) -> AbstractAsyncContextManager[None]:
+        """Hold the pair, so that nobody else who shares the store can: one of them at a time renews it."""
+        ...
+
+
 class MemoryTokenStore:
     """Keeps a pair for the life of the process."""
 
@@ -163,8 +176,9 @@ class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
     The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one.
-    Processes that share the file take over a pair that another one has saved; they do not lock each other out, so let
-    one process do the renewing.
+    Processes that share the file renew one after the other, and take over what another one has saved. For that there
+    is an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other:
+    let one process do the renewing there.
     """
 
     __slots__ = ("_path",)
@@ -179,6 +193,17 @@ class FileTokenStore:
     async def save(self, pair: TokenPair) -> None:
         """See :meth:`TokenStore.save`."""
         await asyncio.to_thread(self._write, pair)
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator[None]:
+        """See :meth:`LockingTokenStore.lock`. The lock of a process that dies is gone with it."""
+        handle = os.open(f"{self._path}.lock", os.O_RDONLY | os.O_CREAT, 0o600)
+        try:
+            while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(_LOOK_AGAIN)
+            yield
+        finally:
+            os.close(handle)
 
     def _read(self) -> TokenPair | None:
         try:
@@ -204,6 +229,18 @@ class FileTokenStore:
         except BaseException:
             os.unlink(name)  # noqa: PTH108
             raise
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file until it is closed; return whether nobody else has locked it."""
+    if sys.platform != "win32":
+        import fcntl  # noqa: PLC0415 - not every system has it
+
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _force_names(folder: Path) -> None:
@@ -334,7 +371,8 @@ class RefreshingToken:
     async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         pair = self._pair
         try:
-            return await self._renewed(rejected, exchange, now)
+            async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
+                return await self._renewed(rejected, exchange, now)
         except Exception as error:
             if self._unsaved is not None or self._spent is not None:
                 self._end(rejected)

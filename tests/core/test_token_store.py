@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 import tempfile
 
 import pytest
@@ -15,13 +16,21 @@ from paymentsdk import (
     MemoryTokenStore,
     NotSent,
     OutcomeUnknown,
+    RateLimited,
     ReauthorizationRequired,
     RefreshingToken,
     Response,
     SendFailed,
     TokenPair,
 )
-from tests.core.issuer import START, Issuer, counted
+from tests.core.issuer import ONCE, START, Issuer, counted
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the pair is kept."""
+    return tmp_path / "tokens.json"
+
 
 # --- saved before it is used ------------------------------------------------------------------------------------------
 
@@ -287,9 +296,8 @@ async def test_a_person_who_authorises_anew_needs_no_restart(signed_in, issuer) 
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, tmp_path) -> None:
+async def test_a_renewed_pair_goes_to_a_file(make_client, issuer, path) -> None:
     """What a client obtained can be written by the store that comes with it, and read by the next process."""
-    path = tmp_path / "tokens.json"
     auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
 
     await make_client(issuer, auth=auth).orders.get("ORD1")
@@ -334,13 +342,108 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
     assert "ORD1" == (await client.orders.get("ORD1")).id
 
 
+# --- processes that wait for each other -------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk._core.auth._lock", lambda handle: True, raises=ReauthorizationRequired)
+async def test_processes_that_share_a_file_renew_one_after_the_other(
+    make_client, issuer, path, monkeypatch, until
+) -> None:
+    """While one asks for a new pair the others wait, and then use its pair: no refresh token is sent twice."""
+    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    old, honest, hold = issuer.pair(expires_at=START - 1), issuer.renew, asyncio.Event()
+
+    async def slow(refresh_token: str) -> Response:
+        await hold.wait()
+        return honest(refresh_token)
+
+    issuer.renew = slow
+    stores = [FileTokenStore(path) for _ in range(3)]
+    await stores[0].save(old)
+    clients = [make_client(issuer, auth=RefreshingToken(old, store=store)) for store in stores]
+    calls = [asyncio.create_task(client.orders.get("ORD1")) for client in clients]
+    await until(lambda: issuer.asked)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    asked = issuer.asked
+    hold.set()
+    orders = await asyncio.gather(*calls)
+
+    assert 1 == asked
+    assert ["ORD1"] * 3 == [order.id for order in orders]
+    assert ["TG-refresh-1"] == issuer.renewals
+
+
+async def test_a_renewal_that_fails_lets_the_next_one_try(make_client, issuer, path) -> None:
+    """Whatever comes of a renewal, the file is free again after it."""
+    issuer.trouble = [Response(429)]
+    auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
+    client = make_client(issuer, auth=auth, retry=ONCE)
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+
+    async with asyncio.timeout(10):
+        await wait_for(FileTokenStore(path))
+
+
+async def wait_for(store: FileTokenStore) -> None:
+    """Have the lock for a moment."""
+    async with store.lock():
+        pass
+
+
+async def test_who_gives_up_waiting_for_the_lock(path) -> None:
+    """A task that is cancelled while it waits for its turn holds nothing afterwards."""
+    store = FileTokenStore(path)
+
+    async with store.lock():
+        waiter = asyncio.create_task(wait_for(store))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+    async with asyncio.timeout(10):
+        await wait_for(store)
+
+
+_LOCKER = """
+import asyncio, sys
+from paymentsdk import FileTokenStore
+
+async def main():
+    async with FileTokenStore(sys.argv[1]).lock():
+        print("locked", flush=True)
+        sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch) -> None:
+    """A worker that is killed in the middle of a renewal stops no other one."""
+    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    pipe = asyncio.subprocess.PIPE
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", _LOCKER, path, stdin=pipe, stdout=pipe)
+    assert b"locked\n" == await worker.stdout.readline()
+    waiter = asyncio.create_task(wait_for(FileTokenStore(path)))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    waited = not waiter.done()
+    worker.kill()
+    async with asyncio.timeout(10):
+        await waiter
+        await worker.wait()
+
+    assert waited
+
+
+async def test_nobody_else_can_hold_the_lock(path) -> None:
+    """The file beside the pair is its owner's alone, too: who could lock it could stop every renewal."""
+    async with FileTokenStore(path).lock():
+        assert 0o600 == stat.S_IMODE((path.parent / f"{path.name}.lock").stat().st_mode)
+
+
 # --- the file store ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def path(tmp_path):
-    """Where the pair is kept."""
-    return tmp_path / "tokens.json"
 
 
 async def test_a_file_keeps_a_pair(path, issuer) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A page may set up logging, as a program would; the tests after it find it as it was."""
+    root, ours = logging.getLogger(), logging.getLogger("paymentsdk")
+    handlers, level = list(root.handlers), ours.level
+    yield
+    root.handlers[:] = handlers
+    ours.setLevel(level)
 
 
 @pytest.fixture
