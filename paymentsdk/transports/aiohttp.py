@@ -113,8 +113,9 @@ class AiohttpTransport:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._timeout = _connecting_within(None)
-        self._pool: aiohttp.TCPConnector | None = None
+        self._pool: _Pool | None = None
         self._last: _Place | None = None
+        self._plain_names: tuple[str, ...] = ()
 
     async def send(self, request: Request) -> Response:
         """See :class:`~paymentsdk.Transport`.
@@ -188,10 +189,13 @@ class AiohttpTransport:
             raise ClientClosed("the session belongs to another event loop")
         self._loop = loop
         if self._session is None:
-            known = aiohttp.__version__.startswith(_KNOWN)
-            connector = (_Pool if known else aiohttp.TCPConnector)(**self._connector)
-            if known and self._proxy is None and not self._trust_env:
-                self._pool = connector
+            connector: aiohttp.TCPConnector
+            if aiohttp.__version__.startswith(_KNOWN):
+                connector = pool = _Pool(**self._connector)
+                if self._proxy is None and not self._trust_env:
+                    self._pool = pool
+            else:
+                connector = aiohttp.TCPConnector(**self._connector)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -255,13 +259,22 @@ class AiohttpTransport:
     ) -> tuple[Connection, ResponseHandler, asyncio.Transport]:
         """Return a connection on which nothing has happened yet. Whatever is raised, nothing was sent."""
         failure: SendFailed | ClientClosed
+        pool = place.pool
         try:
-            connection = await place.pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
+            # What `connect` does first, without what it does for a connection that has to be opened.
+            idle = await pool.idle(place.key, [])
+            connection = idle or await pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
-            failure = _unsent(error, place.pool)
+            failure = _unsent(error, pool)
         else:
-            protocol, transport = connection.protocol, connection.transport
-            if protocol is not None and transport is not None and not (transport.is_closing() or protocol.should_close):
+            protocol = connection.protocol
+            transport = None if protocol is None else protocol.transport
+            if (
+                protocol is not None
+                and transport is not None
+                # The idle one was looked at a moment ago.
+                and (connection is idle or not (transport.is_closing() or protocol.should_close))
+            ):
                 return connection, protocol, transport
             connection.close()
             failure = SendFailed("the connection was closed, or answered, before the request was sent", sent=False)
@@ -273,8 +286,13 @@ class AiohttpTransport:
         url = request.url
         end = url.find("/", len("https://"))
         odd = end < 0 or "#" in url or "\t" in url or request.method not in _METHODS
-        if odd or request.fresh or self._pool is None or not _FIELDS.isdisjoint(map(str.lower, request.headers)):
+        if odd or request.fresh or self._pool is None:
             return None
+        names = tuple(request.headers)
+        if names != self._plain_names:  # Nearly always the same ones again.
+            if not _FIELDS.isdisjoint(map(str.lower, names)):
+                return None
+            self._plain_names = names
         place = self._last  # Nearly always the right one.
         if place is None or place.origin != url[:end]:
             place = self._last = _find_place(url[:end], self._pool)
@@ -364,7 +382,8 @@ _LARGE = 64 * 1024
 #: Seconds that connections get to close.
 _PARTING = 1.0
 #: What no line of a request may hold; a tab may stand in the value of a field.
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROLS = bytes({*range(32), 127} - {ord("\t")})
+_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 
 
 class _Place(NamedTuple):
@@ -374,16 +393,18 @@ class _Place(NamedTuple):
         origin: Where its URLs begin, up to the path.
         host: Its name, as the ``Host`` field has it.
         pool: The connections.
-        request: What the pool finds and opens them by.
+        key: What the pool finds them by.
+        request: What it opens them by.
     """
 
     origin: str
     host: str
-    pool: aiohttp.TCPConnector
+    pool: _Pool
+    key: ConnectionKey
     request: aiohttp.ClientRequest
 
 
-def _find_place(origin: str, pool: aiohttp.TCPConnector) -> _Place | None:
+def _find_place(origin: str, pool: _Pool) -> _Place | None:
     """Return the server of *origin*, or ``None`` if the way there is not a plain one."""
     try:
         url = URL(origin, encoded=True)
@@ -393,7 +414,8 @@ def _find_place(origin: str, pool: aiohttp.TCPConnector) -> _Place | None:
     credentials = (url.raw_user, url.raw_password) != (None, None)
     if url.scheme not in {"http", "https"} or not host or credentials or url.raw_path_qs != "/" or "?" in origin:
         return None
-    return _Place(origin, host, pool, aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop()))
+    request = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop())
+    return _Place(origin, host, pool, request.connection_key, request)
 
 
 def _message(request: Request, place: _Place) -> bytes:
@@ -403,15 +425,15 @@ def _message(request: Request, place: _Place) -> bytes:
         SendFailed: It cannot be put into HTTP.
     """
     lines = [f"{request.method} {request.url[len(place.origin) :]} HTTP/1.1", f"Host: {place.host}"]
-    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    lines += map(": ".join, request.headers.items())
     if request.body or request.method != "GET":
         lines.append(f"Content-Length: {len(request.body)}")
-    # What cannot be printed is nearly always what cannot be sent.
-    flaw = None if all(map(str.isprintable, lines)) else _flaw(request)
-    encoded = _utf8("\r\n".join((*lines, "", "")))
-    if flaw or encoded is None:
-        raise SendFailed(flaw or "it has a character that UTF-8 cannot hold", sent=False, permanent=True)
-    return encoded + request.body
+    lines += ("", "")
+    head = _utf8("\r\n".join(lines))
+    # Between the lines there must be the only control characters.
+    if head is None or len(head) - len(head.translate(None, _CONTROLS)) != 2 * (len(lines) - 1):
+        raise SendFailed(_flaw(request) or "it cannot be put into HTTP", sent=False, permanent=True)
+    return head + request.body
 
 
 def _utf8(text: str) -> bytes | None:
@@ -477,8 +499,8 @@ class _Pool(aiohttp.TCPConnector):
             connection.protocol.force_close()
         return connection
 
-    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        """Return an idle connection that is as idle as it should be.
+    async def idle(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        """Return a connection that is kept, and as idle as it should be.
 
         aiohttp would hand out one on which an answer to nobody has arrived, and the next request would take it for its
         own. What the loop has not read yet is seen by asking the system. A new connection is not asked: with TLS it has
@@ -490,6 +512,9 @@ class _Pool(aiohttp.TCPConnector):
                 break
             connection.close()
         return connection
+
+    #: By this name aiohttp asks for it.
+    _get = idle
 
 
 def _readable(transport: asyncio.Transport | None) -> bool:
