@@ -10,8 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +19,9 @@ from msgspec.structs import replace
 from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger("paymentsdk")
 
@@ -184,6 +186,8 @@ class FileTokenStore:
     __slots__ = ("_path",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
+
         self._path = Path(path)
 
     async def load(self) -> TokenPair | None:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -305,6 +304,8 @@ class QueryEncoder:
 
 
 def _quoted(name: str, value: object) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - only searches need it
+
     try:
         return quote(_query_text(value), safe="")
     except RequestInvalid as error:
