@@ -13,6 +13,7 @@ import pytest
 from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import Sandbox, Tenant
+from paymentsdk.sandbox.app import STOPPING
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ async def start() -> AsyncIterator[Callable]:
 async def sandbox(start) -> Sandbox:
     """A sandbox whose clock stands still, with the same identifiers every time."""
     return await start(seed=7, frozen=True)
+
+
+@pytest.fixture
+def end_delays() -> Callable[[Sandbox], None]:
+    """Ends the delays of a sandbox: a fault can hold a request back for as long as a test needs, and no longer."""
+    return lambda sandbox: sandbox._runner.app[STOPPING].set()
 
 
 @pytest.fixture

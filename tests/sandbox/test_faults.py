@@ -13,7 +13,6 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.app import STOPPING
 from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.effects import EFFECTS
 
@@ -115,7 +114,7 @@ def statuses_seen(sandbox: Sandbox) -> list[int | None]:
 
 
 @pytest.mark.parametrize(("effect", "committed"), [("delay_before_commit", 0), ("delay_after_commit", 1)])
-async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until, effect, committed):  # noqa: PLR0917
+async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until, end_delays, effect, committed):  # noqa: PLR0917
     """A client that gives up during the delay does not know what was done: both are possible."""
     sandbox.faults.add(FaultRule(effect=effect, operation="orders.create", seconds=3600))
 
@@ -127,17 +126,17 @@ async def test_a_delay_is_before_or_after_the_commit(plain, sandbox, data, until
     await asyncio.wait([call])
     assert (True, committed) == (call.cancelled(), meanwhile)
 
-    sandbox._runner.app[STOPPING].set()  # It ends the delay.
+    end_delays(sandbox)
     await until(lambda: created(sandbox))  # The request goes on without its client.
 
 
 @pytest.fixture
-def late(plain, sandbox, until):
+def late(plain, sandbox, until, end_delays):
     """Cancels an order by a request that waits, for a delay or for its twin, while something else happens."""
 
     async def late(order_id: str, meanwhile: Callable[[], object], *, twin: bool):
         sandbox.platform.change_policies({"concurrent_twin": "wait"})
-        rule = FaultRule(effect="delay_before_commit", operation="orders.cancel", seconds=0.1, times=1)
+        rule = FaultRule(effect="delay_before_commit", operation="orders.cancel", seconds=3600, times=1)
         delay = sandbox.faults.add(rule)
         if twin:  # The first does nothing in the end, so that its twin has to.
             sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.cancel", times=1))
@@ -146,6 +145,7 @@ def late(plain, sandbox, until):
             calls.append(asyncio.create_task(plain("POST", f"/v1/orders/{order_id}/cancel", key="k")))
             await until(lambda: delay.seen == len(calls))
         meanwhile()
+        end_delays(sandbox)
         return (await asyncio.gather(*calls))[-1]
 
     return late

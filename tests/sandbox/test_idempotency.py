@@ -119,14 +119,15 @@ async def test_no_key_is_forgotten_when_its_scope_changes(start, plain_to, data)
 
 
 @pytest.mark.parametrize(("scope", "status"), [("seller", 409), ("path", 201)])
-async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, scope, status):  # noqa: PLR0917
+async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, end_delays, scope, status):  # noqa: PLR0917
     """While a key is in flight at one path, the same key at another waits for nobody with `key_scope=path`."""
     sandbox = await start(policies={"key_scope": scope})
     plain = plain_to(sandbox)
-    with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.*", seconds=0.1, times=1)):
+    with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.*", seconds=3600, times=1)):
         first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
         await until(lambda: sandbox.faults.list()[0].hits)
         meanwhile = await plain("POST", "/v1/advanced_payments", WALLET, key="k")
+        end_delays(sandbox)
         await first
 
     assert status == meanwhile.status
@@ -273,15 +274,17 @@ async def test_a_refused_request_is_not_remembered(plain, data):
 
 
 @pytest.mark.parametrize(("policy", "status"), [("conflict", 409), ("locked", 423), ("wait", 201)])
-async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, until, policy, status):  # noqa: PLR0917
+async def test_a_concurrent_twin_gets_a_defined_answer(start, plain_to, data, until, end_delays, policy, status):  # noqa: PLR0917
     """While the first is on its way, the second is refused, or waits and gets the same answer; one order is made."""
     sandbox = await start(policies={"concurrent_twin": policy})
     plain = plain_to(sandbox)
-    with sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=0.1, times=1)):
-        first = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
-        await until(lambda: sandbox.faults.list()[0].hits)
-        twin = await plain("POST", "/v1/orders", data(), key="k")
-        done = await first
+    with sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=3600, times=1)) as delay:
+        calls = []
+        for _ in range(2):
+            calls.append(asyncio.create_task(plain("POST", "/v1/orders", data(), key="k")))
+            await until(lambda: delay.seen == len(calls))
+        end_delays(sandbox)
+        done, twin = await asyncio.gather(*calls)
 
     assert (201, status) == (done.status, twin.status)
     assert done.raw == twin.raw if status == 201 else "resource_locked" == twin.code
