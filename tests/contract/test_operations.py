@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 
 import aiohttp
 import msgspec
@@ -11,8 +12,7 @@ import pytest
 from paymentsdk import OPERATIONS, IdempotencyConflict, NotFound, PaymentsClient
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import OrderRequest
-from paymentsdk.sandbox import Sandbox, answers
-from paymentsdk.sandbox.behaviours import BEHAVIOUR
+from paymentsdk.sandbox import Sandbox, answers, behaviours
 
 Arguments = Mapping[str, object]
 
@@ -87,10 +87,18 @@ def body_of(name: str, **members: object) -> object:
 
 def test_every_operation_has_a_behaviour_an_example_and_a_test():
     """An operation that is declared is in the sandbox, in the documents and in the tests below."""
-    assert set(OPERATIONS.values()) == set(BEHAVIOUR)
+    assert set(OPERATIONS.values()) == set(behaviours.BEHAVIOUR)
     assert set(OPERATIONS) == set(BEFORE)
     assert not [name for name, operation in OPERATIONS.items() if operation.body and not operation.example]
     assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
+
+
+@pytest.mark.parametrize("noun", {name.split(".")[0]: None for name in OPERATIONS})
+def test_an_operation_and_what_it_does_are_in_the_files_of_its_noun(noun):
+    """Whoever adds one changes a file of the resources and a file of the sandbox, and no list of all operations."""
+    declared = {name for name in OPERATIONS if name.split(".")[0] == noun}
+
+    assert declared == {operation.name for operation in import_module(f"{behaviours.__name__}.{noun}").BEHAVIOUR}
 
 
 @pytest.mark.parametrize("name", BEFORE)

@@ -16,7 +16,7 @@ NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in
 async def send(plain, operation, body: object = None, query: str = "", path: str = ""):
     """Send a request of *operation* that would do, but for what the test changes."""
     body = body if body is not None else operation.example
-    path = path or operation.path.format(order_id="ORD" + "0" * 26, id="plan")
+    path = path or operation.path.format_map(dict.fromkeys(operation.path_names, "ORD" + "0" * 26))
     return await plain(operation.method, path + query, body, key="k" if operation.keyed else None)
 
 

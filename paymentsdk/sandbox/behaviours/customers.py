@@ -6,6 +6,7 @@ import re
 
 from msgspec import Struct
 
+from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.book import Book, Call
@@ -50,3 +51,6 @@ def _check_lengths(body: Struct, place: str = "") -> None:
             _check_lengths(member, f"{place}{name}.")
         elif isinstance(member, str) and len(member) > MAX_TEXT:
             raise Refused(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
+
+
+BEHAVIOUR = {customers.CREATE: create}

@@ -263,3 +263,6 @@ _DETAILS = {
     InvoicePaymentStatus.REFUNDED: "refunded",
     InvoicePaymentStatus.CHARGED_BACK: "settled",
 }
+
+
+BEHAVIOUR = {invoices.SEARCH: search}

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk import money
+from paymentsdk.resources import merchant_orders
 from paymentsdk.resources.merchant_orders import (
     MerchantOrder,
     MerchantOrderItem,
@@ -343,3 +344,6 @@ def _paid(book: Book, record: MerchantOrderRecord, payer_id: int, amount: Decima
 
 def _keep(book: Book, record: MerchantOrderRecord, order: MerchantOrder) -> MerchantOrderRecord:
     return book.put(MERCHANT_ORDERS, replace(record, merchant_order=replace(order, last_updated=book.now)))
+
+
+BEHAVIOUR = {merchant_orders.SEARCH: search}

@@ -6,6 +6,7 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
+from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, Token, TokenRequest
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
@@ -80,3 +81,6 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
     if kind == "code" and book.tenant.redirect_uri not in (None, body.redirect_uri):
         raise Refused(400, "invalid_grant", "redirect_uri is not the one of the application")
     return grant
+
+
+BEHAVIOUR = {oauth.TOKEN: token}

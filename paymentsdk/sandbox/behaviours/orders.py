@@ -332,3 +332,6 @@ def _moved(
     )
     book.put(ORDERS, replace(record, order=order))
     return order
+
+
+BEHAVIOUR = {orders.CREATE: create, orders.GET: get, orders.CANCEL: cancel, orders.REFUND: refund}

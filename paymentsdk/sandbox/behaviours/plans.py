@@ -8,6 +8,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from paymentsdk import money
+from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
@@ -125,3 +126,6 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
         found = found[::-1]
     # What has no such member comes last, both ways.
     return sorted(found, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
+
+
+BEHAVIOUR = {plans.GET: get, plans.SEARCH: search}

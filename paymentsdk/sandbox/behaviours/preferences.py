@@ -159,3 +159,6 @@ def check_way(preference: Preference, method: str, installments: int) -> None:
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:
     return (begin is None or begin <= now) and (end is None or now <= end)
+
+
+BEHAVIOUR = {preferences.CREATE: create}

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from paymentsdk.resources import release_reports
 from paymentsdk.resources.release_reports import (
     InternalManagement,
     ReleaseReport,
@@ -50,3 +51,6 @@ def _scheduled(book: Book) -> ReleaseReport:
         user_id=book.tenant.user_id,
         format=ReportFormat.CSV,
     )
+
+
+BEHAVIOUR = {release_reports.DISABLE_SCHEDULE: disable_schedule}

@@ -7,6 +7,7 @@ binary mode: is rejected), and any other is approved.
 from __future__ import annotations
 
 from paymentsdk import money
+from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import (
     Disbursement,
     WalletCharge,
@@ -77,3 +78,6 @@ def _outcome(body: WalletPaymentRequest) -> str:
     if token.startswith("pending"):
         return "pending"
     return "authorized" if body.capture is False else "approved"
+
+
+BEHAVIOUR = {wallet_payments.CREATE: create}
