@@ -147,7 +147,7 @@ class Buyer:
             book = self._book(PREFERENCES, asked.preference.id)
             if outcome == "approved":
                 return merchant_orders.pay_preference(book, record, self.payer_id)
-            reviewed = outcome == "in_review" and not asked.binary_mode
+            reviewed = outcome == "in_review" and not asked.preference.binary_mode
             return merchant_orders.attempt(book, record, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:

@@ -110,13 +110,9 @@ class OrderRecord(Struct, frozen=True, kw_only=True):
 
 
 class PreferenceRecord(Struct, frozen=True, kw_only=True):
-    """A preference, and what its answer does not show."""
+    """A preference, in the form that databases keep it in."""
 
     preference: Preference
-    additional_info: str | None = None
-    expires: bool = False
-    sponsor_id: Id | None = None
-    binary_mode: bool = False
 
 
 class MerchantOrderRecord(Struct, frozen=True, kw_only=True):

@@ -150,10 +150,10 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         preference_id=preference.id,
         external_reference=preference.external_reference,
         marketplace=preference.marketplace,
-        additional_info=record.additional_info,
+        additional_info=preference.additional_info,
     )
     return _keep(
-        book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=record.sponsor_id), opened
+        book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id), opened
     )
 
 

@@ -48,16 +48,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         marketplace=body.marketplace or book.tenant.marketplace or "NONE",
         date_created=book.now,
     )
-    book.put(
-        PREFERENCES,
-        PreferenceRecord(
-            preference=preference,
-            additional_info=body.additional_info,
-            expires=bool(body.expires),
-            sponsor_id=body.sponsor_id,
-            binary_mode=bool(body.binary_mode),
-        ),
-    )
+    book.put(PREFERENCES, PreferenceRecord(preference=preference))
     book.enter(
         "preference_created",
         id=preference_id,
@@ -120,8 +111,9 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
         Refused: There is none, or it is outside the dates of its validity.
     """
     record = book.known(PREFERENCES, preference_id)
-    begin, end = record.preference.expiration_date_from, record.preference.expiration_date_to
-    if record.expires and not _within(begin, book.now, end):
+    preference = record.preference
+    begin, end = preference.expiration_date_from, preference.expiration_date_to
+    if preference.expires and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
     return record, merchant_orders.open_preference(book, record)
 

@@ -218,7 +218,7 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
         method=_favourite(wishes.default_payment_method_id, kinds),
         installments=tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), proposed, most})),
         installment=proposed,
-        until=preference.expiration_date_to if record.expires else None,
+        until=preference.expiration_date_to if preference.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
         auto_return=preference.auto_return == "approved",
@@ -240,7 +240,7 @@ def _preference_facts(record: PreferenceRecord, order: MerchantOrder, currency: 
         ("Buyer", " ".join(filter(None, names))),
         ("Email", payer.email),
         ("Reference", record.preference.external_reference),
-        ("Note", record.additional_info),
+        ("Note", record.preference.additional_info),
         ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
         ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
     )
