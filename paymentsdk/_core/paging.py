@@ -41,6 +41,10 @@ MOST_STALE_PAGES = 100
 #: Pages after which a walk gives up in any case.
 MOST_PAGES = 1_000_000
 MOST_PREFETCH = 64
+#: The most rows that a page can be asked for.
+MOST_ROWS = 1_000_000
+#: The last row that can be asked for: up to here every JSON reader counts exactly.
+LARGEST_OFFSET = 2**53
 
 
 class ResumePoint(int):
@@ -89,8 +93,8 @@ class WalkOptions(TypedDict, total=False):
     """How a search is walked.
 
     Attributes:
-        page_size: Rows to ask for per page, 1 or more; the platform's own number unless given. It may give fewer.
-        start: The offset of the first row, 0 or more, such as the ``resume_point`` of an earlier walk.
+        page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number unless given. It may give fewer.
+        start: The offset of the first row, 0 to 2**53, such as the ``resume_point`` of an earlier walk.
         prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
         overlap: Rows to read again at every page, and before *start*, 0 or more and below the rows of a page. It finds
             rows that slide over a page's edge when others vanish while as many appear; without it, a walk notices only
@@ -154,10 +158,10 @@ class Pager(Generic[T]):
         offset: int | None = None,
         **filters: object,
     ) -> None:
-        page_size = _one_of(1, 1_000_000, page_size=page_size, limit=limit)
-        start = _one_of(0, 2**53, start=start, offset=offset) or 0
+        page_size = _one_of(1, MOST_ROWS, page_size=page_size, limit=limit)
+        start = _one_of(0, LARGEST_OFFSET, start=start, offset=offset) or 0
         _within("prefetch", prefetch, 1, MOST_PREFETCH)
-        _within("overlap", overlap, 0, (page_size or 1_000_000) - 1)
+        _within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
         self._caller = caller
         self._operation = operation
@@ -189,7 +193,7 @@ class Pager(Generic[T]):
         Raises:
             PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
         """
-        _within("limit", limit, 0, 2**53)
+        _within("limit", limit, 0, LARGEST_OFFSET)
         rows: list[T] = []
         if limit == 0:
             return rows

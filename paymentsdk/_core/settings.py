@@ -32,7 +32,7 @@ _HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
 class Timeout(Struct, frozen=True, kw_only=True):
-    """How long things may take, in seconds; ``None`` for no bound.
+    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound.
 
     Attributes:
         total: The whole call, as a true deadline: the wait for a connection, every attempt with its last byte, the

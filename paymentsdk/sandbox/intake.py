@@ -19,6 +19,7 @@ from msgspec import Struct, ValidationError, field, inspect
 
 from paymentsdk._core.encode import request_invalid
 from paymentsdk._core.operation import MIB, Operation
+from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
@@ -45,7 +46,6 @@ TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
-LARGEST_OFFSET = 2**53
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

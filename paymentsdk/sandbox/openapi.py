@@ -11,12 +11,13 @@ from typing import TypeAlias
 import msgspec
 from msgspec import inspect as types_of
 
+from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
 from paymentsdk.sandbox.behaviours.plans import SORTABLE
-from paymentsdk.sandbox.intake import LARGEST_OFFSET, TOO_LARGE, AnyOperation
+from paymentsdk.sandbox.intake import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.policies import Policies
 
 __all__ = ["document"]

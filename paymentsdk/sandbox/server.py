@@ -64,7 +64,7 @@ class Sandbox:
         seed: Makes identifiers, credentials and chance repeatable.
         policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
             while an earlier one ran, which stay in ``db``.
-        frozen_at: Freeze the clock, at this moment.
+        frozen_at: Freeze the clock, at this moment: within ten years, and with a time zone.
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
@@ -74,7 +74,8 @@ class Sandbox:
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is no http
-            or https address; a policy is unknown or has a value that it may not have.
+            or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it may
+            not have.
         OSError: The file or the port cannot be used.
     """
 
