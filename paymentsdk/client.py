@@ -87,7 +87,7 @@ class PaymentsClient(Caller):
         timeout: How long calls may take: 60 s in all, 30 s per attempt, 5 s to connect unless given.
         retry: When a failed call is tried again: up to 4 attempts unless given.
         max_order_expiration: The longest expiration of an order that is let through. The contract gives two: 3600
-            hours, which is taken unless given, and 3 hours.
+            hours, which is taken unless given and cannot be exceeded, and 3 hours.
         session_header: The name of the header that ``wallet_payments.create(session_id=)`` goes with; the real one
             carries the operator's brand.
         headers: Header fields to send with every request.
@@ -134,7 +134,7 @@ class PaymentsClient(Caller):
             credentials=_credentials(client_id, client_secret),
             timeout=timeout or Timeout(),
             retry=retry or RetryPolicy(),
-            limits=Limits() if max_order_expiration is None else Limits(order_expiration=max_order_expiration),
+            limits=_limits(max_order_expiration),
             session_header=session_header,
             headers=merged(_HEADERS, check_headers(headers or {})),
             idempotency_key=None,
@@ -334,6 +334,17 @@ def _check_kinds(**settings: object) -> None:
         kind = _KINDS[name]
         if value is not None and not isinstance(value, kind):
             raise RequestInvalid(name, f"must be a {kind.__name__}, not {type(value).__name__}")
+
+
+def _limits(max_order_expiration: timedelta | None) -> Limits:
+    longest = Limits()
+    if max_order_expiration is None:
+        return longest
+    if not timedelta(0) < max_order_expiration <= longest.order_expiration:
+        # More would change nothing: an order that asks for it cannot be made.
+        hours = longest.order_expiration / timedelta(hours=1)
+        raise RequestInvalid("max_order_expiration", f"must be above 0 and at most {hours:g} hours")
+    return Limits(order_expiration=max_order_expiration)
 
 
 def _check_methods(name: str, value: object, *methods: str) -> None:

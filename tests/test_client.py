@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from paymentsdk import (
     StaticToken,
     Timeout,
 )
+from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
@@ -85,6 +87,8 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"timeout": 5}, "timeout"),
         ({"retry": 3}, "retry"),
         ({"max_order_expiration": 3600}, "max_order_expiration"),
+        ({"max_order_expiration": timedelta(0)}, "max_order_expiration"),
+        ({"max_order_expiration": timedelta(hours=3600, seconds=1)}, "max_order_expiration"),
         ({"session_header": "not a name"}, "session_header"),
         ({"session_header": "Authorization"}, "session_header.Authorization"),
         ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
@@ -96,6 +100,14 @@ def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -
         client(**settings)
 
     assert path == refused.value.path
+
+
+def test_a_client_from_the_environment_takes_every_other_setting() -> None:
+    """What the environment does not say can be given, by names that type checkers know."""
+    settings = set(inspect.signature(PaymentsClient).parameters)
+    said = {"access_token", "base_url", "client_id", "client_secret"}
+
+    assert settings - said == set(ClientOptions.__annotations__)
 
 
 @pytest.mark.parametrize(
