@@ -71,7 +71,7 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
 
 
 def replay(  # noqa: PLR0917 - the store, and what one request is
-    store: Store, tenant: int, key: str, place: str, print_: str, now: datetime, policies: Policies
+    store: Store, tenant: int, key: str, place: str, mark: str, now: datetime, policies: Policies
 ) -> SavedAnswer | None:
     """Return the saved answer for *key*, or ``None`` when the request is the first with it.
 
@@ -84,7 +84,7 @@ def replay(  # noqa: PLR0917 - the store, and what one request is
         if saved.at + timedelta(hours=policies.key_hours) > now
         and (policies.key_scope == "seller" or saved.place == place)
     ]
-    same = next((saved for saved in remembered if saved.fingerprint == print_), None)
+    same = next((saved for saved in remembered if saved.fingerprint == mark), None)
     if remembered and same is None:
         raise Refused(409, "idempotency_key_already_used")
     return same

@@ -17,7 +17,6 @@ from paymentsdk.resources.orders import Order
 from paymentsdk.resources.plans import Plan
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.resources.release_reports import ReleaseReport
-from paymentsdk.resources.wallet_payments import WalletPayment
 from paymentsdk.sandbox.store import Noun
 
 #: The countries that QR orders are supported in, and their currencies.
@@ -158,13 +157,6 @@ class InvoiceRecord(Struct, frozen=True, kw_only=True):
     payer_id: int
 
 
-class WalletRecord(Struct, frozen=True, kw_only=True):
-    """A wallet payment and its state: ``approved``, ``rejected``, ``pending`` or ``authorized``."""
-
-    payment: WalletPayment
-    status: str
-
-
 class ReportRecord(Struct, frozen=True, kw_only=True):
     """The release report that a seller's schedule makes."""
 
@@ -248,7 +240,6 @@ MERCHANT_ORDERS = Noun(
     },
 )
 CUSTOMERS = Noun("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
-WALLET_PAYMENTS = Noun("wallet_payments", WalletRecord, key=lambda r: str(r.payment.id), columns={})
 REPORTS = Noun("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})
 
 NOUNS = (
@@ -261,6 +252,5 @@ NOUNS = (
     INVOICES,
     MERCHANT_ORDERS,
     CUSTOMERS,
-    WALLET_PAYMENTS,
     REPORTS,
 )

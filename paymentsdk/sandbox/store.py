@@ -51,7 +51,6 @@ class Noun(Generic[D]):
         self, table: str, form: type[D], *, key: Callable[[D], str], columns: Mapping[str, Callable[[D], object]]
     ) -> None:
         self.table = table
-        self.form = form
         self.key = key
         self.columns = columns
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode

@@ -20,7 +20,6 @@ from paymentsdk.resources.wallet_payments import (
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.records import WALLET_PAYMENTS, WalletRecord
 
 
 def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
@@ -59,7 +58,6 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
         date_created=book.now,
         date_last_updated=book.now,
     )
-    book.put(WALLET_PAYMENTS, WalletRecord(payment=payment, status=status))
     book.enter(
         "wallet_payment" if status == "approved" else f"wallet_payment_{status}",
         id=str(part.id),
