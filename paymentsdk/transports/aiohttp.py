@@ -190,12 +190,17 @@ class AiohttpTransport:
         self._loop = loop
         if self._session is None:
             connector: aiohttp.TCPConnector
-            if aiohttp.__version__.startswith(_KNOWN):
-                connector = pool = _Pool(**self._connector)
-                if self._proxy is None and not self._trust_env:
-                    self._pool = pool
-            else:
-                connector = aiohttp.TCPConnector(**self._connector)
+            try:
+                if aiohttp.__version__.startswith(_KNOWN):
+                    connector = pool = _Pool(**self._connector)
+                    if self._proxy is None and not self._trust_env:
+                        self._pool = pool
+                else:
+                    connector = aiohttp.TCPConnector(**self._connector)
+            except (TypeError, ValueError) as error:
+                # aiohttp looks at them only now, and nothing has been sent.
+                reason = f"aiohttp does not take the options of its connector: {error}"
+                raise SendFailed(reason, sent=False, permanent=True) from None
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),

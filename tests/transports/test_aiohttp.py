@@ -340,6 +340,17 @@ async def test_the_environment_is_not_trusted(trust_env: bool, monkeypatch: pyte
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "options", [{"limit_of_hosts": 3}, {"ssl": "yes"}, {"force_close": True, "keepalive_timeout": 3}]
+)
+async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str, object]) -> None:
+    """They are found at the first request, which nobody has to take for one that was sent."""
+    with pytest.raises(SendFailed, match="options of its connector") as refused:
+        await AiohttpTransport(**options).send(Request("POST", "http://127.0.0.1/"))
+
+    assert (False, True) == (refused.value.sent, refused.value.permanent)
+
+
 async def test_options_reach_aiohttp() -> None:
     """What aiohttp's connector takes can be given: here a maker of sockets, and one connection at a time."""
     made = []
