@@ -140,8 +140,9 @@ class PyreqwestTransport:
             return Response(answer.status, answer.headers, await _read(answer, request.max_answer))
 
     def _prepared(self, request: Request) -> StreamRequest:
+        client = self._client(request)
         try:
-            builder = self._client(request).request(request.method, request.url).headers(request.headers)
+            builder = client.request(request.method, request.url).headers(request.headers)
             if request.body:
                 builder = builder.body_bytes(request.body)
             timeout = timedelta(seconds=min(request.timeout, _LONGEST))
@@ -153,11 +154,18 @@ class PyreqwestTransport:
 
     def _client(self, request: Request) -> Client:
         key = _rounded(request.connect_timeout), request.fresh
-        if key not in self._clients:
-            if len(self._clients) == _MOST_POOLS:
-                del self._clients[next(iter(self._clients))]  # Its requests keep it until they have ended.
-            self._clients[key] = self._build(*key)
-        return self._clients[key]
+        if key in self._clients:
+            return self._clients[key]
+        if len(self._clients) == _MOST_POOLS:
+            del self._clients[next(iter(self._clients))]  # Its requests keep it until they have ended.
+        try:
+            client = self._clients[key] = self._build(*key)
+        except Exception as error:  # noqa: BLE001 - `configure` is another's, and nothing has been sent
+            reason = f"the library does not take the transport's options ({type(error).__name__})"
+            failure = SendFailed(reason, sent=False, permanent=True)
+        else:
+            return client
+        raise failure
 
     def _build(self, connect_timeout: float | None, fresh: bool) -> Client:  # noqa: FBT001 - the key of the pools
         builder = ClientBuilder()
