@@ -102,7 +102,11 @@ class Sandbox:
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
-            self.platform.clock.freeze(frozen_at)
+            try:
+                self.platform.clock.freeze(frozen_at)
+            except BaseException:
+                self.platform.close()  # Nobody will have it: its file must not stay locked.
+                raise
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self.platform)
         self._tenant: Tenant | None = None

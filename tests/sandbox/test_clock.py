@@ -130,3 +130,13 @@ async def test_a_sandbox_can_begin_at_a_moment():
     moment = datetime(2026, 1, 31, tzinfo=UTC)
     async with Sandbox(frozen_at=moment) as sandbox:
         assert moment == sandbox.clock.now()
+
+
+@pytest.mark.parametrize("moment", [datetime(2026, 1, 31), datetime(1960, 1, 1, tzinfo=UTC)])  # noqa: DTZ001 - the point
+def test_a_sandbox_that_cannot_begin_at_a_moment_lets_go_of_its_file(tmp_path, moment):
+    """Whoever mends the moment can use the file at once."""
+    path = str(tmp_path / "sandbox.db")
+    with pytest.raises(ValueError, match=r"time zone|1970"):
+        Sandbox(db=path, frozen_at=moment)
+
+    Sandbox(db=path).platform.close()
