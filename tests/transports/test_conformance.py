@@ -51,7 +51,7 @@ class OnInjectedSession(AiohttpTransport):
             auto_decompress=True,
             timeout=aiohttp.ClientTimeout(total=0.001, sock_read=0.001, sock_connect=0.001),
         )
-        super().__init__(session=self.session)
+        super().__init__(session=self.session, drain=0.1)
 
     async def aclose(self) -> None:
         await super().aclose()
