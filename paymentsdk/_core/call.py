@@ -386,7 +386,7 @@ class Caller(ABC):
     def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
         secrets = [*secrets_in(intent.body), *([intent.token] if intent.token else ())]
         error = read_refusal(intent.operation, response, secrets)
-        return AttemptFailed(kind_of(response.status), str(error), error=error, response=response)
+        return AttemptFailed(kind_of(response.status, error.code), str(error), error=error, response=response)
 
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next.

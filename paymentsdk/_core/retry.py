@@ -125,10 +125,13 @@ TABLE: Mapping[RetryClass, Row] = MappingProxyType(
 )
 
 
-def kind_of(status: int) -> Failure:
-    """Return the kind of failure that a status outside 2xx is."""
+def kind_of(status: int, code: str | None = None) -> Failure:
+    """Return the kind of failure that a status outside 2xx is, with the platform's *code* if it gave one."""
     match status:
         case 401:
+            return Failure.UNAUTHORIZED
+        case 400 if code == "invalid_access_token":
+            # What preferences say of a token that all other operations answer with a 401.
             return Failure.UNAUTHORIZED
         case 403:
             return Failure.TURNED_AWAY

@@ -21,6 +21,8 @@ class Issuer:
         self.used: list[str] = []
         self.asked = 0
         self.lifetime = 3600
+        #: What is said to a token of another generation.
+        self.refusal = Response(401)
         #: What the next renewals end in, in place of a new pair.
         self.trouble: list[Response | Exception] = []
 
@@ -38,7 +40,7 @@ class Issuer:
             return await answer if asyncio.iscoroutine(answer) else answer
         token = request.headers.get("Authorization", "")
         self.used.append(token)
-        return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else Response(401)
+        return ORDER if token == f"Bearer APP_USR-access-{self.generation}" else self.refusal
 
     def renew(self, refresh_token: str) -> Response:
         """Give a new pair for a refresh token that was not used before."""

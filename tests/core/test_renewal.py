@@ -24,6 +24,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.testing import MemoryTransport
 from tests.core.issuer import ONCE, START, Issuer, counted
 
@@ -163,6 +164,23 @@ async def test_a_second_refusal_is_final(signed_in, issuer) -> None:
         await client.orders.cancel("ORD1")
 
     assert 2 == refused.value.attempts == len(issuer.used)
+
+
+async def test_a_preference_says_with_a_400_that_the_token_is_refused(signed_in, issuer) -> None:
+    """`invalid_access_token`, the contract's code for it there, renews the token as a 401 does: once in a call."""
+    issuer.refusal = Response(400, {}, b'{"error":"invalid_access_token","status":400}')
+    client, basket = signed_in(issuer.pair()), PreferenceRequest(items=[PreferenceItemRequest(title="A book")])
+    issuer.generation = 2
+    issuer.renew = counted(issuer)
+
+    assert "ORD1" == (await client.preferences.create(basket)).id
+    issuer.generation = 9
+    issuer.renew = lambda refresh_token: Response(200, {}, b'{"access_token":"APP_USR-not-good-either"}')
+    with pytest.raises(BadRequest, match="invalid_access_token") as refused:
+        await client.preferences.create(basket)
+
+    assert 2 == refused.value.attempts
+    assert 4 == len(issuer.used)
 
 
 async def test_every_refusal_is_observed(signed_in, issuer) -> None:
