@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TypeAlias
 
 import msgspec
@@ -27,8 +28,9 @@ __all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "place_of", "re
 #: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
 Claim: TypeAlias = tuple[int, str, str]
 
-#: Numbers stay as they are written: as floats, two large amounts could look the same.
-_READ = msgspec.json.Decoder(float_hook=str).decode
+#: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
+_READ = msgspec.json.Decoder(float_hook=Decimal).decode
+_WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 def checked_key(operation: Operation[object, object], key: str | None, policies: Policies) -> str | None:
@@ -64,9 +66,9 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
     """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
     request = [operation.name, sorted(path.items())]
     try:
-        text = msgspec.json.encode([*request, _READ(body.strip() or b"{}")], order="sorted")
+        text = _WRITE([*request, _READ(body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
-        text = msgspec.json.encode([*request, "no JSON", body])  # No saved answer has this one: it will be refused.
+        text = _WRITE([*request, "no JSON", body])  # No saved answer has this one: it will be refused.
     return hashlib.sha256(text).hexdigest()
 
 

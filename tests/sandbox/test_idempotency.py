@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -52,6 +53,18 @@ async def test_large_amounts_are_told_apart(plain):
     answer = await plain("POST", "/v1/advanced_payments", _wallet(b"9007199254740993.02"), key="k")
 
     assert (409, "idempotency_key_already_used") == (answer.status, answer.code)
+
+
+async def test_an_amount_and_its_text_are_told_apart(plain, data):
+    """What was made with one is no answer to the other, which the contract does not take there."""
+    order = json.dumps(data("50.00")).encode()
+    await plain("POST", "/v1/orders", order, key="k")
+    await plain("POST", "/v1/advanced_payments", _wallet(b"80.25"), key="w")
+
+    number = await plain("POST", "/v1/orders", order.replace(b'"50.00"', b"50.00"), key="k")
+    text = await plain("POST", "/v1/advanced_payments", _wallet(b'"80.25"'), key="w")
+
+    assert [(409, "idempotency_key_already_used")] * 2 == [(one.status, one.code) for one in (number, text)]
 
 
 def _wallet(amount: bytes) -> bytes:
