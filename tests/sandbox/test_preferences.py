@@ -178,6 +178,7 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"date_of_expiration": 5}, "invalid_date"),
         ({"sponsor_id": -5}, "invalid_sponsor_id"),
         ({"sponsor_id": "somebody"}, "invalid_sponsor_id"),
+        ({"sponsor_id": "000"}, "invalid_sponsor_id"),
         ({"sponsor_id": {}}, "invalid_sponsor_id"),
     ],
 )
@@ -256,11 +257,21 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, s
     assert 201 == (await plain("POST", "/checkout/preferences", known)).status
 
 
-async def test_a_sponsor_is_from_the_same_country(plain, sandbox):
-    """`sponsor_id site must be the same as collector_id`."""
+async def test_a_sponsor_of_many_digits_is_nobody(start, plain_to):
+    """Thousands of digits, of which Python makes no number, are refused like every user that there is not."""
+    plain = plain_to(await start(policies={"sponsors": "known"}))
+
+    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": "9" * 5000})
+
+    assert (400, "invalid_sponsor_id") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize("written", ["{}", "00{}"])
+async def test_a_sponsor_is_from_the_same_country(plain, sandbox, written):
+    """`sponsor_id site must be the same as collector_id`, however the number is written."""
     sponsor = sandbox.create_tenant(country="BR").user_id
 
-    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": sponsor})
+    answer = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": written.format(sponsor)})
 
     assert (400, "sponsor_id site must be the same as collector_id") == (answer.status, answer.code)
 
