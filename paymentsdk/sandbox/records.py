@@ -236,7 +236,7 @@ MERCHANT_ORDERS = Noun(
         "marketplace": lambda r: r.merchant_order.marketplace,
         "date_created": lambda r: r.merchant_order.date_created,
         "last_updated": lambda r: r.merchant_order.last_updated,
-        "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or ()),
+        "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
     },
 )
 CUSTOMERS = Noun("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})

@@ -122,6 +122,29 @@ async def test_every_filter_filters(client, sandbox, paid):
         assert [] == await references(client, **{name: value}), name
 
 
+async def test_an_item_without_an_id_has_none(paid, client):
+    """A search for the item `None` does not find the lines that have no id."""
+    await paid("one", items=[{"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "u"}])
+
+    assert [] == await references(client, items="None")
+
+
+@pytest.mark.parametrize(
+    ("edge", "bound", "seen"),
+    [("inclusive", "from", 0), ("exclusive", "from", 0), ("inclusive", "to", 1), ("exclusive", "to", 1)],
+)
+async def test_a_bound_between_two_milliseconds_is_kept(start, plain_to, connect, order, edge, bound, seen):  # noqa: PLR0917 - fixtures
+    """A row of the millisecond before it is earlier, whatever the policy says of rows at the very bound."""
+    sandbox = await start(frozen=True, policies={"window_edge": edge})
+    async with connect(sandbox) as client:
+        sandbox.buyer.pay(await client.orders.create(order()))
+    between = sandbox.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "500Z"
+
+    found = await plain_to(sandbox)("GET", f"/merchant_orders/search?date_created_{bound}={between}")
+
+    assert seen == found.json["total"]
+
+
 @pytest.mark.parametrize("hours", [-12, -4, 0, 5.75, 14])
 @pytest.mark.parametrize("column", ["date_created", "last_updated"])
 async def test_a_moment_is_the_same_in_every_zone(client, sandbox, paid, column, hours):
