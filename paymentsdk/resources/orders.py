@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
+    KEY_IN_FLIGHT,
     KEY_USED,
     UNAUTHORIZED,
     Amount,
@@ -507,6 +508,7 @@ CREATE = Operation(
         ErrorCode(404, "pos_not_found", "external_pos_id is unknown"),
         ErrorCode(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
         KEY_USED,
+        KEY_IN_FLIGHT,
     ),
 )
 GET: Operation[None, Order] = Operation(

@@ -16,6 +16,7 @@ from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
+    KEY_IN_FLIGHT,
     KEY_USED,
     UNAUTHORIZED,
     Amount,
@@ -214,7 +215,7 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
         UNAUTHORIZED,
         # Not named by the contract: what a key can meet, as the Orders API says it.
         KEY_USED,
-        ErrorCode(423, "resource_locked", "another request with the key is being answered"),
+        KEY_IN_FLIGHT,
         replace(INTERNAL_ERROR, meaning="internal error; send it again with the same key"),
     ),
 )

@@ -88,6 +88,14 @@ def test_every_documented_code_has_a_meaning(name: str) -> None:
     assert all(error.meaning for error in errors)
 
 
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
+def test_what_a_key_can_meet_has_a_meaning(name: str) -> None:
+    """A key that is missing, that went with another request, or whose first request is still being answered."""
+    met = {"empty_required_header", "idempotency_key_already_used", "resource_locked"}
+
+    assert met <= OPERATIONS[name].meanings.keys()
+
+
 def test_the_code_that_is_a_sentence_is_kept_as_it_is() -> None:
     """One code of the preferences has spaces in it."""
     assert "sponsor_id site must be the same as collector_id" in OPERATIONS["preferences.create"].meanings
