@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -67,8 +68,10 @@ def make_app(
     app[_SERVICE] = service = _Service(platform, app[STOPPING], live_tokens=live_tokens)
     app.on_response_prepare.append(service.name_answer)
     for operation in OPERATIONS.values():
-        for path in (operation.path, operation.path + "/"):
-            app.router.add_route(operation.method, path, service.handler(operation))
+        # A placeholder that nobody has filled in is a bad value like others, which aiohttp's own pattern does not take.
+        path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
+        for route in (path, path + "/"):
+            app.router.add_route(operation.method, route, service.handler(operation))
     app.router.add_get("/openapi.json", _openapi)
     control.add_routes(app, allowed_hosts)
     routes.add_routes(app)

@@ -562,7 +562,9 @@ async def test_limits_are_taken_at_their_edge(client, order):
     assert 4 == len(made.discounts.payment_methods)
 
 
-@pytest.mark.parametrize("order_id", ["ORD1", "PAY" + "0" * 26, "ORD" + "0" * 27, "ORD" + "-" * 26, "%00"])
+@pytest.mark.parametrize(
+    "order_id", ["ORD1", "PAY" + "0" * 26, "ORD" + "0" * 27, "ORD" + "-" * 26, "%00", "{order_id}"]
+)
 @pytest.mark.parametrize(("method", "verb"), [("GET", ""), ("POST", "/cancel"), ("POST", "/refund")])
 async def test_the_form_of_an_order_id_is_checked(plain, method, verb, order_id):
     """ORD and 26 characters; anything else is `invalid_path_param`."""
