@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, get_args
 
 from paymentsdk import money
 from paymentsdk.resources.invoices import Invoice
@@ -105,6 +105,7 @@ class Buyer:
         """
         if payment_method not in orders.METHODS:
             raise Refused(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
+        _check_outcome(outcome)
         order_id = order.id if isinstance(order, Order) else self.scan(order).id
         with self._platform.store.transaction():
             return orders.pay(
@@ -141,6 +142,7 @@ class Buyer:
         payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
         review, the next call decides it, and makes no other.
         """
+        _check_outcome(outcome)
         with self._platform.store.transaction():
             asked, record = self.open_checkout(preference)
             preferences.check_way(asked.preference, payment_method, installments)
@@ -212,3 +214,10 @@ class Buyer:
         if owner is None:
             raise Refused(404, "not_found", f"there is no {name!r}")
         return self._platform.book(owner)
+
+
+def _check_outcome(outcome: str) -> None:
+    """Refuse what is no outcome: a word that nobody knows must not move money."""
+    known = get_args(Outcome)
+    if outcome not in known:
+        raise Refused(400, "bad_request", f"an outcome is one of {', '.join(known)}")

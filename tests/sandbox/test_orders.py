@@ -9,6 +9,7 @@ import pytest
 
 from paymentsdk import APIError, BadRequest, Conflict, NotFound
 from paymentsdk.resources.orders import Order
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Refused
 
 
@@ -102,6 +103,20 @@ async def test_a_payment_makes_an_order_processed(client, sandbox, order):
     assert ("credit_card", 3) == (payment(paid).payment_method.type, payment(paid).payment_method.installments)
     assert payment(paid).reference_id
     assert paid.last_updated_date - paid.created_date == timedelta(minutes=1)
+
+
+async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
+    """A word that is none of them pays nothing: `reject` is no way to say `approved`."""
+    made = await client.orders.create(order())
+    basket = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(unit_price=Decimal(5))]))
+
+    with pytest.raises(Refused, match="approved, rejected, in_review"):
+        sandbox.buyer.pay(made, outcome="reject")
+    with pytest.raises(Refused, match="approved, rejected, in_review"):
+        sandbox.buyer.pay_preference(basket, outcome="accredited")
+
+    assert "created" == (await client.orders.get(made.id)).status
+    assert [] == await client.merchant_orders.search().collect()
 
 
 async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
