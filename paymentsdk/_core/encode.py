@@ -287,13 +287,15 @@ class QueryEncoder:
         """Return *filters* as a query string, without those that are ``None``.
 
         Raises:
-            RequestInvalid: A filter is unknown, or its value is of the wrong type or out of bounds.
+            RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
         """
         given = {name: value for name, value in filters.items() if value is not None}
-        for name in given:
+        for name, value in given.items():
             if name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; known are: {known}")
+            if value == "":
+                raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
         if given:
             try:
                 msgspec.convert(given, self._filters, builtin_types=(datetime,))

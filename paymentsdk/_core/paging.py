@@ -140,7 +140,7 @@ class Pager(Generic[T]):
         **filters: What is searched for.
 
     Raises:
-        RequestInvalid: An option is out of bounds, or a filter is unknown or of the wrong type.
+        RequestInvalid: An option is out of bounds, or a filter is unknown, empty or of the wrong type.
     """
 
     __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_start")

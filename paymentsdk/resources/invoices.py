@@ -157,6 +157,6 @@ class Invoices(Resource):
             **search: The members of :class:`InvoiceFilters` and of :class:`~paymentsdk.WalkOptions`.
 
         Raises:
-            RequestInvalid: A filter is unknown or of the wrong type, or an option is out of bounds.
+            RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.
         """
         return Pager(self._caller, SEARCH, **search)

@@ -278,6 +278,6 @@ class MerchantOrders(Resource):
             **search: The members of :class:`MerchantOrderFilters` and of :class:`~paymentsdk.WalkOptions`.
 
         Raises:
-            RequestInvalid: A filter is unknown or of the wrong type, or an option is out of bounds.
+            RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.
         """
         return Pager(self._caller, SEARCH, **search)

@@ -13,7 +13,7 @@ from paymentsdk import OPERATIONS, RequestInvalid
 from paymentsdk._core.encode import fill_path
 
 MERCHANT_ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC)) | st.datetimes(  # noqa: DTZ001
     datetime(1970, 1, 2),  # noqa: DTZ001
     datetime(2200, 1, 1),  # noqa: DTZ001
