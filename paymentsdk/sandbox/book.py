@@ -105,6 +105,10 @@ class Book:
             noun, self.tenant.user_id, conditions, order=order, descending=descending, limit=limit, offset=offset
         )
 
+    def number(self, noun: Noun[D], digits: int) -> int:
+        """Return a number of *digits* digits for a new document of *noun*."""
+        return self.store.unused(noun, lambda: self.ids.number(digits))
+
     def count(self, noun: Noun[D], conditions: Sequence[Condition] = ()) -> int:
         """Return how many of the seller's documents meet all *conditions*."""
         return self.store.count(noun, self.tenant.user_id, conditions)

@@ -159,7 +159,8 @@ class Platform:
             ValueError: A policy is unknown or has a value that it may not have.
         """
         with self.store.transaction():
-            return move_in(self.book(new_tenant(self.ids, request or TenantRequest())))
+            user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
+            return move_in(self.book(new_tenant(self.ids, user_id, request or TenantRequest())))
 
     def default_tenant(self) -> Tenant:
         """Return the first seller, with grants that can be used; a new one in an empty store."""

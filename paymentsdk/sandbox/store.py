@@ -194,6 +194,12 @@ class Store:
             ).fetchone()
         return None if row is None else row[0]
 
+    def unused(self, noun: Noun[D], number: Callable[[], int]) -> int:
+        """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
+        while self.owner(noun, str(found := number())) is not None:
+            pass
+        return found
+
     def put(self, noun: Noun[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
         columns = [_column(value(document)) for value in noun.columns.values()]

@@ -65,15 +65,15 @@ class TenantOptions(TypedDict, total=False):
     policies: Mapping[str, object]
 
 
-def new_tenant(ids: Ids, request: TenantRequest) -> Tenant:
-    """Return a new seller, without grants yet.
+def new_tenant(ids: Ids, user_id: int, request: TenantRequest) -> Tenant:
+    """Return the new seller *user_id*, without grants yet.
 
     Raises:
         ValueError: A policy is unknown or has a value that it may not have.
     """
     Policies().merged(request.policies)
     return Tenant(
-        user_id=ids.number(9),
+        user_id=user_id,
         country=request.country,
         currency=CURRENCIES.get(request.country, OTHER_CURRENCY),
         client_id=str(ids.number(16)),

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import pytest
 from msgspec import Struct
@@ -260,3 +261,18 @@ def test_other_identifiers_have_their_lengths():
     assert {24} == {len(ids.token(24)) for _ in range(100)}
     assert "4" == ids.uuid()[14]
     assert Ids(1).token() == Ids(1).token() != Ids(2).token()
+
+
+@pytest.mark.control("paymentsdk.sandbox.store.Store.unused", lambda self, noun, number: number())
+async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
+    """A new seller, merchant order or invoice never takes the place of another, however often chance repeats itself."""
+    fours = count()
+    monkeypatch.setattr(Ids, "number", lambda _, digits=10: 10 ** (digits - 1) + next(fours) // 4)
+
+    sellers = {sandbox.create_tenant().user_id for _ in range(5)}
+    for _ in range(5):
+        sandbox.buyer.pay(await client.orders.create(order()))
+        sandbox.buyer.subscribe()
+    sold, invoices = await client.merchant_orders.search().collect(), await client.invoices.search().collect()
+
+    assert [5, 5, 5] == [len(sellers), len(sold), len({one.preapproval_id for one in invoices})]

@@ -163,7 +163,7 @@ def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
         return subscription
     debit_date = debit_dates(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
-        id=book.ids.number(10),
+        id=book.number(INVOICES, 10),
         type=InvoiceType.SCHEDULED,
         date_created=book.now,
         last_modified=book.now,

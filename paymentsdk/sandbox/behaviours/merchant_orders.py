@@ -265,7 +265,7 @@ def _opened(
     shipments: tuple[Shipment, ...] = (),
 ) -> MerchantOrder:
     return MerchantOrder(
-        id=book.ids.number(11),
+        id=book.number(MERCHANT_ORDERS, 11),
         status=MerchantOrderStatus.OPENED,
         order_status=MerchantOrderState.PAYMENT_REQUIRED,
         external_reference=external_reference,
