@@ -209,11 +209,12 @@ class Buyer:
 
     def _book(self, noun: Noun, name: str) -> Book:  # type: ignore[type-arg]  # any noun will do
         """Return the book that the thing *name* is in."""
-        self._platform.settle()
+        now = self._platform.clock.now()
+        self._platform.settle(now)
         owner: Tenant | None = self._platform.find_owner(noun, name)
         if owner is None:
             raise Refused(404, "not_found", f"there is no {name!r}")
-        return self._platform.book(owner)
+        return self._platform.book(owner, now=now)
 
 
 def _check_outcome(outcome: str) -> None:

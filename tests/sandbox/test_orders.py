@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from itertools import count
 
 import pytest
 
@@ -441,6 +443,24 @@ async def test_an_order_expires_at_its_moment(client, sandbox, order, text, seco
     assert ("expired", "expired") == (after.status, after.status_detail)
     assert ("expired", "expired") == (payment(after).status, payment(after).status_detail)
     assert after.last_updated_date == happening.at
+
+
+@pytest.mark.parametrize("left", range(1, 9))
+@pytest.mark.parametrize("what", ["cancel", "pay"])
+async def test_nothing_happens_to_an_order_after_its_moment(start, connect, order, what, left):
+    """Also when the moment comes while the request is at work: the clock goes on each time somebody looks at it."""
+    sandbox = await start()
+    machine = count(1_800_000_000_000)
+    sandbox.clock._wall = lambda: next(machine) / 1000
+    async with connect(sandbox) as client:
+        made = await client.orders.create(order(expiration_time="PT30S"))
+        machine = count(int(made.created_date.timestamp() * 1000) + 30_000 - left)
+        with suppress(APIError, Refused):
+            await client.orders.cancel(made.id) if what == "cancel" else sandbox.buyer.pay(made)
+        after = await client.orders.get(made.id)
+
+    in_time = after.last_updated_date < made.created_date + timedelta(seconds=30)
+    assert in_time == (after.status != "expired")
 
 
 async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
