@@ -55,7 +55,7 @@ kept as it came. A 5xx raises `ServerError` after a read; after a write the outc
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
 `requests`, `clock`, and `changed`, whose `what` says what has changed: `policies`, `faults`, or \
-`everything` after a restore."""
+`everything` after a restore, or when more happened than could be told."""
 
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and

@@ -17,7 +17,7 @@ from paymentsdk._core.operation import MIB
 
 __all__ = ["Changed", "Event", "Feed", "Queue", "RequestLine"]
 
-#: Requests that are kept, and events that a slow watcher may be behind before it loses the oldest.
+#: Requests that are kept, and events that a watcher may be behind before it is told to look at everything anew.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
 #: Characters of a body that are shown; and of all bodies longer than that, how many are kept to be sent again.
@@ -60,7 +60,10 @@ class RequestLine(Struct, frozen=True, kw_only=True):
 
 
 class Changed(Struct, frozen=True):
-    """What may be another thing now: ``policies``, ``faults``, or ``everything`` after a restore."""
+    """What may be another thing now: ``policies``, ``faults``, or ``everything``.
+
+    Everything is after a restore, and when more happened than a watcher could be told one by one.
+    """
 
     what: Literal["policies", "faults", "everything"]
 
@@ -130,5 +133,8 @@ def _beginning(text: str) -> str:
 
 def _put(queue: Queue, event: Event | None) -> None:
     if queue.full():
-        queue.get_nowait()
+        # Ten years of invoices come at once. Whoever missed one of them cannot know what else is another.
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(Event(kind="changed", tenant=None, document=Changed("everything")))
     queue.put_nowait(event)

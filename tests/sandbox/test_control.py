@@ -16,7 +16,7 @@ import pytest
 from paymentsdk._core.operation import MIB
 from paymentsdk.sandbox import FaultRule
 from paymentsdk.sandbox.clock import ClockState
-from paymentsdk.sandbox.events import KEPT_REQUESTS, MOST_BEHIND, Event, Feed, RequestLine
+from paymentsdk.sandbox.events import KEPT_REQUESTS, MOST_BEHIND, Changed, Event, Feed, RequestLine
 from paymentsdk.sandbox.masks import mask_body
 
 
@@ -515,16 +515,18 @@ async def test_watching_ends_with_the_sandbox(start, session, until):
     assert [] == await watching
 
 
-async def test_a_slow_watcher_loses_the_oldest():
-    """Memory is bounded; who comes back sees the newest."""
+async def test_a_watcher_who_missed_something_is_told_to_look_at_everything():
+    """Memory is bounded: in place of more events than that comes one that says so, and then the newest."""
     feed = Feed()
     with feed.watch() as queue:
         for number in range(MOST_BEHIND + 5):
             feed.tell(Event(kind=str(number), tenant=None, document=ClockState()))
         await asyncio.sleep(0)
 
-        assert MOST_BEHIND == queue.qsize()
-        assert "5" == queue.get_nowait().kind
+        told = [queue.get_nowait() for _ in range(queue.qsize())]
+
+    assert ["changed", *map(str, range(MOST_BEHIND, MOST_BEHIND + 5))] == [event.kind for event in told]
+    assert Changed("everything") == told[0].document
 
 
 FOREIGN = [
