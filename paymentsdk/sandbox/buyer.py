@@ -9,7 +9,7 @@ from paymentsdk import money
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order, OrderStatus, QRMode
-from paymentsdk.resources.preferences import Preference
+from paymentsdk.resources.preferences import MOST_INSTALLMENTS, Preference
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours import invoices, merchant_orders, orders, preferences
 from paymentsdk.sandbox.book import Book
@@ -105,6 +105,8 @@ class Buyer:
         """
         if payment_method not in orders.METHODS:
             raise Refused(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
+        if not 1 <= orders.counted_installments(payment_method, installments) <= MOST_INSTALLMENTS:
+            raise Refused(400, "bad_request", f"an order is paid in 1 to {MOST_INSTALLMENTS} installments")
         _check_outcome(outcome)
         order_id = order.id if isinstance(order, Order) else self.scan(order).id
         with self._platform.store.transaction():

@@ -131,6 +131,17 @@ async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
     assert "processed" == sandbox.buyer.pay(made).status
 
 
+@pytest.mark.parametrize("installments", [-1, 0, 37])
+async def test_an_order_is_paid_in_as_many_installments_as_there_can_be(client, sandbox, order, installments):
+    """1 to 36; with another method they are not looked at."""
+    made = await client.orders.create(order())
+
+    with pytest.raises(Refused, match="an order is paid in 1 to 36 installments"):
+        sandbox.buyer.pay(made, payment_method="credit_card", installments=installments)
+
+    assert 1 == payment(sandbox.buyer.pay(made, installments=installments)).payment_method.installments
+
+
 async def test_a_payment_in_review_is_decided_later(client, sandbox, order):
     """Created / in_review, then either way."""
     made = await client.orders.create(order())
