@@ -82,8 +82,9 @@ def address(text: str) -> str:
 
 
 def order_name(text: str) -> str:
-    """Read the name of an order or a preference: as it is, or the last part of an address."""
-    name = text.rstrip("/").rpartition("/")[2]
+    """Read the name of an order or a preference: as it is, or the last part of an address, without its query."""
+    # A page that was paid at says in its address how that came out.
+    name = text.partition("?")[0].rstrip("/").rpartition("/")[2]
     if not name:
         raise ArgumentTypeError(f"{text!r} names no order")
     return name

@@ -66,7 +66,7 @@ class Buyer:
         Raises:
             Refused: There is no such order, or the till has none.
         """
-        name = code.strip().rstrip("/").rpartition("/")[2]
+        name = _name_in(code)
         self._platform.settle()
         record = self._platform.store.get(ORDERS, name)
         if record is not None:
@@ -125,7 +125,7 @@ class Buyer:
 
     def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
         """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
-        name = preference.id if isinstance(preference, Preference) else preference.rstrip("/").rpartition("/")[2]
+        name = preference.id if isinstance(preference, Preference) else _name_in(preference)
         with self._platform.store.transaction():
             return preferences.open_checkout(self._book(PREFERENCES, name), name)
 
@@ -182,7 +182,7 @@ class Buyer:
         if plan is None:
             seller = self._seller(self.tenant)
             plan = seller.plan_id if seller else ""
-        name = plan.rstrip("/").rpartition("/")[2]
+        name = _name_in(plan)
         with self._platform.store.transaction():
             return invoices.subscribe(
                 self._book(PLANS, name),
@@ -217,6 +217,11 @@ class Buyer:
         if owner is None:
             raise Refused(404, "not_found", f"there is no {name!r}")
         return self._platform.book(owner, now=now)
+
+
+def _name_in(address: str) -> str:
+    """Return the name that *address* ends with; the page there adds how the last attempt came out."""
+    return address.strip().partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def _check_outcome(outcome: str) -> None:

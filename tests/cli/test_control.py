@@ -106,6 +106,13 @@ def test_pay_an_order(capsys, sandbox, order):
     assert "debit_card" == payment.payment_method.type
 
 
+def test_an_order_is_named_as_the_browser_has_it(capsys, sandbox, order):
+    """By the address of its page, also after an attempt to pay there."""
+    address = f"{sandbox.base_url}/qr/{order.id}?attempt=rejected"
+
+    assert f"{order.id}: processed, 10.00 ARS paid\n" == ask(capsys, "pay", address)
+
+
 def test_a_rejected_payment_leaves_the_order(capsys, order):
     """With --reject, the order stays as it is, and can be paid later."""
     rejected = ask(capsys, "pay", order.id, "--reject")

@@ -100,6 +100,7 @@ async def test_a_code_is_scanned(client, plain, sandbox, order, mode):
     if mode != "static":
         assert first.id == await scan(first.type_response.qr_data)
     assert first.id == await scan(first.id)
+    assert first.id == await scan(f"{sandbox.base_url}/qr/{first.id}?attempt=rejected")
     assert (404 if mode == "dynamic" else second.id) == await scan("POS001")
     sandbox.buyer.pay(second)
     assert (404 if mode == "dynamic" else first.id) == await scan("POS001")
