@@ -105,9 +105,9 @@ async def transmit(
     response = web.StreamResponse(status=outcome.status, headers=outcome.headers)
     response.content_type = outcome.content_type
     response.content_length = len(outcome.body) + outcome.missing
-    await response.prepare(request)
     pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
     with suppress(ConnectionResetError):  # The client has gone meanwhile.
+        await response.prepare(request)
         for piece in pieces:
             if stopping.is_set():
                 return break_off(request)

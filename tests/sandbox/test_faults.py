@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import get_args, get_type_hints
 
@@ -13,6 +14,7 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox.app import STOPPING
 from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.effects import EFFECTS
 
@@ -256,6 +258,23 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
     assert "created" == whole.json["status"]
     with pytest.raises(aiohttp.ClientError):
         await call
+
+
+@pytest.mark.control("paymentsdk.sandbox.line.suppress", lambda *_: nullcontext())
+async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, caplog):
+    """Who has left before a late answer begins gets none of it, and nothing is logged: what was done stays done."""
+    sandbox.faults.add(FaultRule(effect="truncate"))
+    sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
+    before = asyncio.all_tasks()
+    call = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
+    await until(lambda: created(sandbox) == 1)
+
+    call.cancel()
+    await until(lambda: all(one.transport is None for one in sandbox._runner.server.connections))
+    sandbox._runner.app[STOPPING].set()  # It ends the delay.
+    await until(lambda: not asyncio.all_tasks() - before)
+
+    assert [] == caplog.records
 
 
 async def walk(plain) -> tuple[list[str], set[int]]:
