@@ -438,6 +438,17 @@ async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
     assert [new.init_point, old.init_point] == json.loads(found)
 
 
+async def test_a_checkout_link_has_a_name(tab, sandbox, shop) -> None:
+    """That of the buyer's page, also where a program sends an empty title: a link without text cannot be pressed."""
+    for item in ({"title": ""}, {"title": "", "description": "A lamp"}, {"title": "", "id": "7"}):
+        await shop.preference(items=[{**item, "quantity": 1, "unit_price": "5"}])
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('#checkout-rows a').length === 3")
+
+    names = await tab.run("[...document.querySelectorAll('#checkout-rows a')].map((one) => one.textContent.trim())")
+    assert ["Item 7", "A lamp", "Item"] == names
+
+
 async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:
     """It says what it asks for and what it has come to; one press has the buyer pay, and the focus stays near."""
     preference = await shop.preference(shipments={"cost": "10"})

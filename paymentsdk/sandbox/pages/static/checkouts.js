@@ -26,7 +26,8 @@ export function changed(record) {
 function makeRow({ preference, amount, currency, status }) {
   const [item] = preference.items;
   const more = preference.items.length > 1 ? ` and ${preference.items.length - 1} more` : "";
-  const name = `${item.title ?? item.id ?? "Item"}${more}`;
+  // As the page of the buyer calls it; an empty text is no name, and no link that anybody could press.
+  const name = `${item.title || item.description || `Item ${item.id ?? ""}`}${more}`;
   const pay = make("button", { type: "button", className: "tool" }, "Pay");
   pay.setAttribute("aria-label", `Pay ${name}`);
   pay.addEventListener("click", async () => {
