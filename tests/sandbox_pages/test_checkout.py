@@ -11,6 +11,7 @@ import pytest
 
 from paymentsdk._core.operation import MIB
 from paymentsdk.resources import orders, preferences
+from paymentsdk.sandbox import Refused
 from paymentsdk.sandbox.pages import forms, markup, routes
 from paymentsdk.sandbox.pages.forms import FormKey
 
@@ -319,6 +320,20 @@ async def test_a_preference_that_has_expired_says_so(shop, visitor, sandbox) -> 
     await visitor.get(path_of(preference))
 
     assert 409 == visitor.status
+
+
+async def test_a_preference_that_was_paid_in_time_shows_it_later(shop, visitor, sandbox) -> None:
+    """After the end of its validity it says what it has come to, to whoever comes back or loads the result again."""
+    end = sandbox.clock.now() + timedelta(hours=1)
+    preference = await shop.preference(expires=True, expiration_date_to=end.isoformat())
+    sandbox.buyer.pay_preference(preference)
+
+    sandbox.clock.advance("PT61M")
+    paid = words_of(await visitor.get(path_of(preference)))
+
+    assert (200, True) == (visitor.status, "The payment was approved" in paid)
+    with pytest.raises(Refused, match="already_paid"):
+        sandbox.buyer.pay_preference(preference)
 
 
 async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:

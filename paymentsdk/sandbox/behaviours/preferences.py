@@ -8,6 +8,7 @@ import msgspec
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
+from paymentsdk.resources.merchant_orders import MerchantOrderStatus
 from paymentsdk.resources.preferences import (
     MOST_INSTALLMENTS,
     OperationType,
@@ -110,12 +111,15 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
     """Return a preference and what it has come to, as its checkout page shows them.
 
     Raises:
-        Refused: There is none, or it is outside the dates of its validity.
+        Refused: There is none, or it was not paid and is outside the dates of its validity.
     """
     record = book.known(PREFERENCES, preference_id)
     preference = record.preference
     begin, end = preference.expiration_date_from, preference.expiration_date_to
-    if preference.expires and not _within(begin, book.now, end):
+    opened = merchant_orders.of_source(book, preference_id)
+    # One that was paid in time shows what it has come to.
+    waits = opened is None or opened.merchant_order.status == MerchantOrderStatus.OPENED
+    if preference.expires and waits and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
     return record, merchant_orders.open_preference(book, record)
 
