@@ -287,9 +287,14 @@ def _names(public_url: str | None) -> frozenset[str]:
     """
     if public_url is None:
         return frozenset()
-    parts = urlsplit(public_url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
-        # With a path of its own no form of a page would find its way back.
+    try:
+        parts = urlsplit(public_url)
+        _ = parts.port  # It is looked at only now.
+    except ValueError:
+        parts = urlsplit("")
+    # Links are made by adding to it; and with a path of its own no form of a page would find its way back.
+    whole = public_url.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not whole:
         raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
     return frozenset({parts.hostname})
 

@@ -89,7 +89,19 @@ async def test_links_lead_to_its_public_address(start, connect, plain_to, order)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "shop.example.com", "ftp://shop.example.com", "https://", "https://x/?a=b", "https://x/a"]
+    "url",
+    [
+        "",
+        "shop.example.com",
+        "ftp://shop.example.com",
+        "https://",
+        "https://x/?a=b",
+        "https://x?",
+        "https://x/#a",
+        "https://x/a",
+        "https://x:99999",
+        "https://[",
+    ],
 )
 def test_a_public_address_is_one(url):
     """Links that lead nowhere are found at the start."""
