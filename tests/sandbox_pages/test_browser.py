@@ -426,6 +426,60 @@ async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> N
     await tab.until("document.querySelector('.requests .row + pre')?.textContent.startsWith('curl')")
 
 
+@pytest.mark.parametrize("shape", ["per_api", "cause", "errors", "flat"])
+async def test_an_example_that_is_refused_says_why(tab, sandbox, shape) -> None:
+    """In the words of the sandbox, whatever shape its refusals have."""
+    sandbox.platform.change_policies({"error_shape": shape})
+    sandbox.faults.add(FaultRule(effect="refuse", code="unsupported_site"))
+    await open_dashboard(tab, sandbox)
+
+    await tab.click("[data-example]")
+
+    await tab.until("document.querySelector('#news').textContent.includes('country')")
+
+
+async def test_an_example_that_a_gateway_answers_says_so(tab, sandbox) -> None:
+    """What is no JSON has no words of its own: the status is said."""
+    await open_dashboard(tab, sandbox)
+    await tab.run("""
+        const real = window.fetch;
+        const page = () => new Response("<h1>502</h1>", { status: 502 });
+        window.fetch = (path, options) => (path === "/v1/orders" ? page() : real(path, options));
+    """)
+
+    await tab.click("[data-example]")
+
+    await tab.until("document.querySelector('#news').textContent === 'The order was answered with 502.'")
+
+
+async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_is(tab, sandbox, shop) -> None:
+    """What is loaded can be older than what was just heard of: the newer one stays."""
+    order = await shop.order()
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    # The list is made before the order is paid, and comes after everybody has heard of that.
+    await tab.run("""
+        const real = window.fetch;
+        window.fetch = async (path, options) => {
+          const answer = await real(path, options);
+          if (path.startsWith("/_sandbox/orders?")) await new Promise((go) => { window.letGo = go; });
+          return answer;
+        };
+    """)
+    sandbox.platform.snapshot()
+    sandbox.platform.restore()
+    await tab.until("window.letGo !== undefined")
+
+    sandbox.buyer.pay(order)
+    await tab.until("document.querySelectorAll('.card').length === 0")
+    await tab.run("window.letGo()")
+    later = await shop.order(external_reference="later")
+    await tab.until("document.querySelectorAll('.card').length > 0")
+
+    shown = await tab.run("[...document.querySelectorAll('.card .id')].map((one) => one.textContent)")
+    assert [later.id] == shown
+
+
 async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
     """A new preference is listed with the way to its checkout, and so is an old one."""
     old = await shop.preference()

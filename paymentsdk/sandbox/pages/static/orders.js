@@ -33,11 +33,18 @@ function stateOf(order) {
   return STATES[order.status_detail] ?? STATES[order.status] ?? ["still", order.status];
 }
 
+/** The orders that were heard of while the newest were loaded: what is loaded may be older. */
+let heard = [];
+let loads = 0;
+
 /** Load the newest orders: at the start, and when events may have been missed. */
 export async function load() {
+  const mine = ++loads;
+  heard = [];
   const rows = await call("GET", `orders?limit=${KEPT}`);
+  if (mine !== loads) return;  // A later one is under way, and knows more.
   records.clear();
-  for (const record of rows.reverse()) keep(record);
+  for (const record of [...rows.reverse(), ...heard]) keep(record);
   draw();
 }
 
@@ -52,6 +59,7 @@ const sellerOf = (order) => (sellers.size > 1 ? `Seller ${order.user_id}` : "");
 
 /** Take over an order that was made or changed. */
 export function changed(record) {
+  heard = [...heard, record].slice(-KEPT);
   const before = records.get(record.order.id);
   keep(record);
   draw();
@@ -225,7 +233,10 @@ async function createExample(button) {
       "X-Idempotency-Key": `${number}-${Math.random().toString(36).slice(2)}`,
     };
     const response = await fetch("/v1/orders", { method: "POST", headers, body: JSON.stringify(order) });
-    if (!response.ok) throw new Error((await response.json()).errors[0].message);
+    if (response.ok) return;
+    // In the shape that the policy says; or a page, from a gateway.
+    const answer = await response.json().catch(() => ({}));
+    throw new Error(answer.errors?.[0].message ?? answer.message ?? `The order was answered with ${response.status}.`);
   });
 }
 
