@@ -26,6 +26,9 @@ _VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
 #: It begins where a name can, and takes nothing back: a body of one long word is read once.
 _PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
 
+#: What a body looks like in which members can be found: JSON, whole or not, or a form.
+_MEMBERS = re.compile(r"\s*+[{\[][^\0]*+|[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+")
+
 # Numbers with a fraction stay as they are, as in what comes in.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
@@ -40,6 +43,8 @@ def mask_body(body: bytes, *, grant: bool) -> str:
     """
     secrets = _SECRETS_OF_GRANT if grant else _SECRETS
     text = body.decode(errors="replace")
+    if grant and text and not _MEMBERS.fullmatch(text):
+        return _MASK  # Where its secrets begin and end, nobody knows.
     if _telling(secrets).search(body):
         try:
             text = _WRITE(_without(secrets, _READ(body))).decode()
@@ -54,7 +59,7 @@ def mask_body(body: bytes, *, grant: bool) -> str:
 def mask_parameters(text: str) -> str:
     """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
     return _PARAMETER.sub(
-        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).endswith(_ENDINGS) else found[0], text
+        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).lower().endswith(_ENDINGS) else found[0], text
     )
 
 
@@ -84,4 +89,4 @@ def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
 
 @cache
 def _member_of(names: frozenset[str]) -> re.Pattern[str]:
-    return re.compile(rf"""(["'](?:{"|".join(names)})["']\s*:\s*){_VALUE}""", re.DOTALL)
+    return re.compile(rf"""(["']?(?:{"|".join(names)})["']?\s*:\s*){_VALUE}""", re.DOTALL | re.IGNORECASE)

@@ -367,12 +367,19 @@ BROKEN = [
     b"{'client_secret': 'SECRET'}",
     b'{"client_secret": "SECRET", "a": ' + b"[" * 5_000,
     b"grant_type=x&client%5Fsecret=SECRET",
+    b"grant_type=x&Client_Secret=SECRET",
+    b'{"Client_Secret": "SECRET"}',
+    b"{client_secret: SECRET}",
+    b"client_secret: SECRET\n",
+    b'--b\r\nContent-Disposition: form-data; name="client_secret"\r\n\r\nSECRET\r\n--b--',
+    b"<client_secret>SECRET</client_secret>",
+    b'"{\\"client_secret\\": \\"SECRET\\"}"',
 ]
 
 
 @pytest.mark.control("paymentsdk.sandbox.masks._member_of", lambda names: re.compile("nothing is a secret"))
 async def test_a_credential_in_what_is_no_json_is_masked(plain):
-    """Wherever such a name stands, what comes after it is not shown."""
+    """What comes after such a name is not shown; nor is any of it, where nobody knows what is a name."""
     for body in BROKEN:
         await plain("POST", "/oauth/token", body)
 
