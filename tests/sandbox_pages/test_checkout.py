@@ -148,6 +148,18 @@ async def test_a_settled_order_has_no_form(shop, visitor, sandbox, end: str) -> 
     assert "It cannot be paid" in words_of(visitor.page)
 
 
+@pytest.mark.parametrize("status", ["refunded", "processed"])
+@pytest.mark.parametrize("detail", ["partially_refunded", "refunded", "accredited"])
+async def test_a_part_that_went_back_is_called_one(shop, visitor, sandbox, status: str, detail: str) -> None:
+    """Whatever the policies have the order say of it: nobody reads that all of their money went back."""
+    sandbox.platform.change_policies({"partial_refund_status": status, "partial_refund_detail": detail})
+    order = await shop.order()
+    sandbox.buyer.pay(order)
+    await shop.client.orders.refund(order.id, payment_id=order.transactions.payments[0].id, amount=Decimal("1.00"))
+
+    assert "The seller has given a part of the money back." in words_of(await visitor.get(f"/qr/{order.id}"))
+
+
 # --- preferences -------------------------------------------------------------------------------------------------
 
 

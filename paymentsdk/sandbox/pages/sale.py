@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
-from paymentsdk.resources.orders import Order, OrderStatus, OrderStatusDetail, PaymentStatusDetail
+from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
 from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, in_review, last_payment
-from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of
+from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of, refundable
 from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox.behaviours.sales import currency_of, line_total
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -162,7 +162,8 @@ def _order_outcome(order: Order, attempt: str) -> Outcome | None:
         if payment_of(order).status_detail == PaymentStatusDetail.IN_REVIEW:
             return _REVIEWED
         return _declined("order") if attempt == "rejected" else None
-    if order.status_detail == OrderStatusDetail.PARTIALLY_REFUNDED:
+    # What the order itself says of a part is a policy.
+    if order.status != OrderStatus.CANCELED and payment_of(order).refunded_amount and refundable(payment_of(order)):
         return _PARTLY
     return _ORDER_OUTCOMES[order.status or OrderStatus.EXPIRED]
 
