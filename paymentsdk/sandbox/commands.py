@@ -33,7 +33,7 @@ from paymentsdk.sandbox.records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS,
 from paymentsdk.sandbox.store import Noun
 from paymentsdk.sandbox.tenants import TenantRequest
 
-__all__ = ["COMMANDS", "Command"]
+__all__ = ["COMMANDS", "PARAMETERS", "Command"]
 
 S = TypeVar("S", bound=Struct)
 
@@ -296,4 +296,14 @@ COMMANDS: Mapping[tuple[Method, str], Command] = {
     ("POST", "restore"): restore,
     ("GET", "requests"): requests,
     ("GET", "codes"): codes,
+}
+#: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
+PARAMETERS: Mapping[tuple[Method, str], tuple[str, ...]] = {
+    ("GET", "orders"): ("tenant", "limit"),
+    ("GET", "merchant_orders"): ("tenant", "limit"),
+    ("GET", "plans"): ("tenant", "limit"),
+    ("GET", "subscriptions"): ("tenant", "limit"),
+    ("GET", "invoices"): ("tenant", "limit"),
+    ("DELETE", "faults"): ("tenant",),
+    ("GET", "ledger"): ("tenant",),
 }

@@ -6,7 +6,7 @@ Bodies and answers are JSON; errors are ``{code, message}``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from aiohttp import web
@@ -14,7 +14,7 @@ from aiohttp import web
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.app import PLATFORM, PREFIX, STOPPING
-from paymentsdk.sandbox.commands import COMMANDS, Command
+from paymentsdk.sandbox.commands import COMMANDS, PARAMETERS, Command
 from paymentsdk.sandbox.control_bodies import ControlRequest
 from paymentsdk.sandbox.guard import check_origin
 from paymentsdk.sandbox.intake import TOO_LARGE
@@ -32,7 +32,7 @@ def add_routes(app: web.Application, allowed_hosts: frozenset[str]) -> None:
     """Add the control API to *app*."""
     app[ALLOWED_HOSTS] = allowed_hosts
     for (method, path), command in COMMANDS.items():
-        app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
+        app.router.add_route(method, PREFIX + path, guarded(_handler(command, PARAMETERS.get((method, path), ()))))
     app.router.add_get(PREFIX + "ledger", guarded(_ledger))
     # A HEAD would wait for the end of what has none.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)
@@ -57,18 +57,30 @@ def guarded(handler: Handler) -> Handler:
     return handle
 
 
-def _handler(command: Command) -> Handler:
+def _handler(command: Command, parameters: tuple[str, ...]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        asked = ControlRequest(
-            path=request.match_info,
-            query={name: request.query[name] for name in request.query},
-            body=await request.read(),
-        )
+        query = _query(request, parameters)
+        asked = ControlRequest(path=request.match_info, query=query, body=await request.read())
         request.app[PLATFORM].settle()
         done = command(request.app[PLATFORM], asked)
         return web.Response(body=_json(done), content_type="application/json")
 
     return handle
+
+
+def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, str]:
+    """Return what is asked behind the question mark, each one of *parameters* and given once.
+
+    Raises:
+        Refused: It is something else.
+    """
+    for name in request.query:
+        if name not in parameters:
+            known = ", ".join(parameters) or "none"
+            raise Refused(400, "bad_request", f"{name!r} is not a parameter of this; known are: {known}")
+        if len(request.query.getall(name)) > 1:
+            raise Refused(400, "bad_request", f"{name} is given more than once")
+    return dict(request.query)
 
 
 def _json(value: object) -> bytes:
@@ -78,7 +90,7 @@ def _json(value: object) -> bytes:
 
 async def _ledger(request: web.Request) -> web.StreamResponse:
     """Export the ledger as JSON lines: of one tenant, or of all."""
-    asked = ControlRequest(path={}, query={name: request.query[name] for name in request.query}, body=b"")
+    asked = ControlRequest(path={}, query=_query(request, PARAMETERS["GET", "ledger"]), body=b"")
     request.app[PLATFORM].settle()
     lines = request.app[PLATFORM].store.ledger(asked.number("tenant"))
     return web.Response(body=b"".join(line + b"\n" for line in lines), content_type="application/x-ndjson")

@@ -54,7 +54,7 @@ class ControlRequest:
             Refused: It is no number.
         """
         text = self.query.get(name)
-        if not text:
+        if text is None:
             return None
         number = number_of(text)
         if number is None:

@@ -292,6 +292,27 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
     }
 
 
+@pytest.mark.parametrize(
+    ("method", "asked", "message"),
+    [
+        ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this; known are: tenant"),
+        ("DELETE", "faults?tenant=", "tenant is no number"),
+        ("DELETE", "faults?tenant=5&tenant=6", "tenant is given more than once"),
+        ("GET", "orders?page=2", "'page' is not a parameter of this; known are: tenant, limit"),
+        ("GET", "ledger?limit=5", "'limit' is not a parameter of this; known are: tenant"),
+        ("GET", "faults?tenant=5", "'tenant' is not a parameter of this; known are: none"),
+    ],
+)
+async def test_a_parameter_that_nobody_looks_at_is_refused(plain, sandbox, method, asked, message):
+    """One that is misspelt, or that a script has left empty, does not stand for every seller: nothing is done."""
+    sandbox.faults.add(FaultRule(effect="html"))
+
+    answer = await plain(method, f"/_sandbox/{asked}")
+
+    assert (400, "bad_request", message) == (answer.status, answer.json["code"], answer.json["message"])
+    assert 1 == len(sandbox.faults.list())
+
+
 async def test_the_last_requests_are_shown_without_credentials(plain, client, sandbox, order):
     """Newest first, with bodies and answers; no token, secret, code or payer token in any of it."""
     info = sandbox.describe()

@@ -458,6 +458,20 @@ async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, 
     assert (order.paid_amount or 0) == sum(entry.amount for entry in sandbox.ledger())
 
 
+async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbox):
+    """A payment that was made in time is decided after it, and once it was rejected no other is made."""
+    end = (sandbox.clock.now() + timedelta(hours=1)).isoformat()
+    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    sandbox.buyer.pay_preference(made, outcome="in_review")
+    sandbox.clock.advance("PT2H")
+
+    [payment] = sandbox.buyer.pay_preference(made, outcome="rejected").payments
+
+    assert "rejected" == payment.status
+    with pytest.raises(Refused, match="preference_expired"):
+        sandbox.buyer.pay_preference(made)
+
+
 async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
     """What was decided stays: the next payment is another one."""
     made = await client.preferences.create(preference())

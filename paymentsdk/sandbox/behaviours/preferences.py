@@ -117,8 +117,11 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
     preference = record.preference
     begin, end = preference.expiration_date_from, preference.expiration_date_to
     opened = merchant_orders.of_source(book, preference_id)
-    # One that was paid in time shows what it has come to.
-    waits = opened is None or opened.merchant_order.status == MerchantOrderStatus.OPENED
+    # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
+    waits = opened is None or (
+        opened.merchant_order.status == MerchantOrderStatus.OPENED
+        and merchant_orders.in_review(opened.merchant_order) is None
+    )
     if preference.expires and waits and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
     return record, merchant_orders.open_preference(book, record)
