@@ -322,6 +322,10 @@ def _query_text(value: object) -> str:
             return "true" if value else "false"
         case datetime():
             return timestamp(value)
+        case str():
+            return str.__str__(value)  # `str(value)` of an Enum is its name.
+        case int():
+            return int.__repr__(value)
         case _:
             return str(value)
 

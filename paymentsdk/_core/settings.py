@@ -69,14 +69,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def check_key(key: str) -> str:
-    """Return *key* if it can be an idempotency key.
+    """Return *key* as a plain text if it can be an idempotency key.
 
     Raises:
         RequestInvalid: It is not 1 to 64 visible ASCII characters.
     """
     if not isinstance(key, str) or not _KEY.match(key):
         raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
-    return key
+    return str.__str__(key)  # Not `str(key)`: an Enum would give its name, and what it is made of was looked at.
 
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -104,4 +104,5 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
             raise RequestInvalid(f"{path}.{name}", "is written by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-    return fields
+    # As in `check_key`: what was looked at goes out, not what a subclass makes of it when it is formatted.
+    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from contextlib import nullcontext
+from enum import Enum
 
 import pytest
 
@@ -176,6 +177,29 @@ async def test_a_key_that_cannot_be_sent(client, transport, key: object) -> None
 async def options(client, key: object) -> None:
     """Make a copy with a key."""
     client.with_options(idempotency_key=key)
+
+
+class Named(str, Enum):  # noqa: UP042 - unlike a StrEnum, it writes itself with its name
+    """Texts with names, as programs keep them for what they say often."""
+
+    IT = "refund-7"
+
+
+async def test_a_text_with_a_name_goes_out_as_the_text(client, transport, jobs) -> None:
+    """A member of an Enum is the text that was looked at, in a key and in a header, and the error's key is that text.
+
+    A key that goes out as ``Named.IT``, and is kept as ``refund-7`` to be sent again, moves the money twice.
+    """
+    transport.replies(201)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.with_options(retry=ONCE).call(
+            OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key=Named.IT, headers={"X-Trace": Named.IT}
+        )
+
+    (request,) = transport.requests
+    assert "refund-7 refund-7" == f"{request.headers['X-Idempotency-Key']} {request.headers['X-Trace']}"
+    assert str is type(unknown.value.idempotency_key)
 
 
 async def test_a_key_where_none_goes(client) -> None:

@@ -338,6 +338,23 @@ def test_filters_become_a_query(filters: dict[str, object], text: str) -> None:
     assert text == ORDERS.encode(filters)
 
 
+class Closed(str, Enum):  # noqa: UP042 - unlike a StrEnum, it writes itself with its name
+    """A status."""
+
+    IT = "closed"
+
+
+class Shop(int, Enum):
+    """An id with a name; an IntEnum writes itself as its number."""
+
+    IT = 7
+
+
+def test_a_filter_with_a_name_goes_out_as_its_value() -> None:
+    """A member of an Enum is its text or its number: a search by ``Closed.IT`` would find nothing, in silence."""
+    assert "status=closed&payer_id=7" == ORDERS.encode({"status": Closed.IT, "payer_id": Shop.IT})
+
+
 def test_truth_values_in_a_query() -> None:
     """A truth value goes out as JSON writes it."""
 
