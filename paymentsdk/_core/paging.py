@@ -399,7 +399,8 @@ class Pages(AsyncIterator[Page[T]]):
         self._frontier = max(self._frontier, offset + received)
         proposed = self._proposed(result)
         # Without a total, or beyond it, only an explicit 0 or an empty page is the end: no list is short in silence.
-        if not received or (self._frontier >= total if total else proposed == 0):
+        counted = total is not None and self._frontier <= total
+        if not received or (self._frontier == total if counted else proposed == 0):
             return None
         if self._size is None or (self._ahead and received != self._size):
             self._drop_ahead()

@@ -82,7 +82,7 @@ async def test_an_entry_that_is_no_row_takes_its_place(
 
 @pytest.mark.control("paymentsdk._core.paging._dropped", len)
 @SHAPES
-async def test_a_row_that_is_mended_is_counted_once(tables, elements: bool) -> None:
+async def test_a_row_that_is_mended_is_counted_once(tables, caplog, elements: bool) -> None:
     """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
 
     def wrap(answer: dict[str, object], request) -> None:
@@ -92,6 +92,7 @@ async def test_a_row_that_is_mended_is_counted_once(tables, elements: bool) -> N
     table = tables(9, cap=4, elements=elements, changes=wrap)
 
     assert table.ids == await ids(table.search(over(table)))
+    assert "of 9" not in caplog.text
 
 
 async def test_a_page_knows_where_it_stands(tables) -> None:

@@ -108,6 +108,19 @@ async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
     assert "30 rows at offset 0, though the total is 0" == pages[0].anomalies[0].reason
 
 
+@SHAPES
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_more_rows_than_the_total(tables, prefetch: int, elements: bool) -> None:
+    """A page that goes beyond the total shows that nobody has counted: what comes behind it is asked for as well."""
+
+    def too_few(answer: dict[str, object], request) -> None:
+        answer.get("paging", answer)["total"] = 45
+
+    table = tables(100, elements=elements, changes=too_few)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+
+
 # --- platforms that cannot count --------------------------------------------------------------------------------------
 
 
