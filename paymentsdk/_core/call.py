@@ -445,7 +445,7 @@ class Caller(ABC):
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the three outcomes in :mod:`paymentsdk.errors`."""
-    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED and not _is_html(last.error)
+    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED and _is_of_the_api(last.error)
     doubtful = history.doubts > 0 and not settled
     turned_away = last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or turned_away):
@@ -458,9 +458,10 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
     return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
 
 
-def _is_html(error: APIError | None) -> bool:
-    """Whether a gateway has refused, which knows nothing of what an attempt before has done."""
-    return error is not None and error.raw.lstrip().startswith(b"<")
+def _is_of_the_api(error: APIError | None) -> bool:
+    """Whether the platform has refused, and not a gateway, which knows nothing of what an attempt before has done."""
+    # A gateway sends a page, a line of text, or nothing.
+    return error is not None and error.raw.lstrip().startswith((b"{", b"["))
 
 
 def _mismatch(intent: Intent[B, R], value: R) -> str | None:

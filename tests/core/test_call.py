@@ -295,7 +295,7 @@ async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
 async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
     """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""
-    played = await play(name, SendFailed("reset"), Response(404), retry=RetryPolicy(retry_unkeyed=True))
+    played = await play(name, SendFailed("reset"), Response(404, {}, b"{}"), retry=RetryPolicy(retry_unkeyed=True))
 
     assert played.is_unknown()
     assert 404 == played.error.last_error.status

@@ -192,7 +192,7 @@ async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
     """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
     unsent = SendFailed("refused", sent=False)
 
-    played = await play("orders.create", unsent, RESET, Response(400), retry=RetryPolicy(base_delay=0))
+    played = await play("orders.create", unsent, RESET, Response(400, {}, b"{}"), retry=RetryPolicy(base_delay=0))
     doubtful = await play("orders.create", unsent, asks_for(10, 503), RESET, retry=RetryPolicy(attempts=3))
 
     assert 400 == played.error.status

@@ -237,13 +237,18 @@ async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) ->
         assert 1 == settled.value.attempts
 
 
-async def test_a_gateway_settles_nothing(play, failures) -> None:
-    """After a doubt, a refusal in HTML is not the platform's: it knows nothing of what was done."""
-    page = b"<!doctype html><title>404 Not Found</title>"
-
-    played = await play("orders.cancel", failures["reset"], Response(404, {"Content-Type": "text/html"}, page))
+@pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"404 page not found\n", b"", b" \n"])
+async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
+    """After a doubt, a refusal that is not JSON is not the platform's: it knows nothing of what was done."""
+    played = await play("orders.cancel", failures["reset"], Response(404, {}, body))
 
     assert played.is_unknown()
+
+
+@pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"message":"none"}', b"[]"])
+async def test_the_platform_settles_a_doubt(play, failures, body: bytes) -> None:
+    """A refusal of the very same request, with the same key, says that it was refused before as well."""
+    assert errors.NotFound is type((await play("orders.cancel", failures["reset"], Response(404, {}, body))).error)
 
 
 async def test_the_first_doubt_is_told(play, failures) -> None:
