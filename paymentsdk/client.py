@@ -50,7 +50,7 @@ _HEADERS = {
     "User-Agent": f"paymentsdk/{__version__}",
 }
 
-_KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta}
+_KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta, "strict": bool}
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
 
 
@@ -122,7 +122,7 @@ class PaymentsClient(Caller):
         access_token, client_secret = hide(access_token), hide(client_secret)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
-        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration)
+        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, strict=strict)
         _check_methods("transport", transport, "send", "aclose")
         _check_methods("session", session, "request", "close")
         _check_methods("auth", auth, "token", "renew")
@@ -199,7 +199,7 @@ class PaymentsClient(Caller):
             RequestInvalid: An option makes no sense.
         """
         access_token = hide(access_token)
-        _check_kinds(timeout=timeout, retry=retry)
+        _check_kinds(timeout=timeout, retry=retry, strict=strict)
         _check_methods("auth", auth, "token", "renew")
         _check_methods("observer", observer, "__call__")
         changes = {

@@ -59,6 +59,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
                 raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
+        if type(self.retry_unkeyed) is not bool:
+            # The text "false" of some environment is true.
+            raise RequestInvalid("retry.retry_unkeyed", "must be True or False")
 
 
 class Failure(Enum):

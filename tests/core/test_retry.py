@@ -423,6 +423,9 @@ async def test_a_shared_scheduler_would_mix_them_up() -> None:
         ("max_delay", 86_401),
         ("max_retry_after", None),
         ("max_retry_after", "30"),
+        ("retry_unkeyed", "false"),
+        ("retry_unkeyed", 0),
+        ("retry_unkeyed", None),
     ],
 )
 def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
