@@ -349,7 +349,7 @@ class Caller(ABC):
         strict = self._settings.strict and operation.retry not in _GOOD_ONCE
         try:
             value, anomalies = operation.decoder.decode(response.body)
-            why = _mismatch(intent, value)
+            why = _mismatch(intent, value, anomalies)
         except Undecodable as error:
             failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
@@ -464,14 +464,18 @@ def _is_of_the_api(error: APIError | None) -> bool:
     return error is not None and error.raw.lstrip().startswith((b"{", b"["))
 
 
-def _mismatch(intent: Intent[B, R], value: R) -> str | None:
+def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) -> str | None:
     """Say why *value* cannot be the answer to this request, or ``None``."""
     operation = intent.operation
     if operation.mismatch is not None:
         return operation.mismatch(intent.body, intent.path, value)
     if operation.page is not None:
-        if operation.page.items(value) is None and operation.page.total(value) is None:
-            return "the answer is no page: it has neither rows nor a total"
+        if operation.page.items(value) is None:
+            if operation.page.total(value) is None:
+                return "the answer is no page: it has neither rows nor a total"
+            # What stands where the rows belong is no list: to a walk, a page without rows would be the end.
+            if any(anomaly.dropped and anomaly.path.count(".") == 1 for anomaly in anomalies):
+                return "the answer is no page: its rows cannot be read"
         echoed = operation.page.offset(value) if operation.page.offset is not None else None
         if echoed is not None and echoed != (intent.offset or 0):
             return f"the answer is the page at offset {echoed}"

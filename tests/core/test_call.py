@@ -250,7 +250,7 @@ FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "pla
            "merchant_orders.search", "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
 
 
-@pytest.mark.control("paymentsdk._core.call._mismatch", lambda intent, value: None)
+@pytest.mark.control("paymentsdk._core.call._mismatch", lambda intent, value, anomalies: None)
 @pytest.mark.parametrize("name", FOREIGN)
 async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
     """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
@@ -260,7 +260,16 @@ async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
     assert "the answer is" in played.error.reason
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"id":"ORD1","status":"created"}', b'{"error":"boom","status":500}'])
+NO_PAGES = [
+    b"{}",
+    b'{"id":"ORD1","status":"created"}',
+    b'{"error":"boom","status":500}',
+    b'{"results":"busy","elements":"busy","paging":{"total":70},"total":70}',
+    b'{"results":5,"elements":5,"paging":{"total":70},"total":70}',
+]
+
+
+@pytest.mark.parametrize("body", NO_PAGES)
 @pytest.mark.parametrize("name", ["merchant_orders.search", "invoices.search", "plans.search"])
 async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: bytes) -> None:
     """A search that answers with something else has not answered: it does not count as one without rows."""
