@@ -268,7 +268,8 @@ class RefreshingToken:
 
     Args:
         pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, a pair in
-            the store that ends later, or whose end nobody knows, takes its place.
+            the store that ends later, or whose end nobody knows, takes its place; any other does when its
+            grant is spent.
         store: Where pairs are kept; in memory unless given.
         early: Seconds before the expiry at which a renewal is tried, 0 or more.
 
@@ -410,9 +411,12 @@ class RefreshingToken:
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
             found = await self._newer_in_store(rejected, now)
-            if found is None:
+            if found is not None:
+                return found
+            if self._spent is not None:
                 raise
-            return found
+            # The store had a pair that has ended: what it has to give is its refresh token.
+            self._unsaved = await self._exchanged(exchange)
         return await self._keep(self._unsaved, now)
 
     async def _successor(self, unsaved: TokenPair) -> TokenPair | None:
@@ -440,7 +444,8 @@ class RefreshingToken:
         if stored is None or stored.access_token == rejected:
             return None
         if self._pair is not None:
-            if not _later(stored, self._pair):
+            # When the own grant is spent, any other is better, whenever it ends.
+            if stored.access_token == self._pair.access_token or not (self._spent or _later(stored, self._pair)):
                 return None
             self._former = self._pair
         self._pair = stored
@@ -467,6 +472,4 @@ def _alive(pair: TokenPair, now: float) -> bool:
 
 def _later(one: TokenPair, other: TokenPair) -> bool:
     """Whether *one* was made after *other*, as far as their ends tell."""
-    if one.access_token == other.access_token:
-        return False
     return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at

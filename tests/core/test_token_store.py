@@ -329,6 +329,33 @@ async def test_an_older_pair_of_the_store_is_left(signed_in, issuer) -> None:
     assert ["TG-refresh-2"] == issuer.renewals
 
 
+@pytest.mark.parametrize(("own", "other", "in_use"), [(START - 1, START - 2, 3), (START + 3600, START + 60, 2)])
+async def test_any_other_pair_is_better_than_a_spent_one(
+    signed_in, issuer, *, own: float, other: float, in_use: int
+) -> None:
+    """Another process has renewed for a shorter time: who finds the own refresh token spent goes on with that pair."""
+    issuer.generation = 2
+    store = MemoryTokenStore(issuer.pair(2, expires_at=other))
+    client = signed_in(issuer.pair(1, expires_at=own), store=store)
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert f"Bearer APP_USR-access-{in_use}" == issuer.used[-1]
+
+
+async def test_a_spent_grant_beside_a_spent_one(signed_in, issuer) -> None:
+    """When the other pair of the store is spent as well, each is asked for once, and a person has to authorise."""
+    issuer.generation = 9
+    store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
+    client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)
+
+    for _ in range(3):
+        with pytest.raises(ReauthorizationRequired):
+            await client.orders.get("ORD1")
+
+    assert {"TG-refresh-1", "TG-refresh-2"} == set(issuer.renewals)
+    assert len(issuer.renewals) <= 3
+
+
 async def test_nothing_in_the_store(signed_in, issuer) -> None:
     """With no pair at all a person has to authorise; once the store has a pair, calls go on."""
     store = MemoryTokenStore()
