@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import ROUND_DOWN, Context
@@ -15,6 +16,7 @@ from pyreqwest.exceptions import (
     DetailedPyreqwestError,
     RequestTimeoutError,
 )
+from pyreqwest.http import HeaderMap
 from pyreqwest.proxy import ProxyBuilder
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
@@ -137,7 +139,7 @@ class PyreqwestTransport:
 
     async def _exchange(self, request: Request) -> Response:
         async with self._prepared(request) as answer:
-            return Response(answer.status, answer.headers, await _read(answer, request.max_answer))
+            return Response(answer.status, _readable(answer.headers), await _read(answer, request.max_answer))
 
     def _prepared(self, request: Request) -> StreamRequest:
         client = self._client(request)
@@ -192,6 +194,15 @@ def _rounded(seconds: float | None) -> float | None:
     if seconds is None or seconds >= _LONGEST:
         return None
     return max(float(_TWO_DIGITS.create_decimal(repr(seconds))), _SHORTEST)
+
+
+def _readable(headers: HeaderMap) -> HeaderMap:
+    """Return *headers* without the values that are not ASCII: asked for one, the library raises ValueError."""
+    readable = HeaderMap()
+    for name in headers:
+        with contextlib.suppress(ValueError):
+            readable[name] = headers[name]
+    return readable
 
 
 async def _read(answer: Answer, most: int) -> bytes:
