@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair
+from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair, check_methods
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
 from paymentsdk._core.intent import Shared
@@ -123,10 +123,10 @@ class PaymentsClient(Caller):
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
         _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, strict=strict)
-        _check_methods("transport", transport, "send", "aclose")
-        _check_methods("session", session, "request", "close")
-        _check_methods("auth", auth, "token", "renew")
-        _check_methods("observer", observer, "__call__")
+        check_methods("transport", transport, "send", "aclose")
+        check_methods("session", session, "request", "close")
+        check_methods("auth", auth, "token", "renew")
+        check_methods("observer", observer, "__call__")
         check_headers({session_header: "any"}, "session_header")
         settings = Settings(
             base_url=_checked_base_url(base_url),
@@ -200,8 +200,8 @@ class PaymentsClient(Caller):
         """
         access_token = hide(access_token)
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
-        _check_methods("auth", auth, "token", "renew")
-        _check_methods("observer", observer, "__call__")
+        check_methods("auth", auth, "token", "renew")
+        check_methods("observer", observer, "__call__")
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,
@@ -345,15 +345,6 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
         hours = longest.order_expiration / timedelta(hours=1)
         raise RequestInvalid("max_order_expiration", f"must be above 0 and at most {hours:g} hours")
     return Limits(order_expiration=max_order_expiration)
-
-
-def _check_methods(name: str, value: object, *methods: str) -> None:
-    if value is None:
-        return
-    if isinstance(value, type):
-        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
-    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
-        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
 
 
 def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:

@@ -98,6 +98,20 @@ def check_token(token: str, name: str = "access_token") -> str:
     return token
 
 
+def check_methods(name: str, value: object, *methods: str) -> None:
+    """Refuse a part of the caller's own that has not what will be asked of it; ``None`` is none.
+
+    Raises:
+        RequestInvalid: It lacks one of *methods*, or is a class.
+    """
+    if value is None:
+        return
+    if isinstance(value, type):
+        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
+    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
+        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
+
+
 class StaticToken:
     """One token for ever. A 401 is final."""
 
@@ -274,6 +288,9 @@ class RefreshingToken:
         early: Seconds before the expiry at which a renewal is tried, 0 or more.
 
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
+
+    Raises:
+        RequestInvalid: *early* is negative, or *store* is no store.
     """
 
     __slots__ = (
@@ -293,6 +310,7 @@ class RefreshingToken:
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
         if not early >= 0:
             raise RequestInvalid("early", "must be 0 or more seconds")
+        check_methods("store", store, "load", "save")
         self._pair = pair
         #: The pair that gave way to a stored one.
         self._former: TokenPair | None = None

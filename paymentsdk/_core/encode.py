@@ -289,6 +289,8 @@ class QueryEncoder:
         Raises:
             RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
         """
+        if not isinstance(filters, Mapping):
+            raise RequestInvalid("$query", f"must be a mapping of filters, not {type(filters).__name__}")
         given = {name: value for name, value in filters.items() if value is not None}
         for name, value in given.items():
             if name not in self._names:

@@ -193,7 +193,8 @@ class Pager(Generic[T]):
         Raises:
             PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
         """
-        _within("limit", limit, 0, LARGEST_OFFSET)
+        if limit is not None:
+            _within("limit", limit, 0, LARGEST_OFFSET)
         rows: list[T] = []
         if limit == 0:
             return rows
@@ -466,8 +467,6 @@ def _one_of(least: int, most: int, **given: int | None) -> int | None:
     return next(iter(values.values()), None)
 
 
-def _within(name: str, value: int | None, least: int, most: int) -> None:
-    if value is None:
-        return
+def _within(name: str, value: int, least: int, most: int) -> None:
     if type(value) not in (int, ResumePoint) or not least <= value <= most:
         raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

@@ -96,6 +96,8 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
         RequestInvalid: A name or a value has characters that do not belong in a header, or the name is one that the
             client writes itself. The error shows no value.
     """
+    if not isinstance(headers, Mapping):
+        raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
     fields = dict(headers)
     for name, value in fields.items():
         if not isinstance(name, str) or not _HEADER_NAME.match(name):

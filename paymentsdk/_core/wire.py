@@ -86,15 +86,16 @@ class Response(Struct, frozen=True):
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the field *name*, in whatever case it came."""
+    """Return the field *name*, in whatever case it came; what no text can hold stands there as a question mark."""
     value = headers.get(name)
     if value is not None:
-        return value
+        # A byte that is no UTF-8 comes as half a character, which no log could write.
+        return value if value.isascii() else value.encode(errors="replace").decode()
     size, wanted = len(name), name.lower()
     for field in headers:
         # Most differ in their length already: an observer has every answer searched.
         if len(field) == size and field.lower() == wanted:
-            return headers[field]
+            return header(headers, field)
     return None
 
 

@@ -137,6 +137,8 @@ async def test_headers_that_the_client_writes_itself(client, transport, name: st
         ({"X-Tag": "é"}, "headers.X-Tag"),
         ({"X-Tag": None}, "headers.X-Tag"),
         ({"X-Tag": "a" * 1025}, "headers.X-Tag"),
+        (5, "headers"),
+        ([("X-Tag", "a")], "headers"),
     ],
 )
 async def test_headers_that_cannot_be_sent(client, headers: dict[str, str], path: str) -> None:

@@ -401,6 +401,12 @@ def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> N
     assert path == refused.value.path
 
 
+def test_filters_have_names() -> None:
+    """What is no mapping is refused in words, too."""
+    with pytest.raises(RequestInvalid, match=r"\$query: must be a mapping"):
+        ORDERS.encode(["status"])
+
+
 def test_an_operation_without_filters_takes_none() -> None:
     """An operation that is no search refuses every filter."""
     with pytest.raises(RequestInvalid, match="known are: none"):

@@ -401,6 +401,8 @@ async def test_walks_of_one_pager_are_apart(tables) -> None:
         ("prefetch", 0),
         ("prefetch", 65),
         ("overlap", -1),
+        ("overlap", None),
+        ("prefetch", None),
         ("overlap", 30),
     ],
 )

@@ -366,6 +366,20 @@ async def test_an_early_renewal_is_no_answer_to_a_refusal(signed_in, issuer) -> 
     assert ["APP_USR-access-1", "APP_USR-access-2"] == await asyncio.gather(early, refused)
 
 
+class Forgetful:
+    """Loads, and cannot save."""
+
+    async def load(self) -> None:
+        """Have nothing."""
+
+
+@pytest.mark.parametrize("store", [Forgetful(), MemoryTokenStore, "tokens.json"])
+def test_a_store_that_cannot_keep_a_pair_is_refused_before_it_is_needed(store: object) -> None:
+    """Found after the exchange, it would cost the grant: the new pair would be nowhere."""
+    with pytest.raises(RequestInvalid, match="store"):
+        RefreshingToken(store=store)
+
+
 @pytest.mark.parametrize("early", [-1, float("nan")])
 def test_early_is_a_number_of_seconds(early: float) -> None:
     """`early` counts seconds before the end."""

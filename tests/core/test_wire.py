@@ -14,12 +14,14 @@ from paymentsdk._core.wire import Headers, header
         ({"X-Request-Id": "1"}, "1"),
         ({"x-request-id": "1"}, "1"),
         ({"X-REQUEST-ID": "1"}, "1"),
+        ({"X-Request-Id": "caf\u00e9"}, "caf\u00e9"),
+        ({"x-request-id": "caf\udce9"}, "caf?"),
         ({"X-Other": "1"}, None),
         ({}, None),
     ],
 )
 def test_header_names_have_no_case(headers: dict[str, str], value: str | None) -> None:
-    """A field is found in whatever case it came."""
+    """A field is found in whatever case it came, and can be written to a log."""
     assert value == header(headers, "X-Request-Id")
 
 
