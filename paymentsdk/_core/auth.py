@@ -31,6 +31,8 @@ EARLY = 600.0
 EARLY_PAUSE = 60.0
 #: Seconds after which a file that another process has locked is tried again.
 _LOOK_AGAIN = 0.05
+#: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
+_LONGEST_LOCK = 120.0
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -214,11 +216,16 @@ class FileTokenStore:
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:
-        """See :meth:`LockingTokenStore.lock`. The lock of a process that dies is gone with it."""
+        """See :meth:`LockingTokenStore.lock`. The lock of a process that dies is gone with it.
+
+        Raises:
+            TimeoutError: Another process has held it for two minutes.
+        """
         handle = os.open(f"{self._path}.lock", os.O_RDONLY | os.O_CREAT, 0o600)
         try:
-            while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
-                await asyncio.sleep(_LOOK_AGAIN)
+            async with asyncio.timeout(_LONGEST_LOCK):
+                while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
+                    await asyncio.sleep(_LOOK_AGAIN)
             yield
         finally:
             os.close(handle)

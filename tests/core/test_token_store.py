@@ -413,6 +413,19 @@ async def test_a_renewal_that_fails_lets_the_next_one_try(make_client, issuer, p
         await wait_for(FileTokenStore(path))
 
 
+async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_client, issuer, path, monkeypatch) -> None:
+    """Who holds the lock for ever keeps calls from their token, and no client from being closed."""
+    monkeypatch.setattr("paymentsdk._core.auth._LONGEST_LOCK", 0)
+    client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path)))
+
+    async with FileTokenStore(path).lock():
+        with pytest.raises(NotSent, match="no token: TimeoutError"):
+            await client.orders.get("ORD1")
+        await client.aclose()
+
+    assert [] == issuer.renewals
+
+
 async def wait_for(store: FileTokenStore) -> None:
     """Have the lock for a moment."""
     async with store.lock():
