@@ -114,6 +114,19 @@ def check_methods(name: str, value: object, *methods: str) -> None:
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
 
 
+def check_pair(pair: TokenPair | None) -> None:
+    """Refuse what is no pair; ``None`` is none.
+
+    The answer of the token endpoint looks like one, and does not know when it ends.
+
+    Raises:
+        RequestInvalid: It is something else. The error does not show it.
+    """
+    pair = hide(pair)
+    if pair is not None and not isinstance(pair, TokenPair):
+        raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
+
+
 class StaticToken:
     """One token for ever. A 401 is final."""
 
@@ -179,6 +192,8 @@ class MemoryTokenStore:
     __slots__ = ("_pair",)
 
     def __init__(self, pair: TokenPair | None = None) -> None:
+        pair = hide(pair)
+        check_pair(pair)
         self._pair = pair
 
     async def load(self) -> TokenPair | None:
@@ -187,6 +202,8 @@ class MemoryTokenStore:
 
     async def save(self, pair: TokenPair) -> None:
         """See :meth:`TokenStore.save`."""
+        pair = hide(pair)
+        check_pair(pair)
         self._pair = pair
 
 
@@ -212,6 +229,8 @@ class FileTokenStore:
 
     async def save(self, pair: TokenPair) -> None:
         """See :meth:`TokenStore.save`."""
+        pair = hide(pair)
+        check_pair(pair)
         await asyncio.to_thread(self._write, pair)
 
     @asynccontextmanager
@@ -297,7 +316,7 @@ class RefreshingToken:
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
 
     Raises:
-        RequestInvalid: *early* is negative, or *store* is no store.
+        RequestInvalid: *early* is negative, *pair* is no pair, or *store* is no store.
     """
 
     __slots__ = (
@@ -317,6 +336,8 @@ class RefreshingToken:
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
         if not early >= 0:
             raise RequestInvalid("early", "must be 0 or more seconds")
+        pair = hide(pair)
+        check_pair(pair)
         check_methods("store", store, "load", "save")
         self._pair = pair
         #: The pair that gave way to a stored one.
@@ -332,7 +353,8 @@ class RefreshingToken:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        return f"RefreshingToken(store={type(self._store).__name__})"
+        store = getattr(self, "_store", None)  # A traceback shows one that was refused, too.
+        return f"RefreshingToken(store={type(store).__name__})"
 
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import traceback
+from collections.abc import Callable
 
 import pytest
 
@@ -24,9 +26,12 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.testing import MemoryTransport
 from tests.core.issuer import ONCE, START, Issuer, counted
+
+CANARY = "TEST-refresh-canary"
 
 
 async def naive_renewal(self, rejected, exchange, now) -> str:
@@ -378,6 +383,20 @@ def test_a_store_that_cannot_keep_a_pair_is_refused_before_it_is_needed(store: o
     """Found after the exchange, it would cost the grant: the new pair would be nowhere."""
     with pytest.raises(RequestInvalid, match="store"):
         RefreshingToken(store=store)
+
+
+@pytest.mark.parametrize("keep", [RefreshingToken, MemoryTokenStore])
+@pytest.mark.parametrize(
+    "pair", [Token(access_token="TEST-access", refresh_token=CANARY), CANARY, {"refresh_token": "TEST-refresh"}]
+)
+def test_what_is_no_pair_is_refused_where_it_is_given(keep: Callable[[object], object], pair: object) -> None:
+    """The answer of the token endpoint is no pair yet: it does not know when it ends. The error shows none of it."""
+    with pytest.raises(RequestInvalid, match="pair: must be a TokenPair") as refused:
+        keep(pair)
+
+    shown = traceback.TracebackException.from_exception(refused.value, capture_locals=True)
+    ours = [frame.locals for frame in shown.stack if "_core" in frame.filename]
+    assert CANARY not in f"{refused.value} {ours}"
 
 
 @pytest.mark.parametrize("early", [-1, float("nan")])

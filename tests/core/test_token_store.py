@@ -19,10 +19,12 @@ from paymentsdk import (
     RateLimited,
     ReauthorizationRequired,
     RefreshingToken,
+    RequestInvalid,
     Response,
     SendFailed,
     TokenPair,
 )
+from paymentsdk.resources.oauth import Token
 from tests.core.issuer import ONCE, START, Issuer, counted
 
 
@@ -496,6 +498,15 @@ async def test_a_file_keeps_a_pair(path, issuer) -> None:
 
     assert issuer.pair(2, expires_at=5.5) == await FileTokenStore(str(path)).load()
     assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
+async def test_only_a_pair_is_kept(store, path) -> None:
+    """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be renewed early."""
+    with pytest.raises(RequestInvalid, match="pair: must be a TokenPair"):
+        await store(path).save(Token(access_token="TEST-access", expires_in=60))
+
+    assert not path.exists()
 
 
 async def test_only_the_owner_can_read_the_file(path, issuer) -> None:
