@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import msgspec
@@ -316,7 +317,8 @@ class RefreshingToken:
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
 
     Raises:
-        RequestInvalid: *early* is negative, *pair* is no pair, or *store* is no store.
+        RequestInvalid: *early* is negative, *pair* is no pair, or *store* is no store or has a ``lock`` that cannot be
+            held.
     """
 
     __slots__ = (
@@ -339,6 +341,7 @@ class RefreshingToken:
         pair = hide(pair)
         check_pair(pair)
         check_methods("store", store, "load", "save")
+        _check_lock(store)
         self._pair = pair
         #: The pair that gave way to a stored one.
         self._former: TokenPair | None = None
@@ -511,6 +514,18 @@ class RefreshingToken:
         if refresh_tokens:
             self._spent = spent
         raise spent
+
+
+def _check_lock(store: TokenStore | None) -> None:
+    """Refuse a store whose ``lock`` cannot be held: it would be found out when the token has to be renewed.
+
+    Raises:
+        RequestInvalid: It is no method, or one that ``async with`` does not take.
+    """
+    lock = getattr(store, "lock", None)
+    if lock is not None and (not callable(lock) or iscoroutinefunction(lock) or isasyncgenfunction(lock)):
+        reason = f"lock of {type(store).__name__} must return an asynchronous context manager: see asynccontextmanager"
+        raise RequestInvalid("store", reason)
 
 
 def _alive(pair: TokenPair, now: float) -> bool:

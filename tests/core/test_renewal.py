@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -382,6 +382,34 @@ class Forgetful:
 def test_a_store_that_cannot_keep_a_pair_is_refused_before_it_is_needed(store: object) -> None:
     """Found after the exchange, it would cost the grant: the new pair would be nowhere."""
     with pytest.raises(RequestInvalid, match="store"):
+        RefreshingToken(store=store)
+
+
+class LocksWithAnAttribute(MemoryTokenStore):
+    """Has a lock of another kind."""
+
+    lock = asyncio.Lock()
+
+
+class LocksWithACoroutine(MemoryTokenStore):
+    """Has to be awaited."""
+
+    async def lock(self) -> None:
+        """Hold it."""
+
+
+class LocksWithAGenerator(MemoryTokenStore):
+    """Lacks its decorator."""
+
+    async def lock(self) -> AsyncIterator[None]:
+        """Hold it."""
+        yield
+
+
+@pytest.mark.parametrize("store", [LocksWithAnAttribute(), LocksWithACoroutine(), LocksWithAGenerator()])
+def test_a_store_whose_lock_cannot_be_held_is_refused_before_it_is_needed(store: MemoryTokenStore) -> None:
+    """The lock is first asked for when the token has to be renewed, which may be half a year later."""
+    with pytest.raises(RequestInvalid, match=r"store: lock of Locks.* must return an asynchronous context manager"):
         RefreshingToken(store=store)
 
 
