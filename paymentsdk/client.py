@@ -215,6 +215,8 @@ class PaymentsClient(Caller):
             self._settings, **{name: value for name, value in changes.items() if value is not None}
         )
         copy = object.__new__(type(self))
+        if type(self) is not PaymentsClient:
+            _copy_own(self, copy)
         Caller.__init__(copy, self._shared, settings)
         copy._owner = False
         return copy
@@ -320,6 +322,13 @@ class PaymentsClient(Caller):
         from paymentsdk.resources.orders import Orders  # noqa: PLC0415
 
         return Orders(self)
+
+
+def _copy_own(client: PaymentsClient, copy: PaymentsClient) -> None:
+    """Give *copy* what a subclass has of its own; a resource calls the client that it was made for, and stays there."""
+    for name, value in vars(client).items():
+        if not isinstance(getattr(type(client), name, None), cached_property):
+            setattr(copy, name, value)
 
 
 def _checked_base_url(base_url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from datetime import timedelta
 
@@ -296,6 +297,35 @@ def test_options_that_are_not_given_stay() -> None:
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
+
+
+class ShopClient(PaymentsClient):
+    """A client of somebody who has more to say."""
+
+    till = "none"
+
+    def __init__(self, token: str, *, base_url: str, transport: MemoryTransport, till: str) -> None:
+        super().__init__(token, base_url=base_url, transport=transport)
+        self.till = till
+
+    @functools.cached_property
+    def tills(self) -> Orders:
+        """A resource of its own."""
+        return Orders(self)
+
+
+async def test_a_copy_of_a_subclass_is_whole() -> None:
+    """A copy has what a subclass has of its own, and resources that call with the options of the copy."""
+    transport = MemoryTransport(lambda request: ORDER)
+    one = ShopClient("token", base_url="http://x", transport=transport, till="7")
+    assert [one.tills, one.orders]
+
+    copy = one.with_options(access_token="other")
+    for orders in (copy.tills, copy.orders):
+        await orders.get("ORD1")
+
+    assert "7" == copy.till
+    assert ["Bearer other"] * 2 == [request.headers["Authorization"] for request in transport.requests]
 
 
 async def test_a_closed_client_says_so() -> None:
