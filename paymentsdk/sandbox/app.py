@@ -39,6 +39,8 @@ _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+#: As a rule somebody has put a path into the base URL.
+_NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
 #: Codes that say the least about the request, the best first; a fault that names none has no other cause.
 _GENERAL = ("bad_request", "property_value", "125")
 _log = logging.getLogger("paymentsdk.sandbox")
@@ -87,11 +89,13 @@ async def _always_answered(request: web.Request, handler: Handler) -> web.Stream
     except web.HTTPException as error:
         if error.status < 400 or error.content_type != "text/plain":  # noqa: PLR2004 - redirects, and pages of their own
             raise
-        refused = Refused(error.status, _CODES.get(error.status, "bad_request"), error.reason.lower())
+        reason = error.reason.lower()
         if "Allow" in error.headers:
             headers["Allow"] = error.headers["Allow"]
         if request.match_info.http_exception is not None:
+            reason = _NOTHING_HERE if error.status == 404 else reason  # noqa: PLR2004
             request.app[_SERVICE].note_stranger(request, error.status)
+        refused = Refused(error.status, _CODES.get(error.status, "bad_request"), reason)
     except Refused as error:
         refused = error
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller

@@ -180,10 +180,11 @@ async def test_it_stops_twice(start):
 
 
 async def test_unknown_paths_and_methods_are_refused_in_json(plain):
-    """404 and 405 with what is allowed."""
+    """404 with what the matter may be, and 405 with what is allowed."""
     unknown, method = await plain("GET", "/v2/orders"), await plain("PUT", "/v1/orders", {})
 
     assert (404, "not_found") == (unknown.status, unknown.code)
+    assert "nothing is at this path; the base URL of the sandbox has none of its own" in str(unknown)
     assert (405, "method_not_allowed", "POST") == (method.status, method.code, method.headers["Allow"])
 
 
