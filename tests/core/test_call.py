@@ -8,6 +8,7 @@ import logging
 import re
 from contextlib import nullcontext
 from enum import Enum
+from uuid import UUID
 
 import pytest
 
@@ -167,11 +168,11 @@ async def test_a_key_of_ones_own(client, transport, jobs) -> None:
     assert {32} == set(map(len, rest))
 
 
-@pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5])
+@pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5, UUID(int=7)])
 async def test_a_key_that_cannot_be_sent(client, transport, key: object) -> None:
-    """1 to 64 visible ASCII characters are safe everywhere; anything else is refused here."""
+    """A text of 1 to 64 visible ASCII characters is safe everywhere; anything else is refused here, a UUID as well."""
     for refused in (lambda: client.orders.cancel("ORD1", idempotency_key=key), lambda: options(client, key)):
-        with pytest.raises(RequestInvalid, match="idempotency_key"):
+        with pytest.raises(RequestInvalid, match="idempotency_key: must be a text"):
             await refused()
     assert [] == transport.requests
 
