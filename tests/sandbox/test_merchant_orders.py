@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta, timezone
+from decimal import Decimal
 
 import pytest
+
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 
 
 @pytest.fixture
@@ -53,6 +56,31 @@ async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
     )
     assert (sandbox.client_id, "AR", "MARKET") == (found.application_id, found.site_id, found.marketplace)
     assert found.date_created == found.last_updated == sandbox.clock.now()
+
+
+async def test_days_of_changes_show_what_was_paid_after_its_own_day(client, sandbox):
+    """An order that is made before midnight and paid after it is in the window of changes of the second day.
+
+    No window of creation shows it as closed on the morning after, the only time at which such a window is walked.
+    """
+    midnight = sandbox.clock.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    day, moment = timedelta(days=1), timedelta(milliseconds=1)
+    item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("5.00"))
+    preference = await client.preferences.create(PreferenceRequest(items=[item]))
+    found = {"date_created": [], "last_updated": []}
+
+    sandbox.clock.advance(midnight - timedelta(minutes=5) - sandbox.clock.now())
+    sandbox.buyer.open_checkout(preference)
+    for morning in (midnight, midnight + day):
+        sandbox.clock.advance(morning + timedelta(minutes=5) - sandbox.clock.now())
+        for name, orders in found.items():
+            window = {f"{name}_from": morning - day, f"{name}_to": morning - moment}
+            orders.extend(await client.merchant_orders.search(status="closed", **window).collect())
+        if morning == midnight:
+            sandbox.buyer.pay_preference(preference)
+
+    assert [] == found["date_created"]
+    assert [Decimal("5.00")] == [order.paid_amount for order in found["last_updated"]]
 
 
 async def test_a_refund_is_seen(client, sandbox, paid, order):
