@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
@@ -50,6 +51,8 @@ class SandboxClock:
         wall: Seconds since 1970 by the machine's clock.
         changed: Called with the new state when it was frozen, resumed or moved.
         settle: Runs what is due up to a moment, in time order, and says what happened.
+        alone: Keeps other threads out while the clock is set and what falls due happens: in between, they would move it
+            from where it no longer stands, or take away what is to be said.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class SandboxClock:
         changed: Callable[[ClockState], None],
         settle: Callable[[datetime], Sequence[Happening]],
         wall: Callable[[], float] = time.time,
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.state: ClockState = state
         self._changed = changed
         self._settle = settle
         self._wall = wall
+        self._alone = alone
 
     @property
     def frozen(self) -> bool:
@@ -72,7 +77,8 @@ class SandboxClock:
 
     def now(self) -> datetime:
         """Return the moment that every rule goes by, UTC."""
-        return self.state.frozen_at or self._machine() + self.state.ahead
+        state = self.state  # Looked at once: another thread may set it.
+        return state.frozen_at or self._machine() + state.ahead
 
     def freeze(self, at: datetime | None = None) -> tuple[Happening, ...]:
         """Stop the clock, now or at the moment *at*.
@@ -86,16 +92,18 @@ class SandboxClock:
         Raises:
             ValueError: *at* has no time zone, is more than ten years away, or is not between the years 1970 and 3000.
         """
-        now = self.now()
-        moment = now if at is None else _possible(at)
-        if abs(moment - now) > LONGEST_ADVANCE:
-            raise ValueError("ten years are the most at once")
-        self._set(ClockState(frozen_at=moment))
-        return tuple(self._settle(moment))
+        with self._alone():
+            now = self.now()
+            moment = now if at is None else _possible(at)
+            if abs(moment - now) > LONGEST_ADVANCE:
+                raise ValueError("ten years are the most at once")
+            self._set(ClockState(frozen_at=moment))
+            return tuple(self._settle(moment))
 
     def resume(self) -> None:
         """Let time go on from where it stands."""
-        self._set(ClockState(ahead=self.now() - self._machine()))
+        with self._alone():
+            self._set(ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[Happening, ...]:
         """Move on by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
@@ -118,13 +126,14 @@ class SandboxClock:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:
             raise ValueError("ten years are the most at once")
-        state = self.state
-        if state.frozen_at is not None:
-            self._set(ClockState(frozen_at=_possible(state.frozen_at + duration)))
-        else:
-            _possible(self.now() + duration)
-            self._set(ClockState(ahead=state.ahead + duration))
-        return tuple(self._settle(self.now()))
+        with self._alone():
+            state = self.state
+            if state.frozen_at is not None:
+                self._set(ClockState(frozen_at=_possible(state.frozen_at + duration)))
+            else:
+                _possible(self.now() + duration)
+                self._set(ClockState(ahead=state.ahead + duration))
+            return tuple(self._settle(self.now()))
 
     def _set(self, state: ClockState) -> None:
         self.state = state

@@ -87,14 +87,17 @@ class Platform:
         # What is asked for at a start wins over what was changed before it.
         self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
         self.ids: Ids = Ids(self._seed(seed))
-        self.clock: SandboxClock = SandboxClock(self._kept_clock(), changed=self._clock_moved, settle=self.settle)
+        self.clock: SandboxClock = SandboxClock(
+            self._kept_clock(), changed=self._clock_moved, settle=self.settle, alone=self.store.alone
+        )
         self._snapshots: dict[str, _Snapshot] = {}
 
     def close(self) -> None:
         """Let go of the file."""
-        for name in list(self._snapshots):
-            self._snapshots.pop(name).documents.close()
-        self.store.close()
+        with self.store.alone():
+            for name in list(self._snapshots):
+                self._snapshots.pop(name).documents.close()
+            self.store.close()
 
     def _seed(self, seed: int | None) -> str:
         """Return a new seed for every start: identifiers must not come again in a file that lives on."""
@@ -140,17 +143,19 @@ class Platform:
 
     def settle(self, until: datetime | None = None) -> Sequence[Happening]:
         """Do everything that is due up to *until* (now, unless given), each thing at its own moment, in time order."""
-        until = until or self.clock.now()
-        happened: list[Happening] = []
-        while True:
-            with self.store.transaction():
-                due = self.store.take_due(until)
-                if due is None:
-                    return happened
-                tenant = self.store.get(TENANTS, str(due.tenant))
-                kind = DUE[due.kind](self.book(tenant, now=due.at), due.id) if tenant else None
-            if kind:
-                happened.append(Happening(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+        # Alone from here on: after a restore by another thread, what was due by the old time is not.
+        with self.store.alone():
+            until = until or self.clock.now()
+            happened: list[Happening] = []
+            while True:
+                with self.store.transaction():
+                    due = self.store.take_due(until)
+                    if due is None:
+                        return happened
+                    tenant = self.store.get(TENANTS, str(due.tenant))
+                    kind = DUE[due.kind](self.book(tenant, now=due.at), due.id) if tenant else None
+                if kind:
+                    happened.append(Happening(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
 
     def create_tenant(self, request: TenantRequest | None = None) -> Tenant:
         """Make a new seller with an application, tokens, points of sale and a plan.
@@ -164,11 +169,9 @@ class Platform:
 
     def default_tenant(self) -> Tenant:
         """Return the first seller, with grants that can be used; a new one in an empty store."""
-        first = self.store.find(TENANTS, None, limit=1)
-        if not first:
-            return self.create_tenant()
         with self.store.transaction():
-            return with_usable_grants(self.book(first[0]))
+            first = self.store.find(TENANTS, None, limit=1)
+            return with_usable_grants(self.book(first[0])) if first else self.create_tenant()
 
     def tenants(self) -> list[Tenant]:
         """Return every seller, oldest first."""
@@ -211,10 +214,11 @@ class Platform:
         Raises:
             ValueError: A name is unknown, or a value is not one of those it may have.
         """
-        self.policies = self.policies.merged(changes)
-        self.store.keep_setting("policies", msgspec.json.encode({**self._kept_policies(), **changes}))
-        self._tell_changed("policies")
-        return self.policies
+        with self.store.alone():
+            self.policies = self.policies.merged(changes)
+            self.store.keep_setting("policies", msgspec.json.encode({**self._kept_policies(), **changes}))
+            self._tell_changed("policies")
+            return self.policies
 
     def ledger(self, tenant: int | None = None) -> list[Entry]:
         """Return every effect so far, oldest first."""
@@ -223,10 +227,11 @@ class Platform:
 
     def snapshot(self, name: str = "snapshot") -> None:
         """Remember everything as it is under *name*, with clock, policies and faults, as long as the sandbox lasts."""
-        earlier = self._snapshots.pop(name, None)
-        self._snapshots[name] = _Snapshot(self.store.snapshot(), self.policies, self.faults.snapshot())
-        if earlier:
-            earlier.documents.close()
+        with self.store.alone():
+            earlier = self._snapshots.get(name)
+            self._snapshots[name] = _Snapshot(self.store.snapshot(), self.policies, self.faults.snapshot())
+            if earlier:
+                earlier.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*.
@@ -234,12 +239,13 @@ class Platform:
         Raises:
             KeyError: There is none of this name.
         """
-        kept = self._snapshots[name]
-        self.store.restore(kept.documents)
-        self.clock.state = self._kept_clock()
-        self.policies = kept.policies
-        kept.restore_faults()
-        self._tell_changed("everything")
+        with self.store.alone():
+            kept = self._snapshots[name]
+            self.store.restore(kept.documents)
+            self.clock.state = self._kept_clock()
+            self.policies = kept.policies
+            kept.restore_faults()
+            self._tell_changed("everything")
 
     def find_owner(self, noun: Noun[Struct], key: str) -> Tenant | None:
         """Return whose document *key* is: buyers know things by their ids alone."""

@@ -151,6 +151,12 @@ class Store:
             self._close()
 
     @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other thread out, also between two transactions."""
+        with self._lock:
+            yield
+
+    @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit everything that is done inside, or nothing; one inside another is a part of it."""
         with self._lock:

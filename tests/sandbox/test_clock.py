@@ -28,6 +28,18 @@ def test_a_live_clock_goes_on():
     assert timedelta(seconds=-1.5) == live.now() - live.now()
 
 
+def test_the_time_is_that_of_one_state():
+    """A clock that another thread freezes while it is looked at tells the time from before."""
+
+    def wall() -> float:
+        one.state = ClockState(frozen_at=datetime(2020, 1, 1, tzinfo=UTC))
+        return 100.0
+
+    one = clock(wall, ahead=timedelta(days=300))
+
+    assert datetime.fromtimestamp(100, UTC) + timedelta(days=300) == one.now()
+
+
 def test_a_frozen_clock_stands_still_until_it_is_advanced():
     """And stays frozen then."""
     walls = iter(range(100))

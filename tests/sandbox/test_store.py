@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -13,6 +15,7 @@ from msgspec import Struct
 
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox.ids import Ids
+from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.store import Due, Noun, Store
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -147,6 +150,61 @@ def test_threads_take_turns(store):
         thread.join()
 
     assert 400 == store.count(THINGS, 1) == len(store.ledger())
+
+
+@pytest.mark.control("paymentsdk.sandbox.store.Store.alone", lambda self: nullcontext())
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda platform: platform.snapshot(),
+        lambda platform: platform.restore(),
+        lambda platform: platform.clock.freeze(),
+        lambda platform: platform.clock.advance("PT1S"),
+        lambda platform: platform.clock.resume(),
+        lambda platform: platform.change_policies({"page_size": 1}),
+    ],
+    ids=["snapshot", "restore", "freeze", "advance", "resume", "policies"],
+)
+def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
+    """It would find half of it done: the orders of before, say, with the time of later, by which they have expired."""
+    platform, kept_out = Platform(), []
+    platform.snapshot()
+
+    def look(*step: object) -> None:
+        with ThreadPoolExecutor(1) as other:
+            taken = other.submit(platform.store._lock.acquire, blocking=False).result()
+            if taken:
+                other.submit(platform.store._lock.release).result()
+        kept_out.append(not taken)
+
+    monkeypatch.setattr(platform.feed, "tell", look)
+    monkeypatch.setattr(platform.faults, "snapshot", look)
+    change(platform)
+
+    assert [True] == kept_out
+    platform.close()
+
+
+def test_snapshots_are_taken_and_restored_from_any_thread():
+    """At the same time, under one name: nobody meets one that is gone or closed."""
+    platform, failures = Platform(), []
+    platform.snapshot()
+
+    def work(step: Callable[[], None]) -> None:
+        try:
+            for _ in range(50):
+                step()
+        except (KeyError, sqlite3.Error) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(step,)) for step in (platform.snapshot, platform.restore) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    platform.close()
+
+    assert [] == failures
 
 
 async def test_a_file_keeps_everything(tmp_path, connect, order):
