@@ -13,7 +13,6 @@ has a server. Nothing is imported, and nothing started, before the first test as
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -138,9 +137,11 @@ def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox
     Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which
     ``paymentsdk_tenant`` and ``paymentsdk_client`` use as well, and disturbs no other test.
     """
-    if "paymentsdk_sandbox" in inspect.signature(request.function).parameters:
+    # Among them are the fixtures of the test's fixtures, and what anybody has asked for by name so far.
+    if "paymentsdk_sandbox" in request.fixturenames:
         pytest.fail(
-            "a test with `paymentsdk_clock` has a server of its own: "
+            "a test with `paymentsdk_clock` has a server of its own, and cannot have the session's as well: "
+            "name `paymentsdk_clock` among its arguments, and in the test and its fixtures "
             "use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`",
             pytrace=False,
         )

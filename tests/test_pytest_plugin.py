@@ -211,11 +211,33 @@ async def test_stays(paymentsdk_client, paymentsdk_tenant):
     run(tests).assert_outcomes(passed=2)
 
 
-def test_the_shared_server_and_a_clock_do_not_go_together(run) -> None:
-    """A test that asks for both would move the time of one server and look at the other: it is told what to do."""
-    result = run("def test_both(paymentsdk_sandbox, paymentsdk_clock): pass")
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def test_both(paymentsdk_sandbox, paymentsdk_clock): pass",
+        "def test_both(mine, paymentsdk_clock): pass",
+        "def test_both(theirs, paymentsdk_clock): pass",
+        "def test_both(request, paymentsdk_tenant): request.getfixturevalue('paymentsdk_clock')",
+    ],
+    ids=["itself", "through a fixture", "through one of the session", "a clock asked for too late"],
+)
+def test_the_shared_server_and_a_clock_do_not_go_together(run, test: str) -> None:
+    """A test that had both would move the time of one server and look at the other: it is told what to do."""
+    fixtures = """
+import pytest
 
-    result.assert_outcomes(errors=1)
+@pytest.fixture
+def mine(paymentsdk_sandbox):
+    return paymentsdk_sandbox
+
+@pytest.fixture(scope="session")
+def theirs(paymentsdk_sandbox):
+    return paymentsdk_sandbox
+
+"""
+    result = run(fixtures + test)
+
+    result.assert_outcomes(**({"failed": 1} if "getfixturevalue" in test else {"errors": 1}))
     result.stdout.fnmatch_lines(["*use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`*"])
 
 
