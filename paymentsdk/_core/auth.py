@@ -382,12 +382,14 @@ class RefreshingToken:
         if rejected is not None and pair is not None and pair.access_token != rejected and _alive(pair, now):
             return pair.access_token  # Someone else has renewed it in the meantime.
         self._check_loop()
-        joins = self._flight is not None
-        if self._flight is None:
-            self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
-            self._flight.add_done_callback(self._flight_done)
+        flight = self._flight
+        # One that has ended in this very turn of the loop could be joined again and again, with no turn in between.
+        joins = flight is not None and not flight.done()
+        if flight is None or not joins:
+            flight = self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
+            flight.add_done_callback(self._flight_done)
         try:
-            renewed = await asyncio.shield(self._flight)
+            renewed = await asyncio.shield(flight)
         except PaymentsError as error:
             # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
             failure = copy.copy(error)

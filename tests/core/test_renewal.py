@@ -303,6 +303,32 @@ async def test_an_early_renewal_holds_up_nobody_else(signed_in, issuer, clock, u
     assert {"Bearer APP_USR-access-1"} == set(issuer.used)
 
 
+@pytest.mark.parametrize("end", ["an early one fails", "its client is closed"])
+async def test_a_renewal_that_has_just_ended_is_not_waited_for(issuer, until, end: str) -> None:
+    """Who is refused in the very turn of the loop in which a renewal fails asks for one of their own."""
+    token, asked, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        asked.append(refresh_token)
+        if len(asked) == 1:
+            await hold.wait()
+            raise NotSent("reset") if end == "an early one fails" else ClientClosed("the client is closed")
+        return issuer.pair(2)
+
+    async def refused() -> str | None:
+        await hold.wait()
+        return await token.renew("APP_USR-access-1", exchange, START)
+
+    first = asyncio.create_task(token.renew(None, exchange, START))
+    await until(lambda: asked)
+    second = asyncio.create_task(refused())
+    await asyncio.sleep(0)
+    hold.set()
+    await asyncio.wait((first, second))
+
+    assert ("APP_USR-access-2", 2) == (await second, len(asked))
+
+
 async def test_an_early_renewal_that_fails_is_logged(signed_in, issuer, caplog) -> None:
     """A person can mend a grant that is spent, or a store that fails, while the live token still works."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
