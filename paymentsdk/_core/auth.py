@@ -241,13 +241,16 @@ class FileTokenStore:
         Raises:
             TimeoutError: Another process has held it for two minutes.
         """
-        handle = os.open(f"{self._path}.lock", os.O_RDONLY | os.O_CREAT, 0o600)
+        # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
+        handle, owner = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
         try:
             async with asyncio.timeout(_LONGEST_LOCK):
                 while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
                     await asyncio.sleep(_LOOK_AGAIN)
             yield
         finally:
+            if os.getpid() == owner:
+                _unlock(handle)
             os.close(handle)
 
     def _read(self) -> TokenPair | None:
@@ -277,7 +280,7 @@ class FileTokenStore:
 
 
 def _lock(handle: int) -> bool:
-    """Lock an open file until it is closed; return whether nobody else has locked it."""
+    """Lock an open file; return whether nobody else has locked it."""
     if sys.platform != "win32":
         import fcntl  # noqa: PLC0415 - not every system has it
 
@@ -286,6 +289,14 @@ def _lock(handle: int) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+def _unlock(handle: int) -> None:
+    """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
+    if sys.platform != "win32":
+        import fcntl  # noqa: PLC0415 - as above
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _force_names(folder: Path) -> None:

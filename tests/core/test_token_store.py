@@ -24,6 +24,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
+from paymentsdk._core.auth import _lock
 from paymentsdk.resources.oauth import Token
 from tests.core.issuer import ONCE, START, Issuer, counted
 
@@ -374,7 +375,9 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
 # --- processes that wait for each other -------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._core.auth._lock", lambda handle: True, raises=ReauthorizationRequired)
+@pytest.mark.control(
+    "paymentsdk._core.auth._lock", lambda handle: True, raises=(AssertionError, ReauthorizationRequired)
+)
 async def test_processes_that_share_a_file_renew_one_after_the_other(
     make_client, issuer, path, monkeypatch, until
 ) -> None:
@@ -477,6 +480,51 @@ async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch
         await worker.wait()
 
     assert waited
+
+
+@pytest.fixture
+def forked(path, monkeypatch):
+    """The file of the lock as a forked child has it open: by a descriptor of its own, but the same file."""
+    inherited = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", lambda *_: os.dup(inherited))
+        yield patch
+    os.close(inherited)
+
+
+def is_free(path) -> bool:
+    """Whether another process could lock the file now."""
+    other = os.open(f"{path}.lock", os.O_RDWR)
+    try:
+        return _lock(other)
+    finally:
+        os.close(other)
+
+
+@pytest.mark.control("paymentsdk._core.auth._unlock", lambda handle: None)
+async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
+    """One that was forked in the middle of a renewal, and lives on, holds up nobody when that has ended."""
+    await wait_for(FileTokenStore(path))
+    forked.undo()
+
+    assert is_free(path)
+
+
+async def test_a_child_does_not_take_the_lock_away(path, forked) -> None:
+    """One that was forked in the middle of a renewal, and ends before that, leaves the lock to its parent."""
+    async with FileTokenStore(path).lock():
+        forked.setattr(os, "getpid", lambda: 0)
+    forked.undo()
+
+    assert not is_free(path)
+
+
+async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
+    """Where a lock is one on the bytes of the file, as on NFS, nobody can lock what is open to be read."""
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
+
+    await wait_for(FileTokenStore(path))
 
 
 async def test_nobody_else_can_hold_the_lock(path) -> None:
