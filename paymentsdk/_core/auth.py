@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
@@ -273,10 +273,13 @@ class FileTokenStore:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self._path)  # noqa: PTH105
-            _force_names(self._path.parent)
         except BaseException:
             os.unlink(name)  # noqa: PTH108
             raise
+        # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
+        # the only one that still works: refusing to use it would help nobody.
+        with suppress(OSError):
+            _force_names(self._path.parent)
 
 
 def _lock(handle: int) -> bool:
