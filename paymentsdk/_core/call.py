@@ -269,6 +269,8 @@ class Caller(ABC):
             self._shared.renewing.add(auth)
         try:
             intent.token = self._checked(await auth.renew(rejected, self._exchange, self._shared.clock.now()))
+            if intent.watch.expired or intent.watch.cancelled_by_others():
+                raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
         except asyncio.CancelledError:
             if not intent.watch.take_back():
                 raise
@@ -281,6 +283,7 @@ class Caller(ABC):
                     return
             failure = AttemptFailed(Failure.NOT_SENT, reason, permanent=True)
         except Exception as error:  # noqa: BLE001 - nor must another's store
+            intent.watch.take_back()  # The source of tokens may have made our cancellation an error of its own.
             failure = _no_token(error)
         else:
             intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.

@@ -640,6 +640,52 @@ async def test_a_deadline_while_the_token_is_renewed_after_a_doubt(make_client, 
     await stop(auth)
 
 
+class Meddler:
+    """A source of tokens that does not let a cancellation through: it has a token after all, or an error of its own."""
+
+    def __init__(self, end: object) -> None:
+        self.end = end
+        self.waiting = asyncio.Event()
+
+    def token(self, now: float) -> str | None:
+        return None
+
+    async def renew(self, rejected, exchange, now) -> str:
+        with suppress(asyncio.CancelledError):
+            self.waiting.set()
+            await asyncio.Event().wait()
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+
+@pytest.mark.parametrize("end", ["APP_USR-access-1", ConnectionError("vault")], ids=["token", "error"])
+async def test_a_source_of_tokens_that_swallows_a_deadline(make_client, clock, end: object) -> None:
+    """Nothing is sent when the time is over, for nobody would watch it; and the task is not left as cancelled."""
+    auth, transport = Meddler(end), MemoryTransport(forever)
+    client = make_client(transport=transport, auth=auth, access_token=None)
+    task = asyncio.create_task(client.orders.cancel("ORD1"))
+    await auth.waiting.wait()
+    clock.advance(30)
+
+    with pytest.raises(NotSent):
+        await task
+    assert (0, []) == (task.cancelling(), transport.requests)
+
+
+async def test_a_source_of_tokens_that_swallows_a_cancellation(make_client) -> None:
+    """A task that was cancelled while it waited for a token sends nothing."""
+    auth, transport = Meddler("APP_USR-access-1"), MemoryTransport(forever)
+    client = make_client(transport=transport, auth=auth, access_token=None)
+    task = asyncio.create_task(client.orders.cancel("ORD1"))
+    await auth.waiting.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [] == transport.requests
+
+
 # --- the machine's own clock ------------------------------------------------------------------------------------------
 
 
