@@ -337,6 +337,7 @@ class RefreshingToken:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_early",
         "_early_again",
         "_failed_early",
@@ -367,6 +368,8 @@ class RefreshingToken:
         self._failed_early = False
         self._spent: ReauthorizationRequired | None = None
         self._flight: asyncio.Task[TokenPair] | None = None
+        #: Whether the renewal under way has asked the platform.
+        self._asked = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
@@ -400,6 +403,7 @@ class RefreshingToken:
         # One that has ended in this very turn of the loop could be joined again and again, with no turn in between.
         joins = flight is not None and not flight.done()
         if flight is None or not joins:
+            self._asked = False
             flight = self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
             flight.add_done_callback(self._flight_done)
         try:
@@ -420,9 +424,11 @@ class RefreshingToken:
     async def settle(self) -> None:
         """Wait until a renewal that is under way has ended, and its pair is saved.
 
-        Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed.
+        Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed. One that
+        has no pair to save, since it still waits for another process, is not waited for: that may hang.
         """
-        if self._flight is not None and self._loop is asyncio.get_running_loop():
+        pending = self._asked or self._unsaved is not None
+        if self._flight is not None and pending and self._loop is asyncio.get_running_loop():
             await asyncio.wait((self._flight,))
 
     def _check_loop(self) -> None:
@@ -523,6 +529,7 @@ class RefreshingToken:
         refresh_tokens = [pair.refresh_token for pair in (self._pair, self._former) if pair and pair.refresh_token]
         spent = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
         for refresh_token in refresh_tokens:
+            self._asked = True
             try:
                 return await exchange(refresh_token)
             except ReauthorizationRequired as error:

@@ -138,6 +138,23 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     assert [("saved", 0)] == saved
 
 
+async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path, monkeypatch, until) -> None:
+    """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
+    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
+    token = client._settings.auth
+
+    async with FileTokenStore(path).lock():
+        call = asyncio.create_task(client.orders.get("ORD1"))
+        await until(lambda: token._flight is not None)
+        call.cancel()
+        async with asyncio.timeout(1):
+            await client.aclose()
+    await until(lambda: token._flight is None)
+
+    assert [] == issuer.renewals
+
+
 class Unsure(MemoryTokenStore):
     """Saves, and fails to say so as often as it is told to."""
 
