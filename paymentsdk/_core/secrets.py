@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Self, TypeVar, cast
+from typing import ClassVar, Self, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,10 @@ class Hidden(str):
     def __repr__(self) -> str:
         return repr(MASK)
 
+    def __getitem__(self, place: SupportsIndex | slice) -> Self:
+        # Of a long text some of them print the beginning, and it is that of a credential.
+        return type(self)(super().__getitem__(place))
+
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
 
@@ -38,6 +42,14 @@ class HiddenBytes(bytes):
 
     def __repr__(self) -> str:
         return repr(MASK)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> int | Self:
+        part = super().__getitem__(place)
+        return part if isinstance(part, int) else type(self)(part)
 
 
 def hide(text: T) -> T:

@@ -167,6 +167,16 @@ def test_hidden_texts_are_texts() -> None:
     assert (None, 5) == (hide(None), hide(5))
 
 
+@pytest.mark.control("paymentsdk._core.secrets.Hidden.__getitem__", str.__getitem__)
+@pytest.mark.control("paymentsdk._core.secrets.HiddenBytes.__getitem__", bytes.__getitem__)
+def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
+    """What is cut to its first characters before it is shown, as rich does beyond 80, shows none of them."""
+    for credential in (ACCESS * 10, ACCESS.encode() * 10):
+        begun = hide(credential)[:80]
+        assert credential[:80] == begun
+        assert_clean(repr(begun))
+
+
 def test_credentials_are_found_at_any_depth() -> None:
     """Every credential in a body is known, to be masked in what comes back."""
     assert [PAYER] == list(secrets_in(PAYMENT))
