@@ -122,18 +122,18 @@ class Caller(ABC):
                 shared.budget.give_back()
             return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
-            failure = last
+            outcome = self._outcome(intent, last)
         except asyncio.CancelledError as cancelled:
             if not intent.watch.take_back():
                 if operation.writes and intent.history.doubts:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
                     cancelled.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
                 raise
-            failure = AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout))
+            outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))
         finally:
             shared.deadlines.release(intent.watch)
-        # Outside the handlers, so that no traceback drags the failed attempts and their frames along.
-        raise self._outcome(intent, failure)
+        # Outside the handlers, so that no traceback drags the failed attempts along, with their frames and answers.
+        raise outcome
 
     # --- once for all attempts -----------------------------------------------------------------------------------
 

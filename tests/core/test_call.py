@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import re
 from contextlib import nullcontext
 from enum import Enum
 from uuid import UUID
+from weakref import ref
 
 import pytest
 
@@ -369,6 +371,28 @@ async def test_a_transport_that_answers_nonsense(make_client, answer: object) ->
         await make_client(transport=Broken(), retry=ONCE).orders.cancel("ORD1")
 
     assert unknown.value.idempotency_key
+
+
+class Weighed(Response, frozen=True, weakref=True):
+    """An answer of which a test can see whether it is still there."""
+
+
+@pytest.mark.parametrize("status", [200, 404, 503])
+async def test_an_error_that_is_kept_does_not_keep_the_answer(make_client, status: int) -> None:
+    """Who collects the errors of a large job has the beginning of each body, and not all of them in memory."""
+    answers = []
+
+    async def answer(request: object) -> Response:
+        made = Weighed(status, {}, b"<html>" + b"." * 10_000)
+        answers.append(ref(made))
+        return made
+
+    with pytest.raises(PaymentsError) as kept:
+        await make_client(answer).orders.get("ORD1")
+    gc.collect()
+
+    assert kept.value.__traceback__
+    assert [] == [one for one in answers if one() is not None]
 
 
 async def test_an_answer_that_says_little_is_taken(play) -> None:
