@@ -238,6 +238,7 @@ MERCHANT_ORDERS = Noun(
         "last_updated": lambda r: r.merchant_order.last_updated,
         "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
     },
+    order="date_created",
 )
 CUSTOMERS = Noun("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 REPORTS = Noun("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})

@@ -16,6 +16,7 @@ from msgspec import Struct
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox.ids import Ids
 from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox.records import MERCHANT_ORDERS
 from paymentsdk.sandbox.store import Due, Noun, Store
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -56,6 +57,35 @@ def test_documents_belong_to_a_tenant(store):
     assert None is store.get(THINGS, "a", 2)
     assert (1, None) == (store.owner(THINGS, "a"), store.owner(THINGS, "b"))
     assert (0, 1) == (store.count(THINGS, 2), store.count(THINGS, None))
+
+
+@pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
+def test_a_page_does_not_cost_more_with_every_document(order):
+    """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
+    things = Noun("things", Thing, key=THINGS.key, columns=THINGS.columns, order=order)
+
+    def steps(documents, colour):
+        store = Store([things])
+        with store.transaction():
+            for number in range(documents):
+                store.put(things, 1, Thing(str(number), "rare" if number == 0 else "common", NOW))
+        done = []
+        store._connection.set_progress_handler(lambda: done.append(1), 1)
+        store.find(things, 1, [("at", ">=", NOW), ("colour", "=", colour)], order="at", descending=True, limit=10)
+        store.close()
+        return len(done)
+
+    flat = [steps(2_000, colour) < 2 * steps(200, colour) for colour in ("rare", "common")]
+
+    assert (order == "at") == all(flat)
+
+
+def test_merchant_orders_are_indexed_as_they_are_sorted():
+    """Every column of theirs leads to a page in the order of their dates."""
+    indexes = [line for line in MERCHANT_ORDERS.create.split(";") if "INDEX" in line and "_tenant ON" not in line]
+
+    assert len(MERCHANT_ORDERS.columns) == len(indexes)
+    assert all("date_created, seq)" in line for line in indexes)
 
 
 def test_documents_are_found_and_sorted(store):
