@@ -266,8 +266,8 @@ class AiohttpTransport:
         failure: SendFailed | ClientClosed
         pool = place.pool
         try:
-            # What `connect` does first, without what it does for a connection that has to be opened.
-            idle = await pool.idle(place.key, [])
+            # What `connect` does first, without what it does for a connection that has to be opened or waited for.
+            idle = None if pool.waited_for else await pool.idle(place.key, [])
             connection = idle or await pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
             failure = _unsent(error, pool)
@@ -481,7 +481,12 @@ _ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}
 
 
 class _Pool(aiohttp.TCPConnector):
-    """aiohttp's pool, without three of its flaws."""
+    """aiohttp's pool, without four of its flaws."""
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for a place, or has got one and had no turn to take it yet."""
+        return bool(self._waiters)
 
     async def connect(
         self,
@@ -489,20 +494,33 @@ class _Pool(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the method is aiohttp's
     ) -> Connection:
-        """Return a connection.
+        """Return a connection, after those who wait for one.
 
-        aiohttp forgets the place of a waiter that is cancelled just as it gets it, and the others wait for ever. And it
-        keeps a connection that nobody will ask for again, if the server does not close it.
+        aiohttp lets a task that gives its place back take it again before the one that waits for it has a turn: a few
+        that send one request after the other keep all others out. And it keeps a connection that nobody will ask for
+        again, if the server does not close it.
         """
-        try:
+        if self.waited_for:
+            async with asyncio.timeout(timeout.connect):
+                await self._wait_for_available_connection(req.connection_key, traces)
+                connection = await super().connect(req, traces, timeout)
+        else:
             connection = await super().connect(req, traces, timeout)
-        except BaseException:
-            if not self.closed:
-                self._release_waiter()
-            raise
         if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
             connection.protocol.force_close()
         return connection
+
+    async def _wait_for_available_connection(self, key: ConnectionKey, traces: list[Trace]) -> None:
+        """Wait for a place.
+
+        Who waits may do so for others rather than for want of a place, and aiohttp forgets the place of a waiter that
+        is cancelled just as it gets it: once those who have got a place have taken it, what is left goes to the next.
+        """
+        self._loop.call_soon(self._release_waiter)
+        try:
+            await super()._wait_for_available_connection(key, traces)
+        finally:
+            self._loop.call_soon(self._release_waiter)
 
     async def idle(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         """Return a connection that is kept, and as idle as it should be.

@@ -45,7 +45,11 @@ async def test_a_connection_that_is_gone_takes_no_request(
         assert not server.seen
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect, raises=SendFailed)
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    aiohttp.TCPConnector._wait_for_available_connection,
+    raises=SendFailed,
+)
 async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
@@ -72,6 +76,67 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) 
 
         assert [200, 200] == [await leading, await third]
         assert second.cancelled()
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.waited_for", False)
+async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
+    """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+        limited = AiohttpTransport(limit=2, drain=0.1, proxy=server.url() if proxied else None)
+
+        async def work(name: str) -> None:
+            for _ in range(5):
+                await limited.send(Request("GET", server.url(f"/{name}")))
+
+        working = [asyncio.ensure_future(work(name)) for name in "abcdef"]
+        await until(lambda: len(server.seen) == 2)
+        go_on.set()
+        await asyncio.gather(*working)
+        await limited.aclose()
+        first = {seen.target[-1] for seen in server.seen[:8]}
+
+    assert set("abcdef") == first
+
+
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    aiohttp.TCPConnector._wait_for_available_connection,
+    raises=TimeoutError,
+)
+async def test_who_lets_others_go_first_takes_what_they_leave(limited_per_host, until) -> None:
+    """Behind tasks that wait for one host a request to another goes out at once, as it has a place of its own."""
+
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(silent) as busy, FaultServer(always(http())) as other:
+        sending = [asyncio.ensure_future(limited_per_host.send(Request("GET", busy.url()))) for _ in range(3)]
+        await until(lambda: busy.seen)
+        try:
+            for _ in range(2):
+                request = Request("GET", other.url())
+                assert 200 == (await asyncio.wait_for(limited_per_host.send(request), 1)).status
+        finally:
+            for task in sending:
+                task.cancel()
+            await asyncio.wait(sending)
+
+
+@pytest.fixture
+async def limited_per_host():
+    """A transport of one connection at a time to each host."""
+    transport = AiohttpTransport(limit_per_host=1, drain=0.1)
+    yield transport
+    await transport.aclose()
 
 
 @pytest.fixture
