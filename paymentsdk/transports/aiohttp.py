@@ -480,8 +480,12 @@ class _Once(str):  # noqa: SLOT000 - a str cannot have slots
 _ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}
 
 
+#: A key of the pool begins with so many parts that say which host it is: its name, the port, and whether it has TLS.
+_HOST = 3
+
+
 class _Pool(aiohttp.TCPConnector):
-    """aiohttp's pool, without four of its flaws."""
+    """aiohttp's pool, without six of its flaws."""
 
     @property
     def waited_for(self) -> bool:
@@ -510,6 +514,17 @@ class _Pool(aiohttp.TCPConnector):
             connection.protocol.force_close()
         return connection
 
+    def _available_connections(self, key: ConnectionKey) -> int:
+        """Say how many more there may be; less than one for none.
+
+        To aiohttp each fresh connection goes to a host of its own, since nobody else is to find it.
+        """
+        free = self._limit - len(self._acquired) if self._limit else 1
+        if self._limit_per_host:
+            taken = [len(ours) for one, ours in self._acquired_per_host.items() if one[:_HOST] == key[:_HOST]]
+            free = min(free, self._limit_per_host - sum(taken))
+        return free
+
     async def _wait_for_available_connection(self, key: ConnectionKey, traces: list[Trace]) -> None:
         """Wait for a place.
 
@@ -527,8 +542,11 @@ class _Pool(aiohttp.TCPConnector):
 
         aiohttp would hand out one on which an answer to nobody has arrived, and the next request would take it for its
         own. What the loop has not read yet is seen by asking the system. A new connection is not asked: with TLS it has
-        a greeting to read.
+        a greeting to read. And aiohttp would not ask whether there is a place, which others can have taken that go to
+        another host.
         """
+        if self._available_connections(key) < 1:
+            return None
         while (connection := await super()._get(key, traces)) is not None:
             protocol = connection.protocol
             if protocol is not None and not protocol.should_close and not _readable(connection.transport):

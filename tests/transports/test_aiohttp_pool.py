@@ -131,6 +131,47 @@ async def test_who_lets_others_go_first_takes_what_they_leave(limited_per_host, 
             await asyncio.wait(sending)
 
 
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [
+        ({"limit": 1}, [(0, False), (1, False)]),
+        ({"limit": 1}, [(0, True), (1, False)]),
+        ({"limit_per_host": 1}, [(0, True), (0, True), (0, False)]),
+        ({"limit": 0, "limit_per_host": 1}, [(0, False), (0, True)]),
+    ],
+)
+async def test_no_more_at_a_time_than_allowed(options: dict[str, int], requests: list[tuple[int, bool]], until) -> None:
+    """A limit holds whether a connection is kept or fresh, and whichever host the others go to."""
+    at_work, most, go_on = 0, 0, asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        nonlocal at_work, most
+        async for seen in peer.requests():
+            at_work += 1
+            most = max(most, at_work)
+            if seen.target != "/first":
+                await go_on.wait()
+            at_work -= 1
+            await peer.write(http())
+
+    async with FaultServer(script) as one, FaultServer(script) as other:
+        limited = AiohttpTransport(drain=0.1, **options)
+        for server in (one, other):
+            await limited.send(Request("GET", server.url("/first")))
+        sending = [
+            asyncio.ensure_future(limited.send(Request("POST", (one, other)[host].url(), fresh=fresh)))
+            for host, fresh in requests
+        ]
+        await until(lambda: at_work)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*sending)
+        await limited.aclose()
+
+    assert 1 == most
+
+
 @pytest.fixture
 async def limited_per_host():
     """A transport of one connection at a time to each host."""
