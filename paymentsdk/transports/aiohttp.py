@@ -316,7 +316,7 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
         raise SendFailed("the server switched to another protocol", permanent=True)
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
-    if content.is_eof() and content.total_bytes <= most:
+    if content.is_eof() and content.total_bytes <= most and not _broken(content):
         return content.read_nowait()  # It came along with the head, as a small answer does.
     length = headers.get("Content-Length", "")
     size = int(length) if length.isdecimal() else 0
@@ -329,7 +329,16 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
             size += len(chunk)
     if size > most:
         raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    if _broken(content) and not length and "chunked" not in headers.get("Transfer-Encoding", "").lower():
+        # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
+        raise SendFailed("the answer is cut off or malformed")
     return b"".join(chunks)
+
+
+def _broken(content: aiohttp.StreamReader) -> bool:
+    """Whether the connection of *content* has ended otherwise than by being closed."""
+    connection: ResponseHandler | None = getattr(content, "_protocol", None)
+    return connection is not None and isinstance(connection.exception(), aiohttp.ClientOSError)
 
 
 async def _through_middlewares(
@@ -357,6 +366,10 @@ def _break_off(session: aiohttp.ClientSession) -> None:
     """Break the connections of requests that have not ended. Closed, they would go on to write what is left."""
     for protocol in tuple(getattr(session.connector, "_acquired", ())):
         if protocol.transport is not None:
+            content: aiohttp.StreamReader | None = getattr(protocol, "_payload", None)
+            if content is not None and not content.is_eof():
+                # That the connection is over would be the end of an answer that says nothing of its length.
+                content.set_exception(aiohttp.ClientOSError())
             protocol.transport.abort()
 
 

@@ -122,6 +122,37 @@ async def test_closing_breaks_off_what_a_peer_does_not_take() -> None:
         assert failed.value.sent
 
 
+def abort(session: aiohttp.ClientSession) -> None:
+    """Break the connections off without a word to those who read from them."""
+    for protocol in tuple(session.connector._acquired):
+        protocol.transport.abort()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.control("paymentsdk.transports.aiohttp._break_off", abort, raises=pytest.fail.Exception)
+async def test_closing_ends_no_answer(fresh: bool) -> None:
+    """What came of an answer that says nothing of its length does not pass for the whole when its time is up."""
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(b'HTTP/1.1 200 OK\r\n\r\n{"results": []')
+        arrived.set()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = AiohttpTransport(drain=0)
+        sending = asyncio.create_task(transport.send(Request("GET", server.url(), fresh=fresh)))
+        await arrived.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await transport.aclose()
+
+        with pytest.raises(SendFailed) as failed:
+            await sending
+        assert failed.value.sent
+
+
 async def test_closing_ends_even_when_it_is_cancelled(until) -> None:
     """The connections are closed, whether or not somebody waits for it."""
 

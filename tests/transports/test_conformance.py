@@ -303,6 +303,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("reset_before_the_answer", meaning(sent=False)),
     ("cut_off_within_the_head", meaning(sent=False)),
     ("cut_off_within_the_body", has(_read=read_what_comes)),
+    ("broken_off_without_a_length", has(_broken=lambda content: False)),
     ("cut_off_within_the_chunks", has(_read=read_what_comes)),
     ("another_protocol_is_no_answer", has(_read=read_all)),
     ("an_answer_may_be_as_large_as_allowed", has(_read=read_too_little)),

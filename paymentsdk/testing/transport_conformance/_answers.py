@@ -75,6 +75,14 @@ async def cut_off_within_the_body(make: MakeTransport) -> None:
 
 
 @case
+async def broken_off_without_a_length(make: MakeTransport) -> None:
+    """A body that only the end of its connection ends is no answer if the connection breaks instead."""
+    for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
+        for body in (b"", b'{"id": "ORD1"'):
+            await fails(make, once(head + b"\r\n\r\n" + body, reset=True))
+
+
+@case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
     """A body in chunks without its last one is no answer, even if what came looks whole."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
