@@ -256,6 +256,8 @@ class AiohttpTransport:
         if large or transport.get_write_buffer_size():
             connection.close()  # It may not have taken all of the request yet: the next one would wait behind it.
         else:
+            # Without the parser of this answer, whatever else comes is seen, be it half a line: no other can read it.
+            protocol._parser = None  # noqa: SLF001 - it is how a new connection begins
             connection.release()
         return Response(head.code, head.headers, body)
 

@@ -229,8 +229,11 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
 # --- stray answers ----------------------------------------------------------------------------------------------------
 
 
-async def stray(transport: AiohttpTransport) -> tuple[bytes, int]:
-    """Let an answer to nobody arrive on an idle connection; return what the next request gets, and the connections."""
+STRAY = http(200, b"stray")
+
+
+async def stray(transport: AiohttpTransport, *, early: bytes = STRAY, late: bytes = b"") -> tuple[bytes, int]:
+    """Let *early* arrive on an idle connection, and *late* after the request; return its answer and the connections."""
     go_on, written = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -238,8 +241,10 @@ async def stray(transport: AiohttpTransport) -> tuple[bytes, int]:
             await peer.write(http(200, seen.target.encode()))
             if seen.target == "/first":
                 await go_on.wait()
-                await peer.write(http(200, b"stray"))
+                await peer.write(early)
                 written.set()
+                if late and await peer.request():
+                    await peer.write(late)
 
     async with FaultServer(script) as server:
         await transport.send(Request("GET", server.url("/first")))
@@ -254,6 +259,12 @@ async def stray(transport: AiohttpTransport) -> tuple[bytes, int]:
 async def test_a_stray_answer_on_an_idle_connection_is_dropped(transport: AiohttpTransport) -> None:
     """An answer that arrived while the connection was idle does not become that of the next request."""
     assert (b"/second", 2) == await stray(transport)
+
+
+@pytest.mark.parametrize("early", [b"H", b"\r\n", STRAY[:-1], STRAY * 2, b"HTTP/1.1 100 Continue\r\n"])
+async def test_a_part_of_a_stray_answer_is_enough(transport: AiohttpTransport, early: bytes) -> None:
+    """However little arrives on an idle connection, its rest does not pass for an answer, nor spoil the right one."""
+    assert (b"/second", 2) == await stray(transport, early=early, late=b"\r\n" + STRAY)
 
 
 async def test_aiohttp_takes_a_stray_answer(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
