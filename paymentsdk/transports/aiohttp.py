@@ -12,7 +12,7 @@ import os
 import re
 import select
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
@@ -325,16 +325,43 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
     chunks = []
     if size <= most:
         size = 0
-        # Cheaper than `response.read()`, and bounded whatever the header says.
-        while size <= most and (chunk := await content.readany()):
-            chunks.append(chunk)
-            size += len(chunk)
+        with _ending_with_its_connection(content):
+            # Cheaper than `response.read()`, and bounded whatever the header says.
+            while size <= most and (chunk := await content.readany()):
+                chunks.append(chunk)
+                size += len(chunk)
     if size > most:
         raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
     if _broken(content) and not length and "chunked" not in headers.get("Transfer-Encoding", "").lower():
         # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
         raise SendFailed("the answer is cut off or malformed")
     return b"".join(chunks)
+
+
+@contextlib.contextmanager
+def _ending_with_its_connection(content: aiohttp.StreamReader) -> Iterator[None]:
+    """Have *content* fail when its connection is over and it is not.
+
+    aiohttp closes a connection on which a chunk is malformed, and lets the body wait for ever.
+    """
+    connection: ResponseHandler | None = getattr(content, "_protocol", None)
+    closed = None if connection is None else connection.closed
+
+    def fail(closed: asyncio.Future[None] | None) -> None:
+        if closed is not None:
+            closed.exception()  # Or asyncio would report that nobody has asked for it.
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError())
+
+    if closed is None:  # It is over already.
+        fail(closed)
+        yield
+        return
+    closed.add_done_callback(fail)
+    try:
+        yield
+    finally:
+        closed.remove_done_callback(fail)
 
 
 def _broken(content: aiohttp.StreamReader) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 import traceback
@@ -106,6 +107,31 @@ async def test_a_session_whose_middlewares_send_again() -> None:
         outcome = await failed(AiohttpTransport(session=session), Request("POST", server.url(), TOKEN, b"{}"))
 
     assert (True, False) == outcome[:2]
+
+
+async def test_a_session_whose_middlewares_take_their_time(until) -> None:
+    """A body that breaks, and its connection with it, before anybody reads it is not waited for."""
+
+    async def linger(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        protocol = response.connection.protocol
+        go_on.set()
+        await until(lambda: protocol.transport is None)
+        return response
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await go_on.wait()
+        await peer.write(b"zz\r\n")
+        await peer.hung_up()
+
+    go_on = asyncio.Event()
+    async with FaultServer(script) as server, aiohttp.ClientSession(middlewares=[linger]) as session:
+        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
+        outcome = await asyncio.wait_for(sending, 5)
+
+    assert (True, False, "the answer is cut off or malformed") == outcome
 
 
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])

@@ -305,6 +305,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("cut_off_within_the_body", has(_read=read_what_comes)),
     ("broken_off_without_a_length", has(_broken=lambda content: False)),
     ("cut_off_within_the_chunks", has(_read=read_what_comes)),
+    ("chunks_that_break_on_the_way", has(_ending_with_its_connection=contextlib.nullcontext)),
     ("another_protocol_is_no_answer", has(_read=read_all)),
     ("an_answer_may_be_as_large_as_allowed", has(_read=read_too_little)),
     ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all)),

@@ -6,7 +6,7 @@ import gzip
 
 from paymentsdk._core.wire import Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
-from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -106,6 +106,25 @@ async def garbage_is_no_answer(make: MakeTransport) -> None:
 async def broken_chunks_are_no_answer(make: MakeTransport) -> None:
     """A chunk whose size is no number is no answer."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
+
+
+@case
+async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
+    """A chunk that is malformed fails the request at once, although the head and the chunks before it were well."""
+
+    def later(first: bytes, rest: bytes) -> Script:
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + first)
+            await turns()
+            await peer.write(rest)
+            await peer.hung_up()
+
+        return script
+
+    await fails(make, later(b"", b"zz\r\n{}\r\n0\r\n\r\n"))
+    await fails(make, later(b"2\r\n{}\r\n", b"zz\r\n"))
+    await fails(make, later(b"2\r\n{}", b"XX0\r\n\r\n"))
 
 
 @case
