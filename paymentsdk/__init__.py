@@ -15,17 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paymentsdk._core.auth import (
-        Auth,
-        Exchange,
-        FileTokenStore,
-        LockingTokenStore,
-        MemoryTokenStore,
-        RefreshingToken,
-        StaticToken,
-        TokenPair,
-        TokenStore,
-    )
+    from paymentsdk._core.auth import Auth, Exchange, RefreshingToken, StaticToken
     from paymentsdk._core.clock import Clock
     from paymentsdk._core.decode import Anomaly
     from paymentsdk._core.intent import Result
@@ -34,6 +24,13 @@ if TYPE_CHECKING:
     from paymentsdk._core.report import Attempt
     from paymentsdk._core.retry import RetryPolicy
     from paymentsdk._core.settings import Timeout
+    from paymentsdk._core.token_store import (
+        FileTokenStore,
+        LockingTokenStore,
+        MemoryTokenStore,
+        TokenPair,
+        TokenStore,
+    )
     from paymentsdk._core.wire import Headers, Request, Response, SendFailed, Transport
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
@@ -122,6 +119,7 @@ _HOMES = (
     "client",
     "resources",
     "_core.auth",
+    "_core.token_store",
     "_core.clock",
     "_core.decode",
     "_core.intent",

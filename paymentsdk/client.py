@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken, TokenPair, check_methods
+from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
 from paymentsdk._core.intent import Shared
@@ -19,7 +19,8 @@ from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.secrets import hide
-from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
+from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, check_methods, merged
+from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Transport
 from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
@@ -227,6 +228,9 @@ class PaymentsClient(Caller):
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
         they fail; those that wait for their next attempt fail at once. A token pair that was obtained is saved before
         this returns. Closing twice is allowed.
+
+        Raises:
+            ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.
         """
         if self._owner:
             self._shared.close()

@@ -369,3 +369,21 @@ def test_a_client_can_be_made_without_a_loop() -> None:
 
     assert one._shared.loop is None
     assert "ORD1" == asyncio.run(one.orders.get("ORD1")).id
+
+
+def test_a_client_is_closed_on_its_own_loop() -> None:
+    """Whoever closes it from another one, while its own still runs, is told so, and has closed nothing."""
+    one = client()
+
+    async def elsewhere() -> None:
+        with pytest.raises(ClientClosed, match="close it there"):
+            await one.aclose()
+
+    async def main() -> None:
+        await one.orders.get("ORD1")
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        assert "ORD1" == (await one.orders.get("ORD1")).id
+
+    asyncio.run(main())
+    asyncio.run(one.aclose())
+    assert transport_of(one).closed

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import os
 import re
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import ClassVar, Protocol
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
+from paymentsdk._core.token_store import (
+    LockingTokenStore,
+    MemoryTokenStore,
+    TokenPair,
+    TokenStore,
+    check_pair,
+    check_store,
+)
 from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 logger = logging.getLogger("paymentsdk")
 
@@ -30,10 +31,6 @@ logger = logging.getLogger("paymentsdk")
 EARLY = 600.0
 #: Seconds that a failed early renewal is left alone while the live token still works.
 EARLY_PAUSE = 60.0
-#: Seconds after which a file that another process has locked is tried again.
-_LOOK_AGAIN = 0.05
-#: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
-_LONGEST_LOCK = 120.0
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -43,21 +40,6 @@ class Credentials(Secretive, Struct, frozen=True, kw_only=True):
     client_id: str
     client_secret: str
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret"})
-
-
-class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
-    """An access token and what renews it.
-
-    Attributes:
-        access_token: The bearer token.
-        refresh_token: Good for one renewal; ``None`` if there is none.
-        expires_at: Seconds since the epoch at which the access token ends; ``None`` if nobody knows.
-    """
-
-    access_token: str
-    refresh_token: str | None = None
-    expires_at: float | None = None
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
 #: Asks the platform for a new pair, given a refresh token.
@@ -101,33 +83,6 @@ def check_token(token: str, name: str = "access_token") -> str:
     return token
 
 
-def check_methods(name: str, value: object, *methods: str) -> None:
-    """Refuse a part of the caller's own that has not what will be asked of it; ``None`` is none.
-
-    Raises:
-        RequestInvalid: It lacks one of *methods*, or is a class.
-    """
-    if value is None:
-        return
-    if isinstance(value, type):
-        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
-    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
-        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
-
-
-def check_pair(pair: TokenPair | None) -> None:
-    """Refuse what is no pair; ``None`` is none.
-
-    The answer of the token endpoint looks like one, and does not know when it ends.
-
-    Raises:
-        RequestInvalid: It is something else. The error does not show it.
-    """
-    pair = hide(pair)
-    if pair is not None and not isinstance(pair, TokenPair):
-        raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
-
-
 class StaticToken:
     """One token for ever. A 401 is final."""
 
@@ -164,152 +119,6 @@ class NoToken:
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
         """See :meth:`Auth.renew`."""
         raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")
-
-
-class TokenStore(Protocol):
-    """Keeps a token pair beyond the life of a process."""
-
-    async def load(self) -> TokenPair | None:
-        """Return the pair that was saved last, or ``None``."""
-        ...
-
-    async def save(self, pair: TokenPair) -> None:
-        """Keep *pair* for good before returning: its refresh token is the only one that still works."""
-        ...
-
-
-@runtime_checkable
-class LockingTokenStore(TokenStore, Protocol):
-    """A store that several processes can share without spending each other's refresh tokens."""
-
-    def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the pair, so that nobody else who shares the store can: one of them at a time renews it."""
-        ...
-
-
-class MemoryTokenStore:
-    """Keeps a pair for the life of the process."""
-
-    __slots__ = ("_pair",)
-
-    def __init__(self, pair: TokenPair | None = None) -> None:
-        pair = hide(pair)
-        check_pair(pair)
-        self._pair = pair
-
-    async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`."""
-        return self._pair
-
-    async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`."""
-        pair = hide(pair)
-        check_pair(pair)
-        self._pair = pair
-
-
-class FileTokenStore:
-    """Keeps a pair in a JSON file that only its owner can read.
-
-    The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one.
-    Processes that share the file renew one after the other, and take over what another one has saved. For that there
-    is an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other:
-    let one process do the renewing there.
-    """
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
-
-        self._path = Path(path)
-
-    async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`. A file that holds no token pair counts as none, with a warning in the log."""
-        return await asyncio.to_thread(self._read)
-
-    async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`."""
-        pair = hide(pair)
-        check_pair(pair)
-        await asyncio.to_thread(self._write, pair)
-
-    @asynccontextmanager
-    async def lock(self) -> AsyncIterator[None]:
-        """See :meth:`LockingTokenStore.lock`. The lock of a process that dies is gone with it.
-
-        Raises:
-            TimeoutError: Another process has held it for two minutes.
-        """
-        # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
-        handle, owner = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
-        try:
-            async with asyncio.timeout(_LONGEST_LOCK):
-                while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
-                    await asyncio.sleep(_LOOK_AGAIN)
-            yield
-        finally:
-            if os.getpid() == owner:
-                _unlock(handle)
-            os.close(handle)
-
-    def _read(self) -> TokenPair | None:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=TokenPair)
-        except FileNotFoundError:
-            return None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            logger.warning("%s holds no token pair", self._path)
-            return None
-
-    def _write(self, pair: TokenPair) -> None:
-        import tempfile  # noqa: PLC0415 - it brings half of the library along
-
-        # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(pair))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)  # noqa: PTH105
-        except BaseException:
-            os.unlink(name)  # noqa: PTH108
-            raise
-        # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
-        # the only one that still works: refusing to use it would help nobody.
-        with suppress(OSError):
-            _force_names(self._path.parent)
-
-
-def _lock(handle: int) -> bool:
-    """Lock an open file; return whether nobody else has locked it."""
-    if sys.platform != "win32":
-        import fcntl  # noqa: PLC0415 - not every system has it
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _unlock(handle: int) -> None:
-    """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
-    if sys.platform != "win32":
-        import fcntl  # noqa: PLC0415 - as above
-
-        fcntl.flock(handle, fcntl.LOCK_UN)
-
-
-def _force_names(folder: Path) -> None:
-    """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 class RefreshingToken:
@@ -355,8 +164,7 @@ class RefreshingToken:
             raise RequestInvalid("early", "must be 0 or more seconds")
         pair = hide(pair)
         check_pair(pair)
-        check_methods("store", store, "load", "save")
-        _check_lock(store)
+        check_store(store)
         self._pair = pair
         #: The pair that gave way to a stored one.
         self._former: TokenPair | None = None
@@ -537,18 +345,6 @@ class RefreshingToken:
         if refresh_tokens:
             self._spent = spent
         raise spent
-
-
-def _check_lock(store: TokenStore | None) -> None:
-    """Refuse a store whose ``lock`` cannot be held: it would be found out when the token has to be renewed.
-
-    Raises:
-        RequestInvalid: It is no method, or one that ``async with`` does not take.
-    """
-    lock = getattr(store, "lock", None)
-    if lock is not None and (not callable(lock) or iscoroutinefunction(lock) or isasyncgenfunction(lock)):
-        reason = f"lock of {type(store).__name__} must return an asynchronous context manager: see asynccontextmanager"
-        raise RequestInvalid("store", reason)
 
 
 def _alive(pair: TokenPair, now: float) -> bool:

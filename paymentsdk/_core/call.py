@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._core import report
-from paymentsdk._core.auth import Credentials, RefreshingToken, TokenPair, check_token
+from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
 from paymentsdk._core.decode import Anomaly, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
@@ -26,6 +26,7 @@ from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
 from paymentsdk._core.secrets import Hidden, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
+from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
 from paymentsdk.errors import (
     APIError,

@@ -76,7 +76,13 @@ class Shared:
         self._pausing: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:
-        """Refuse further calls, and end the pauses of those that wait for their next attempt: it will not come."""
+        """Refuse further calls, and end the pauses of those that wait for their next attempt: it will not come.
+
+        Raises:
+            ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.
+        """
+        if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
+            raise ClientClosed("the client belongs to another event loop: close it there")
         self.closed = True
         for pause in self._pausing:
             pause.cancel()

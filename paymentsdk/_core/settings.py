@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from paymentsdk._core.auth import Auth, Credentials
 from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Observer
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk._core.auth import Auth, Credentials
 
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
@@ -108,3 +111,17 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
     # As in `check_key`: what was looked at goes out, not what a subclass makes of it when it is formatted.
     return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
+
+
+def check_methods(name: str, value: object, *methods: str) -> None:
+    """Refuse a part of the caller's own that has not what will be asked of it; ``None`` is none.
+
+    Raises:
+        RequestInvalid: It lacks one of *methods*, or is a class.
+    """
+    if value is None:
+        return
+    if isinstance(value, type):
+        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
+    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
+        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")

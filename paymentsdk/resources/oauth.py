@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from paymentsdk._core.auth import TokenPair
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive, hide
+from paymentsdk._core.token_store import TokenPair
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
 

@@ -24,7 +24,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._core.auth import _lock
+from paymentsdk._core.token_store import _lock
 from paymentsdk.resources.oauth import Token
 from tests.core.issuer import ONCE, START, Issuer, counted
 
@@ -140,7 +140,7 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
 
 async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path, monkeypatch, until) -> None:
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
-    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
     client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
     token = client._settings.auth
 
@@ -393,13 +393,13 @@ async def test_nothing_in_the_store(signed_in, issuer) -> None:
 
 
 @pytest.mark.control(
-    "paymentsdk._core.auth._lock", lambda handle: True, raises=(AssertionError, ReauthorizationRequired)
+    "paymentsdk._core.token_store._lock", lambda handle: True, raises=(AssertionError, ReauthorizationRequired)
 )
 async def test_processes_that_share_a_file_renew_one_after_the_other(
     make_client, issuer, path, monkeypatch, until
 ) -> None:
     """While one asks for a new pair the others wait, and then use its pair: no refresh token is sent twice."""
-    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
     old, honest, hold = issuer.pair(expires_at=START - 1), issuer.renew, asyncio.Event()
 
     async def slow(refresh_token: str) -> Response:
@@ -437,7 +437,7 @@ async def test_a_renewal_that_fails_lets_the_next_one_try(make_client, issuer, p
 
 async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_client, issuer, path, monkeypatch) -> None:
     """Who holds the lock for ever keeps calls from their token, and no client from being closed."""
-    monkeypatch.setattr("paymentsdk._core.auth._LONGEST_LOCK", 0)
+    monkeypatch.setattr("paymentsdk._core.token_store._LONGEST_LOCK", 0)
     client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path)))
 
     async with FileTokenStore(path).lock():
@@ -483,7 +483,7 @@ asyncio.run(main())
 
 async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch) -> None:
     """A worker that is killed in the middle of a renewal stops no other one."""
-    monkeypatch.setattr("paymentsdk._core.auth._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", _LOCKER, path, stdin=pipe, stdout=pipe)
     assert b"locked\n" == await worker.stdout.readline()
@@ -518,7 +518,7 @@ def is_free(path) -> bool:
         os.close(other)
 
 
-@pytest.mark.control("paymentsdk._core.auth._unlock", lambda handle: None)
+@pytest.mark.control("paymentsdk._core.token_store._unlock", lambda handle: None)
 async def test_a_child_does_not_keep_the_lock(path, forked) -> None:
     """One that was forked in the middle of a renewal, and lives on, holds up nobody when that has ended."""
     await wait_for(FileTokenStore(path))
