@@ -347,9 +347,7 @@ def _ending_with_its_connection(content: aiohttp.StreamReader) -> Iterator[None]
     connection: ResponseHandler | None = getattr(content, "_protocol", None)
     closed = None if connection is None else connection.closed
 
-    def fail(closed: asyncio.Future[None] | None) -> None:
-        if closed is not None:
-            closed.exception()  # Or asyncio would report that nobody has asked for it.
+    def fail(_: object) -> None:
         if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError())
 
@@ -357,11 +355,19 @@ def _ending_with_its_connection(content: aiohttp.StreamReader) -> Iterator[None]
         fail(closed)
         yield
         return
+    closed.remove_done_callback(_heard)  # Once is enough.
+    closed.add_done_callback(_heard)
     closed.add_done_callback(fail)
     try:
         yield
     finally:
         closed.remove_done_callback(fail)
+
+
+def _heard(closed: asyncio.Future[None]) -> None:
+    # Or asyncio would report how the connection ended, perhaps much later, as an error that nobody has asked for.
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _broken(content: aiohttp.StreamReader) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 
 import aiohttp
@@ -381,6 +382,37 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
         await server.all_hung_up()
 
     assert size < 20_000_000
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._heard", lambda closed: None)
+async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport) -> None:
+    """A reset of a connection that nobody uses is reported to nobody, however its last answers came."""
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+
+    async def script(peer: Peer) -> None:
+        for _ in range(2):
+            await peer.request()
+            await peer.write(http(200, b"", length=2))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await peer.write(b"{}")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        peer.reset()
+
+    async with FaultServer(script) as server:
+        for _ in range(2):
+            assert b"{}" == (await transport.send(Request("GET", server.url()))).body
+        await server.all_hung_up()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert 1 == server.opened
+        [kept] = transport._pool._conns.values()
+        kept.clear()
+        gc.collect()
+
+    assert not reported
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
