@@ -82,7 +82,7 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         body = b"{}"
     try:
         raw = _READ(body)
-        _check_plain(raw, "$", MAX_DEPTH)
+        _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
         strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
@@ -186,24 +186,31 @@ def unfit(path: str, text: str) -> None:
         raise RequestInvalid(path, "has a character that no text may have")
 
 
-def _check_plain(raw: object, path: str, depth: int) -> None:
-    """Refuse what JSON can hold and no document should: NUL, integers of more than 64 bits, bottomless nesting."""
-    if depth == 0:
-        raise RequestInvalid(path, "is nested too deeply")
-    match raw:
-        case dict():
-            for name, member in raw.items():
-                unfit(path, name)
-                _check_plain(member, f"{path}.{name}", depth - 1)
-        case list():
-            for i, item in enumerate(raw):
-                _check_plain(item, f"{path}[{i}]", depth - 1)
-        case str():
-            unfit(path, raw)
-        case int() if abs(raw) > _LARGEST_INTEGER:
-            raise RequestInvalid(path, "is out of range")
-        case _:
-            pass
+def _check_plain(raw: object, depth: int, place: str = "$") -> None:
+    """Refuse what JSON can hold and no document should: NUL, integers of more than 64 bits, bottomless nesting.
+
+    *place* is that of *raw* within what it is a part of. Each level puts its own in front once something is refused: a
+    path that grew on the way down would copy a long name for every entry below it.
+    """
+    try:
+        if depth == 0:
+            raise RequestInvalid("", "is nested too deeply")  # noqa: TRY301 - as below: it gets its place here
+        match raw:
+            case dict():
+                for name, member in raw.items():
+                    unfit("", name)
+                    _check_plain(member, depth - 1, f".{name}")
+            case list():
+                for i, item in enumerate(raw):
+                    _check_plain(item, depth - 1, f"[{i}]")
+            case str():
+                unfit("", raw)
+            case int() if abs(raw) > _LARGEST_INTEGER:
+                raise RequestInvalid("", "is out of range")  # noqa: TRY301
+            case _:
+                pass
+    except RequestInvalid as error:
+        raise RequestInvalid(place + error.path, error.reason) from None
 
 
 @cache
