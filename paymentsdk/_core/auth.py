@@ -132,8 +132,8 @@ class RefreshingToken:
 
     Args:
         pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, a pair in
-            the store that ends later, or whose end nobody knows, takes its place; any other does when its
-            grant is spent.
+            the store that ends later, or whose end nobody knows, takes its place; any other does when its grant is
+            spent.
         store: Where pairs are kept; in memory unless given.
         early: Seconds before the expiry at which a renewal is tried, 0 or more.
 
