@@ -1,7 +1,7 @@
 """The peers' models, made from our Structs, so that all of them decode the same members into the same types.
 
 Written out by hand they would be some three hundred lines each, and would drift; the smoke test holds that what they
-decode is equal.
+decode is equal. Our own Structs with floats for amounts are here as well: they show what exact amounts cost.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -46,6 +47,24 @@ def attrs_class(struct: type[Struct]) -> type:
         return attrs.make_class(name, fields, frozen=True, slots=True, kw_only=True)
 
     return _translate(struct, attrs_class, make)
+
+
+@functools.cache
+def struct_with_floats(struct: type[Struct]) -> type:
+    """Return *struct* with inexact amounts: numbers as floats, decimal strings as they come."""
+
+    def make(name: str, members: dict[str, tuple[Any, Any]]) -> type:
+        fields = [
+            (member, _inexact(kind), msgspec.field() if default is NODEFAULT else default)
+            for member, (kind, default) in members.items()
+        ]
+        return msgspec.defstruct(name, fields, frozen=True, kw_only=True, gc=False)
+
+    return _translate(struct, struct_with_floats, make)
+
+
+def _inexact(kind: Any) -> Any:
+    return float | str | None if Decimal in get_args(kind) else kind
 
 
 def _translate(struct: type[Struct], nested: Callable[[type[Struct]], type], make: Make) -> type:
