@@ -36,7 +36,6 @@ class SandboxTenant:
         account: The seller with all their identifiers and credentials: ``user_id``, ``client_id``,
             ``external_pos_id``, ``plan_id``, ...
         base_url: Where the server listens.
-        access_token: The seller's token.
         buyer: Scans and pays; the seller's tills and plan are meant where no other is named.
     """
 
@@ -46,8 +45,16 @@ class SandboxTenant:
         self.sandbox = sandbox
         self.account = account
         self.base_url: str = sandbox.base_url
-        self.access_token: str = account.access_token
         self.buyer: Buyer = Buyer(sandbox.platform, tenant=account.user_id)
+
+    @property
+    def access_token(self) -> str:
+        """The seller's token; a new one if the last was revoked or has expired, which ``paymentsdk_client`` stays with.
+
+        A test that moves the clock by more than 180 days goes on with
+        ``paymentsdk_client.with_options(access_token=paymentsdk_tenant.access_token)``.
+        """
+        return self.sandbox.describe(self.account).access_token
 
     def __repr__(self) -> str:
         return f"SandboxTenant({self.account.user_id} at {self.base_url})"

@@ -211,6 +211,23 @@ async def test_stays(paymentsdk_client, paymentsdk_tenant):
     run(tests).assert_outcomes(passed=2)
 
 
+def test_a_test_can_go_on_after_its_token_has_expired(run) -> None:
+    """A year of subscriptions is longer than a token lasts: the tenant has a new one, the client its first."""
+    tests = """
+from paymentsdk import AuthenticationFailed
+
+async def test_a_year(paymentsdk_client, paymentsdk_tenant, paymentsdk_clock):
+    subscription = paymentsdk_tenant.buyer.subscribe()
+    paymentsdk_clock.advance("P365D")
+    with pytest.raises(AuthenticationFailed):
+        await paymentsdk_client.invoices.search().collect()
+    client = paymentsdk_client.with_options(access_token=paymentsdk_tenant.access_token)
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+    assert [invoice.status for invoice in invoices] == ["scheduled", *["processed"] * (len(invoices) - 1)]
+"""
+    run(tests).assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize(
     "test",
     [

@@ -173,6 +173,11 @@ class Platform:
             first = self.store.find(TENANTS, None, limit=1)
             return with_usable_grants(self.book(first[0])) if first else self.create_tenant()
 
+    def able(self, tenant: Tenant) -> Tenant:
+        """Return *tenant* as they are now, with grants that can be used."""
+        with self.store.transaction():
+            return with_usable_grants(self.book(self.tenant(tenant.user_id) or tenant))
+
     def tenants(self) -> list[Tenant]:
         """Return every seller, oldest first."""
         return self.store.find(TENANTS, None)

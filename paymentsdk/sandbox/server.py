@@ -237,12 +237,17 @@ class Sandbox:
         return self.platform.ledger(tenant)
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
-        return self.platform.describe(tenant or self._able())
+        """Return what a program needs to know to act for *tenant*; for the first seller unless given.
 
-    def _able(self) -> Tenant:
-        """Return the first seller with grants that can be used; once it has stopped, as they were at the start."""
-        return self.tenant if self._runner is None else self.platform.default_tenant()
+        In place of credentials that are spent, were revoked or have expired, there are new ones.
+        """
+        return self.platform.describe(self._able(tenant))
+
+    def _able(self, tenant: Tenant | None = None) -> Tenant:
+        """Return *tenant*, or the first seller, with grants that can be used; once it has stopped, as they were."""
+        if self._runner is None:
+            return tenant or self.tenant
+        return self.platform.default_tenant() if tenant is None else self.platform.able(tenant)
 
 
 class SandboxThread:

@@ -105,6 +105,17 @@ async def test_the_token_of_the_sandbox_can_be_used_at_any_time(plain, sandbox):
     assert {sandbox.access_token} == {sandbox.describe().access_token, state["sandbox"]["access_token"]} != {first}
 
 
+async def test_another_seller_is_described_with_credentials_that_can_be_used(client, sandbox):
+    """As the first seller is, whose token is renewed in the same way."""
+    other = sandbox.create_tenant()
+    sandbox.clock.advance("P181D")
+
+    described = sandbox.describe(other)
+
+    assert other.access_token != described.access_token == sandbox.describe(other).access_token
+    await client.with_options(access_token=described.access_token).plans.get(other.plan_id)
+
+
 async def test_a_sandbox_that_has_stopped_still_says_its_token(start):
     """Whoever writes down what was used needs no file for it, which is closed by then."""
     sandbox = await start()
