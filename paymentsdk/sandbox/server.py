@@ -55,7 +55,8 @@ class Sandbox:
                 order = await client.orders.create(...)
                 sandbox.buyer.pay(order)
 
-    Everything but ``start`` and ``stop`` may be used from any thread.
+    Everything but ``start`` and ``stop`` may be used from any thread. Once it has stopped, it cannot be started again,
+    and what would look into its books raises ``RuntimeError``.
 
     Args:
         host: The address to listen on; one that other machines can reach has to be asked for with ``public``.

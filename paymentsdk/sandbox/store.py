@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -111,6 +111,13 @@ class Due(Struct, frozen=True, kw_only=True):
     id: str
 
 
+class _Closed:
+    """Stands where the connection of a store was that has been closed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError("the sandbox has stopped: ask it before it ends, or start another one")
+
+
 class Store:
     """The documents, the ledger, the idempotency keys and what is due.
 
@@ -158,9 +165,10 @@ class Store:
             raise sqlite3.DatabaseError("it is the database of another program")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
         with self._lock:
             self._close()
+            self._connection = _Closed()  # type: ignore[assignment]  # in its place
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -175,9 +183,10 @@ class Store:
             if self._inside:
                 yield
                 return
-            self._inside = True
             self._after.clear()
             self._connection.execute("BEGIN IMMEDIATE")
+            # Only now: if it cannot begin, what comes next is no part of it.
+            self._inside = True
             try:
                 yield
             except BaseException:

@@ -124,6 +124,30 @@ async def test_it_is_not_used_before_it_was_started():
     await sandbox.stop()
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Sandbox.ledger,
+        Sandbox.create_tenant,
+        Sandbox.authorize,
+        lambda sandbox: sandbox.buyer.subscribe(),
+        lambda sandbox: sandbox.clock.advance("PT1M"),
+        lambda sandbox: sandbox.platform.snapshot(),
+    ],
+)
+async def test_it_is_not_used_after_it_has_stopped(start, ask):
+    """A sentence instead of an error of its database; where it was, it still says."""
+    sandbox = await start()
+    address = sandbox.base_url
+    await sandbox.stop()
+
+    with pytest.raises(RuntimeError, match="the sandbox has stopped"):
+        ask(sandbox)
+    assert address == sandbox.base_url
+    with pytest.raises(RuntimeError, match="the sandbox has stopped"):
+        await sandbox.start()
+
+
 async def test_the_same_seed_gives_the_same_identifiers(start, connect, order):
     """Credentials too; another seed gives others, and no seed gives new ones every time."""
     seen = []

@@ -143,6 +143,24 @@ def test_a_transaction_inside_another_is_a_part_of_it(store):
     assert None is store.get(THINGS, "a")
 
 
+def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
+    """What comes after it is whole or nothing again."""
+
+    def fail() -> None:
+        with store.transaction():
+            store.put(THINGS, 1, Thing("a"))
+            raise ZeroDivisionError
+
+    store._connection.execute("BEGIN")
+    with pytest.raises(sqlite3.OperationalError):
+        fail()
+    store._connection.execute("ROLLBACK")
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert None is store.get(THINGS, "a")
+
+
 def test_lines_of_the_ledger_are_never_changed(store):
     """The database itself refuses."""
     store.append(1, b"{}")
