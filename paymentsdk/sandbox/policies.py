@@ -101,7 +101,11 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Whether an invoice search without any of its four identifiers is refused."),
     ] = "optional"
     invoice_retries: Annotated[
-        str, Meta(pattern=r"\A(P[0-9DTHM]+(,P[0-9DTHM]+)*)?\Z", description="Waits between attempts to collect.")
+        str,
+        Meta(
+            pattern=r"\A(P[0-9DTHMS]+(,P[0-9DTHMS]+)*)?\Z",
+            description="Waits between attempts to collect, from days to seconds; without any there is one attempt.",
+        ),
     ] = "P1D,P3D,P5D"
     invoice_after_last_retry: Annotated[
         Literal["processed", "canceled"], Meta(description="Status of an invoice that no attempt could collect.")

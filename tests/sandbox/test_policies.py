@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -50,6 +52,13 @@ def test_an_invoice_need_not_be_tried_again():
     """No wait between attempts means that there is one attempt."""
     assert () == Policies(invoice_retries="").retry_waits
     assert 3 == len(Policies().retry_waits)
+
+
+def test_an_invoice_may_be_tried_again_within_seconds():
+    """For who watches it with the clock running."""
+    waits = Policies().merged({"invoice_retries": "PT5S,PT1M30S"}).retry_waits
+
+    assert (timedelta(seconds=5), timedelta(seconds=90)) == waits
 
 
 def test_numbers_may_come_as_text():
