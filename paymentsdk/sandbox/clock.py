@@ -90,12 +90,13 @@ class SandboxClock:
             What happened.
 
         Raises:
-            ValueError: *at* has no time zone, is more than ten years away, or is not between the years 1970 and 3000.
+            ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
         """
         with self._alone():
             now = self.now()
             moment = now if at is None else _possible(at)
-            if abs(moment - now) > LONGEST_ADVANCE:
+            # Back in time nothing falls due, however far.
+            if moment - now > LONGEST_ADVANCE:
                 raise ValueError("ten years are the most at once")
             self._set(ClockState(frozen_at=moment))
             return tuple(self._settle(moment))

@@ -65,7 +65,7 @@ class Sandbox:
         seed: Makes identifiers, credentials and chance repeatable.
         policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
             while an earlier one ran, which stay in ``db``.
-        frozen_at: Freeze the clock, at this moment: within ten years, and with a time zone.
+        frozen_at: Freeze the clock, at this moment: since 1970, ten years ahead at most, and with a time zone.
         frozen: Freeze the clock as it stands.
         public: Allow a host that other machines can reach. Nothing protects what they do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
