@@ -159,3 +159,18 @@ def test_a_sandbox_that_cannot_begin_at_a_moment_lets_go_of_its_file(tmp_path, m
         Sandbox(db=path, frozen_at=moment)
 
     Sandbox(db=path).platform.close()
+
+
+async def test_what_falls_due_is_committed_in_parts(sandbox):
+    """Not one by one, which takes a file several times as long; and nothing is left out."""
+    for _ in range(3):
+        sandbox.buyer.subscribe()
+    said = []
+    sandbox.platform.store._connection.set_trace_callback(said.append)
+
+    happened = sandbox.clock.advance("P3650D")
+
+    collected = [entry for entry in sandbox.ledger() if entry.kind == "invoice_payment"]
+    assert {entry.order_id for entry in collected} >= {one.id for one in happened}
+    assert len(happened) > 350
+    assert said.count("COMMIT") < 10
