@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -168,7 +168,7 @@ class Store:
         """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
         with self._lock:
             self._close()
-            self._connection = _Closed()  # type: ignore[assignment]  # in its place
+            self._connection = cast("sqlite3.Connection", _Closed())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
