@@ -119,7 +119,10 @@ def renewal_failed(intent: Intent[B, R], why: str) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """Say what *error* was. Of one that is not ours that is its type and its place: its text may hold anything."""
+    """Say what *error* was. Of one that is not ours that is its type and its place: its text may hold anything.
+
+    And which file is missing, or may not be used: nobody could mend that without its name.
+    """
     if isinstance(error, NoAnswer | NotSent):
         return error.reason
     if isinstance(error, PaymentsError):
@@ -128,7 +131,10 @@ def in_words(error: Exception) -> str:
         return type(error).__name__
     *_, (frame, line) = walk_tb(error.__traceback__)
     code = frame.f_code
-    return f"{type(error).__name__} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
+    file = ""
+    if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError) and isinstance(error.filename, str):
+        file = f" {error.filename!r}"
+    return f"{type(error).__name__}{file} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
 
 
 def anomalies_found(operation: str, anomalies: Iterable[Anomaly]) -> None:

@@ -435,6 +435,19 @@ async def test_a_renewal_that_fails_lets_the_next_one_try(make_client, issuer, p
         await wait_for(FileTokenStore(path))
 
 
+async def test_a_file_in_a_folder_that_is_not_there(make_client, issuer, path) -> None:
+    """The error names the file, and nothing was spent: once the folder is there, the client goes on."""
+    auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path.parent / "missing" / path.name))
+    client = make_client(issuer, auth=auth)
+
+    with pytest.raises(NotSent, match=r"no token: FileNotFoundError '.*missing.*' \(token_store.py:"):
+        await client.orders.get("ORD1")
+    assert [] == issuer.renewals
+
+    (path.parent / "missing").mkdir()
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+
+
 async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_client, issuer, path, monkeypatch) -> None:
     """Who holds the lock for ever keeps calls from their token, and no client from being closed."""
     monkeypatch.setattr("paymentsdk._core.token_store._LONGEST_LOCK", 0)
