@@ -14,7 +14,7 @@ import msgspec
 
 from paymentsdk.cli.arguments import pairs
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
-from paymentsdk.sandbox import Sandbox, SandboxInfo
+from paymentsdk.sandbox import Sandbox, SandboxClock, SandboxInfo
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -86,11 +86,14 @@ async def _run(sandbox: Sandbox, *, as_json: bool) -> None:
             loop.add_signal_handler(number, over.set)
     async with sandbox:
         info = sandbox.describe()
-        print(msgspec.json.encode(info).decode() if as_json else _for_people(info), flush=True)
+        print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
         await over.wait()
 
 
-def _for_people(info: SandboxInfo) -> str:
+def _for_people(info: SandboxInfo, clock: SandboxClock) -> str:
+    # A file keeps the clock as well: whoever moved or froze it on another day would wonder what expires, and what not.
+    still = ", and it stands still" if clock.frozen else ""
+    time = f"  clock                 {clock.now():%Y-%m-%d %H:%M:%S} UTC{still}\n"
     return f"""\
 The sandbox listens on {info.base_url}. Ctrl-C ends it.
 
@@ -104,4 +107,4 @@ export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
   authorization code    {info.authorization_code}  (for one token, within 10 minutes)
   refresh token         {info.refresh_token}  (for one token)
   dashboard             {info.base_url}/
-"""
+{time if clock.frozen or clock.state.ahead else ""}"""

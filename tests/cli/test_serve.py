@@ -91,6 +91,17 @@ def test_credentials_survive_a_restart(tmp_path: Path):
     assert credentials[0] == credentials[1]
 
 
+def test_people_are_told_of_a_clock_that_is_not_theirs(tmp_path: Path):
+    """A file keeps the clock: frozen or moved once, it still is, and the start says so; else it says nothing."""
+    said = []
+    for options in ([], ["--frozen"], []):
+        with sandbox("--db", str(tmp_path / "sandbox.db"), *options) as process:
+            said.append(process.stdout.readline() + end(process, signal.SIGTERM)[0])
+
+    assert ["clock" in text for text in said] == [False, True, True]
+    assert all(text.endswith(" UTC, and it stands still\n\n") for text in said[1:])
+
+
 def test_without_a_file_they_do_not():
     """Negative control: without --db, every sandbox has credentials of its own."""
     tokens = set()
