@@ -10,7 +10,7 @@ import pytest
 from paymentsdk import BadRequest, NotFound
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial
 from paymentsdk.sandbox import Refused
-from paymentsdk.sandbox.behaviours.invoices import debit_dates
+from paymentsdk.sandbox.behaviours.invoices import debited_at
 
 
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
@@ -403,7 +403,7 @@ START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 )
 def test_debit_dates_keep_to_the_calendar(recurring, dates):
     """A month that lacks the day takes its last; the next month has the day again."""
-    assert dates == [f"{debit_dates(recurring, START, number):%Y-%m-%d}" for number in range(len(dates))]
+    assert dates == [f"{debited_at(recurring, START, number):%Y-%m-%d}" for number in range(len(dates))]
 
 
 async def test_the_first_charge_can_be_a_part(plain, client, sandbox):

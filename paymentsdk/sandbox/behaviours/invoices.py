@@ -161,7 +161,7 @@ def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
     recurring = plan.auto_recurring or AutoRecurring()
     if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
         return subscription
-    debit_date = debit_dates(recurring, subscription.started, subscription.invoices)
+    debit_date = debited_at(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
         id=book.number(INVOICES, 10),
         type=InvoiceType.SCHEDULED,
@@ -182,7 +182,7 @@ def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
     return book.put(SUBSCRIPTIONS, replace(subscription, invoices=subscription.invoices + 1))
 
 
-def debit_dates(recurring: AutoRecurring, started: datetime, number: int) -> datetime:
+def debited_at(recurring: AutoRecurring, started: datetime, number: int) -> datetime:
     """Return when the invoice *number* (from 0) of a subscription is collected.
 
     The first is when the free trial is over, moved to the billing day where the plan has one; each later one is the
@@ -219,7 +219,7 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
         return amount
     started = subscription.started
-    days = (debit_dates(recurring, started, 0) - _trial_end(recurring, started)).days
+    days = (debited_at(recurring, started, 0) - _trial_end(recurring, started)).days
     return (amount * min(days, 30) / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
 
 
