@@ -20,7 +20,8 @@ import pytest
 
 if TYPE_CHECKING:
     from paymentsdk import PaymentsClient, Request, Response
-    from paymentsdk.sandbox import Buyer, Entry, FaultRule, Sandbox, SandboxClock, Tenant
+    from paymentsdk.resources.plans import Plan
+    from paymentsdk.sandbox import Buyer, Entry, FaultRule, PlanRequest, Sandbox, SandboxClock, Tenant
     from paymentsdk.sandbox.faults import AddedFault
 
 __all__ = ["SandboxTenant", "paymentsdk_client", "paymentsdk_clock", "paymentsdk_sandbox", "paymentsdk_tenant"]
@@ -65,6 +66,10 @@ class SandboxTenant:
 
         return self.sandbox.faults.add(replace(rule, tenant=self.account.user_id))
 
+    def create_plan(self, request: PlanRequest) -> Plan:
+        """Make another plan of this seller; ``buyer.subscribe(plan.id)`` subscribes to it."""
+        return self.sandbox.create_plan(request, self.account)
+
     def ledger(self) -> list[Entry]:
         """Return every effect on this seller so far, oldest first."""
         return self.sandbox.ledger(self.account.user_id)
@@ -101,7 +106,8 @@ def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
 
     ``paymentsdk_tenant.base_url`` and ``.access_token`` are what a client needs, ``.account`` has the other
     credentials and identifiers; ``.buyer`` scans and pays, ``.add_fault(FaultRule(...))`` makes requests of this
-    seller fail, ``.ledger()`` says what really happened, and ``.sandbox`` is the server. All of it is synchronous.
+    seller fail, ``.create_plan(PlanRequest(...))`` makes a plan, ``.ledger()`` says what really happened, and
+    ``.sandbox`` is the server. All of it is synchronous.
     """
     tenant = SandboxTenant(_paymentsdk_server, _paymentsdk_server.create_tenant())
     yield tenant

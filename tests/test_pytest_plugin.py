@@ -173,6 +173,22 @@ async def test_buys(paymentsdk_client, paymentsdk_tenant):
     run(tests).assert_outcomes(passed=1)
 
 
+def test_a_test_makes_plans_of_its_seller(run) -> None:
+    """Of any price, for subscriptions whose invoices the test goes through."""
+    tests = """
+from paymentsdk.sandbox import PlanRequest, RecurringRequest
+
+async def test_subscribes(paymentsdk_client, paymentsdk_tenant):
+    recurring = RecurringRequest(transaction_amount=Decimal("30.00"), frequency=2)
+    plan = paymentsdk_tenant.create_plan(PlanRequest(reason="Gym", auto_recurring=recurring))
+    assert plan == await paymentsdk_client.plans.get(plan.id)
+    paymentsdk_tenant.buyer.subscribe(plan.id)
+    [due, paid] = await paymentsdk_client.invoices.search().collect()
+    assert (due.status, paid.status, paid.transaction_amount) == ("scheduled", "processed", Decimal("30.00"))
+"""
+    run(tests).assert_outcomes(passed=1)
+
+
 def test_a_fault_of_one_seller_does_not_hit_another(run) -> None:
     """A rule that a test adds holds for its seller, whatever the rule itself says."""
     tests = """

@@ -7,6 +7,7 @@ is no real service, moves no money, and listens on this machine only.
 from __future__ import annotations
 
 from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.behaviours.plans import FreeTrialRequest, PlanRequest, RecurringRequest
 from paymentsdk.sandbox.buyer import Buyer
 from paymentsdk.sandbox.clock import Happening, SandboxClock
 from paymentsdk.sandbox.faults import FaultRule, Faults
@@ -22,10 +23,13 @@ __all__ = [
     "Entry",
     "FaultRule",
     "Faults",
+    "FreeTrialRequest",
     "Happening",
+    "PlanRequest",
     "Platform",
     "Policies",
     "Policy",
+    "RecurringRequest",
     "Refused",
     "Sandbox",
     "SandboxClock",

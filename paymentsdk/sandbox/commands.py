@@ -11,7 +11,6 @@ from msgspec import Struct
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import magic, policies
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours import plans
 from paymentsdk.sandbox.buyer import Buyer
 from paymentsdk.sandbox.control_bodies import (
     AdvanceRequest,
@@ -127,8 +126,7 @@ def create_plan(platform: Platform, request: ControlRequest) -> object:
     """Make a plan."""
     asked = request.read(NewPlanRequest)
     tenant = platform.default_tenant() if asked.tenant is None else _tenant(platform, asked.tenant)
-    with platform.store.transaction():
-        return plans.make(platform.book(tenant), asked)
+    return platform.create_plan(tenant, asked)
 
 
 def subscribe(platform: Platform, request: ControlRequest) -> object:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import ClassVar, Literal
 
 import msgspec
@@ -14,7 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._core.secrets import Secretive
-from paymentsdk.sandbox.behaviours import DUE
+from paymentsdk.resources.plans import Plan
+from paymentsdk.sandbox.behaviours import DUE, plans
+from paymentsdk.sandbox.behaviours.plans import PlanRequest
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.clock import ClockState, Happening, SandboxClock
 from paymentsdk.sandbox.events import Changed, Event, Feed
@@ -170,6 +173,17 @@ class Platform:
         with self.store.transaction():
             user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
             return move_in(self.book(new_tenant(self.ids, user_id, request or TenantRequest())))
+
+    def create_plan(self, tenant: Tenant, request: PlanRequest) -> Plan:
+        """Make a plan of *tenant*.
+
+        Raises:
+            ValueError: A member of *request* has a value that it may not have.
+        """
+        # Structs check nothing when Python makes them, and nobody could subscribe to a plan with a billing day of 99.
+        msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))
+        with self.store.transaction():
+            return plans.make(self.book(tenant), request)
 
     def default_tenant(self) -> Tenant:
         """Return the first seller, with grants that can be used; a new one in an empty store."""

@@ -17,7 +17,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox.app import STOPPING, make_app
+from paymentsdk.sandbox.behaviours.plans import PlanRequest
 from paymentsdk.sandbox.buyer import Buyer
 from paymentsdk.sandbox.clock import SandboxClock
 from paymentsdk.sandbox.faults import Faults
@@ -224,6 +226,14 @@ class Sandbox:
             ValueError: An option or a policy is unknown, or has a value that it may not have.
         """
         return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
+
+    def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
+        """Make a plan of *tenant* (the first seller, unless given), to subscribe to: no operation of the platform does.
+
+        Raises:
+            ValueError: A member of *request* has a value that it may not have.
+        """
+        return self.platform.create_plan(tenant or self.tenant, request)
 
     def authorize(self, tenant: Tenant | None = None) -> str:
         """Have *tenant* (the first seller, unless given) consent once more: a new authorization code."""

@@ -9,8 +9,9 @@ import pytest
 
 from paymentsdk import BadRequest, NotFound
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial
-from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, Platform, RecurringRequest, Refused
 from paymentsdk.sandbox.behaviours.invoices import debited_at
+from paymentsdk.sandbox.records import PLANS
 
 
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
@@ -511,3 +512,38 @@ async def test_a_number_is_written_in_ascii_digits(plain, name):
         answer = await plain("GET", f"/authorized_payments/search?{name}={digit}")
         assert (400, "bad-request") == (answer.status, answer.code)
     assert 200 == (await plain("GET", f"/authorized_payments/search?{name}=3")).status
+
+
+async def test_a_plan_is_made_in_python(client, sandbox):
+    """Of the first seller, unless another is named; it is subscribed to like any other."""
+    other = sandbox.create_tenant()
+    weekly = RecurringRequest(transaction_amount=Decimal("7.00"), frequency=7, frequency_type="days", repetitions=2)
+
+    mine, theirs = (sandbox.create_plan(PlanRequest(reason="Gym", auto_recurring=weekly), one) for one in (None, other))
+    subscription = sandbox.buyer.subscribe(mine.id)
+    sandbox.clock.advance("P30D")
+
+    assert (sandbox.tenant.user_id, other.user_id) == (mine.collector_id, theirs.collector_id)
+    assert mine == await client.plans.get(mine.id)
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+    assert [Decimal("7.00")] * 2 == [one.transaction_amount for one in invoices]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"transaction_amount": 7.5}, {"frequency": 0}, {"billing_day": 31}, {"free_trial": FreeTrialRequest(frequency=0)}],
+)
+def test_a_plan_that_breaks_a_rule_is_not_made(wrong):
+    """A Struct that Python made is checked as one that came over HTTP."""
+    platform = Platform()
+    seller = platform.default_tenant()
+
+    def make() -> None:
+        recurring = RecurringRequest(**{"transaction_amount": Decimal(7), **wrong})
+        platform.create_plan(seller, PlanRequest(reason="Gym", auto_recurring=recurring))
+
+    with pytest.raises(ValueError, match=r"Decimal|Expected `int`"):
+        make()
+
+    assert 1 == platform.store.count(PLANS, seller.user_id)
+    platform.close()
