@@ -389,7 +389,11 @@ class Caller(ABC):
 
     def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
         secrets = [*secrets_in(intent.body), *([intent.token] if intent.token else ())]
-        error = read_refusal(intent.operation, response, secrets)
+        try:
+            error = read_refusal(intent.operation, response, secrets)
+        except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
+            reason = f"HTTP {response.status}, but reading it raised {report.in_words(defect)}"
+            return AttemptFailed(Failure.NO_ANSWER, reason)
         return AttemptFailed(kind_of(response.status, error.code), str(error), error=error, response=response)
 
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> AttemptFailed:

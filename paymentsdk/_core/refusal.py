@@ -38,7 +38,8 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
         response: An answer outside 2xx.
         secrets: Credentials to mask should the answer repeat them.
     """
-    parsed, body = _read(response.body, tuple(secrets))
+    # A transport of one's own may return a view on what it has read; `raw` pickles, and nothing else is a refusal.
+    parsed, body = _read(bytes(response.body), tuple(secrets))
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
     cls = error_class(response.status, code)

@@ -87,16 +87,19 @@ class Response(Struct, frozen=True):
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
     """Return the field *name*, in whatever case it came; what no text can hold stands there as a question mark."""
+    if not isinstance(headers, Mapping):
+        return None  # A transport of one's own has returned what is no mapping; its answer may still be an order.
     value = headers.get(name)
-    if value is not None:
-        # A byte that is no UTF-8 comes as half a character, which no log could write.
-        return value if value.isascii() else value.encode(errors="replace").decode()
-    size, wanted = len(name), name.lower()
-    for field in headers:
+    if value is None:
+        size, wanted = len(name), name.lower()
         # Most differ in their length already: an observer has every answer searched.
-        if len(field) == size and field.lower() == wanted:
-            return header(headers, field)
-    return None
+        alike = (field for field in headers if isinstance(field, str) and len(field) == size)
+        value = next((headers[field] for field in alike if field.lower() == wanted), None)
+    if value is None:
+        return None
+    text = str(value)  # A number, in a transport of one's own.
+    # A byte that is no UTF-8 comes as half a character, which no log could write.
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class SendFailed(Exception):  # noqa: N818 - a fixed public name

@@ -412,6 +412,26 @@ async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> N
     assert played.error.reason.startswith("HTTP 200, but reading it raised AttributeError (call.py:")
 
 
+@pytest.mark.parametrize("body", [None, "text", 7.5])
+async def test_a_refusal_whose_body_is_no_bytes_does_not_cost_the_key(play, body) -> None:
+    """A transport of one's own that brings back no bytes with a 503 leaves a write in doubt, and its key with it."""
+    played = await play("orders.cancel", Response(503, {}, body), retry=ONCE)
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+    assert played.error.reason.startswith("HTTP 503, but reading it raised TypeError (refusal.py:")
+
+
+@pytest.mark.parametrize("headers", [None, [("X-Request-Id", "r-1")], {"X-Request-Id": None}, {7: "a"}])
+async def test_headers_that_are_none_do_not_cost_an_answer(play, headers) -> None:
+    """What a transport of one's own brings back with fields that nobody can read is still the answer it is."""
+    good = await play("orders.cancel", Response(200, headers, b'{"id":"ORD1"}'), retry=ONCE)
+    bad = await play("orders.cancel", Response(404, headers, b'{"code":"order_not_found"}'), retry=ONCE)
+
+    assert (None, None) == (good.error, bad.error.request_id)
+    assert (404, "order_not_found") == (bad.error.status, bad.error.code)
+
+
 # --- the result -------------------------------------------------------------------------------------------------------
 
 

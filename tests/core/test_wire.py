@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paymentsdk import OPERATIONS, Request, Response, RetryClass
@@ -16,12 +18,15 @@ from paymentsdk._core.wire import Headers, header
         ({"X-REQUEST-ID": "1"}, "1"),
         ({"X-Request-Id": "caf\u00e9"}, "caf\u00e9"),
         ({"x-request-id": "caf\udce9"}, "caf?"),
+        ({"X-Request-Id": 7}, "7"),
+        ({"X-Request-Id": None}, None),
         ({"X-Other": "1"}, None),
+        ([("X-Request-Id", "1")], None),
         ({}, None),
     ],
 )
-def test_header_names_have_no_case(headers: dict[str, str], value: str | None) -> None:
-    """A field is found in whatever case it came, and can be written to a log."""
+def test_header_names_have_no_case(headers: Any, value: str | None) -> None:
+    """A field is found in whatever case it came, and can be written to a log; what is none is no field."""
     assert value == header(headers, "X-Request-Id")
 
 
