@@ -296,6 +296,13 @@ def test_options_that_are_not_given_stay() -> None:
     assert not copy.with_options(strict=False)._settings.strict
 
 
+def test_times_go_by_position_as_by_name() -> None:
+    """`Timeout(10)` is ten seconds in all: both settings take their members in the order in which they are listed."""
+    assert Timeout(total=10) == Timeout(10)
+    assert Timeout(total=10, attempt=5, connect=1) == Timeout(10, 5, 1)
+    assert RetryPolicy(attempts=2, base_delay=0.1, max_delay=4, max_retry_after=9) == RetryPolicy(2, 0.1, 4, 9)
+
+
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 

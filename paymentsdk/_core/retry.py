@@ -30,7 +30,7 @@ LAST_RESEND = 23 * 3600.0
 MAX_CONFLICTS = 2
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True):
     """When a failed call is tried again. All times are in seconds.
 
     Attributes:

@@ -34,7 +34,7 @@ _RESERVED = frozenset(
 _HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
-class Timeout(Struct, frozen=True, kw_only=True):
+class Timeout(Struct, frozen=True):
     """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound.
 
     Attributes:
