@@ -126,8 +126,9 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
             return _leaf(dict, {}, plain=_free_object)
         case inspect.EnumType(cls=cls):
             return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
-        case inspect.StrType():
-            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()})
+        case inspect.StrType(min_length=least):
+            plain = _text if least else None
+            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()}, plain)
         case inspect.IntType():
             return _leaf(int, {str: _int, Decimal: _whole})
         case inspect.BoolType():
@@ -319,6 +320,13 @@ def _free_form(value: object) -> object:
             return float(value)
         case _:
             return value
+
+
+def _text(value: object) -> str:
+    text = msgspec.convert(value, str)
+    if not text:
+        raise ValueError("empty")
+    return text
 
 
 def _exact_moment(value: object) -> datetime:

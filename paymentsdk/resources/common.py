@@ -61,6 +61,8 @@ class AnswerStruct(Struct, frozen=True, kw_only=True, gc=False):
 
 #: An identifier. The contract says number or string for each; real traffic sends either.
 Id: TypeAlias = int | str
+#: The id of what was made: an answer without it is of no use.
+GivenId: TypeAlias = Annotated[str, Meta(min_length=1)]
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 #: A day, for which the platform sends a date or a moment; a date alone is its first moment, UTC.

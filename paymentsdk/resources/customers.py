@@ -11,7 +11,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-from paymentsdk.resources.common import UNAUTHORIZED, AnswerStruct, Id, Metadata, Moment, RequestStruct, Resource
+from paymentsdk.resources.common import (
+    UNAUTHORIZED,
+    AnswerStruct,
+    GivenId,
+    Id,
+    Metadata,
+    Moment,
+    RequestStruct,
+    Resource,
+)
 
 #: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
 _EMAIL = (
@@ -95,7 +104,7 @@ class Customer(AnswerStruct):
         live_mode: Whether they are real.
     """
 
-    id: str
+    id: GivenId
     email: str | None = None
     first_name: str | None = None
     last_name: str | None = None

@@ -17,6 +17,7 @@ from paymentsdk.resources.common import (
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
+    GivenId,
     Moment,
     OpenEnum,
     PositiveAmount,
@@ -384,7 +385,7 @@ class IntegrationData(AnswerStruct):
 class Order(AnswerStruct):
     """An order as the platform has it. The answer to a refund may hold only the members that changed."""
 
-    id: str
+    id: GivenId
     user_id: str | None = None
     type: str | None = None
     total_amount: Decimal | None = None

@@ -18,6 +18,7 @@ from paymentsdk.resources.common import (
     Amount,
     AnswerStruct,
     Day,
+    GivenId,
     Id,
     Metadata,
     Moment,
@@ -425,7 +426,7 @@ class Preference(AnswerStruct):
         date_created: When it was made.
     """
 
-    id: str
+    id: GivenId
     init_point: str | None = None
     sandbox_init_point: str | None = None
     collector_id: Id | None = None

@@ -21,6 +21,7 @@ from paymentsdk.resources.common import (
     UNAUTHORIZED,
     Amount,
     AnswerStruct,
+    GivenId,
     Id,
     Metadata,
     Moment,
@@ -167,7 +168,7 @@ class WalletPayment(AnswerStruct):
         date_last_updated: When it was last changed.
     """
 
-    id: Id
+    id: int | GivenId
     payments: tuple[WalletPaymentPart, ...] | None = None
     wallet_payment: WalletCharge | None = None
     disbursements: tuple[Disbursement, ...] | None = None

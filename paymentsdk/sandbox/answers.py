@@ -172,5 +172,5 @@ _SHAPE_OF = {"orders": "errors", "customers": "numbered", "oauth": "grant"}
 def echo(body: Struct, form: type[A], **members: object) -> A:
     """Return the answer Struct *form* with the members that it shares with the request *body*, and *members*."""
     shared = msgspec.to_builtins(body, builtin_types=(Decimal, datetime))
-    answer = msgspec.convert({**shared, **{name: None for name in members if name != "id"}, "id": ""}, form)
+    answer = msgspec.convert({**shared, **dict.fromkeys(members), "id": members.get("id", "")}, form)
     return msgspec.structs.replace(answer, **members)

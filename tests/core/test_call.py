@@ -400,6 +400,16 @@ async def test_an_answer_that_says_little_is_taken(play) -> None:
     assert (await play("orders.create", Response(201, {}, b'{"id":"ORD1"}'))).error is None
 
 
+@pytest.mark.parametrize("name", ["orders.create", "preferences.create", "customers.create", "wallet_payments.create"])
+async def test_an_id_of_no_characters_is_none(play, name) -> None:
+    """An answer that names nothing, whether by leaving its id out or by an empty one, does not say that all is well."""
+    nameless = await play(name, Response(201, {}, b'{"id":""}'), retry=ONCE)
+    null = await play(name, Response(201, {}, b'{"id":null}'), retry=ONCE)
+
+    assert nameless.is_unknown()
+    assert nameless.error.reason == null.error.reason == "HTTP 201, but the body has no usable 'id'"
+
+
 async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> None:
     """Whatever goes wrong in here after a write was sent: the caller gets the key, and not an exception of ours."""
     operation = OPERATIONS["orders.cancel"]
