@@ -81,6 +81,10 @@ class Peer:
         await self._reader.readexactly(2)
         return body
 
+    async def part(self, size: int) -> bytes:
+        """Read the next *size* bytes, whatever they are."""
+        return await self._reader.readexactly(size)
+
     async def requests(self) -> AsyncIterator[Seen]:
         """Read one request after the other until the client hangs up."""
         while (seen := await self.request()) is not None:

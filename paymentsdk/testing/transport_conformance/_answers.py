@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 
 from paymentsdk._core.wire import Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
@@ -56,6 +57,23 @@ async def closed_before_the_answer(make: MakeTransport) -> None:
 async def reset_before_the_answer(make: MakeTransport) -> None:
     """A connection that breaks in place of an answer is a failure, sent once."""
     await fails(make, once(reset=True))
+
+
+@case
+async def reset_within_the_request(make: MakeTransport) -> None:
+    """A connection that breaks when a part of the request has arrived is a failure of what was sent, once."""
+
+    async def script(peer: Peer) -> None:
+        await peer.part(KIB)
+        peer.reset()
+
+    body = bytes(16 * MIB)  # More than the buffers between the two ends hold: it is the writing that fails.
+    async with FaultServer(script) as server, opened(make) as transport:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn of so large a body.
+            await failure(transport, Request("POST", server.url(), {}, body, timeout=5.0), sent=True)
+        expect(server.opened == 1, f"it took {server.opened} connections")
+        await server.all_hung_up()
 
 
 @case

@@ -56,7 +56,7 @@ async def a_fresh_connection_is_new(make: MakeTransport) -> None:
 
 @case
 async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
-    """Of 64 requests at once, each gets the answer to itself."""
+    """Of 64 requests at once, each goes out and gets the answer to itself, however often the same was asked before."""
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
@@ -67,6 +67,7 @@ async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
         for _ in range(3):
             answers = await asyncio.gather(*(send(transport, Request("GET", server.url(t))) for t in targets))
             expect([a.body.decode() for a in answers] == targets, "answers were mixed up")
+        expect(len(server.seen) == 3 * 64, f"{len(server.seen)} of {3 * 64} requests went out")
 
 
 @case
@@ -102,8 +103,8 @@ async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
         async for seen in peer.requests():
             await peer.write(http(200, seen.target.encode()))
             if seen.target == "/first":
-                await peer.write(http(200, b"stray"))
                 await asyncio.sleep(SHORT / 4)
+                await peer.write(http(200, b"stray"))
 
     for script in (early, late):
         async with FaultServer(script) as server, opened(make) as transport:
@@ -168,6 +169,71 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
         finally:
             go_on.set()
             await first
+        await send(transport, Request("GET", server.url("/3")))
+        expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
+
+
+@case
+async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> None:
+    """``connect_timeout`` is over with the wait for a connection: an answer that comes later than that is one."""
+    within = 0.5
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await asyncio.sleep(within + SHORT)
+        await peer.write(http())
+
+    async with FaultServer(script) as server, opened(make) as transport:
+        await send(transport, Request("POST", server.url(), {}, b"{}", connect_timeout=within))
+        expect(len(server.seen) == 1, f"it went out {len(server.seen)} times")
+
+
+@case
+async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
+    """With one place for all, requests that fail in any way, sent or not, do not keep the next one from going out."""
+    answers = [b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9)]
+
+    async def ill(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(answers.pop())
+
+    async with FaultServer(ill) as server, FaultServer(always(http())) as well, opened(make, limit=1) as transport:
+        with refused_port() as port:
+            failing = [
+                Request("GET", f"http://127.0.0.1:{port}/"),
+                Request("GET", well.url(), {"X-One": "1\r\nX-Two: 2"}),
+                *(Request("GET", server.url()) for _ in answers),
+            ]
+            for request in failing:
+                with contextlib.suppress(SendFailed):
+                    await send(transport, request)
+                await send(transport, Request("GET", well.url()))
+        expect(len(well.seen) == len(failing), f"{well.seen} arrived")
+
+
+@case
+async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
+    """A request that is cancelled while it waits for a place does not go out, and takes no place along."""
+    arrived = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target == "/1":
+                arrived.set()
+                await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server, opened(make, limit=1) as transport:
+        first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
+        await arrived.wait()
+        second = asyncio.ensure_future(send(transport, Request("POST", server.url("/2"), {}, b"{}")))
+        await turns()
+        second.cancel()
+        await asyncio.wait([second], timeout=1)
+        expect(second.cancelled(), f"the task ended with {second!r}")
+        go_on.set()
+        await first
         await send(transport, Request("GET", server.url("/3")))
         expect([seen.target for seen in server.seen] == ["/1", "/3"], f"{server.seen} arrived")
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+
 from paymentsdk._core.wire import Request, header
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
@@ -71,11 +76,39 @@ async def cookies_are_not_kept(make: MakeTransport) -> None:
 
 
 @case
+async def the_token_is_the_one_that_was_given(make: MakeTransport) -> None:
+    """A ``.netrc`` that has a password for the host does not take the place of the token: it is another seller's."""
+    token = {"Authorization": "Bearer APP_USR-1-2-3"}
+    with tempfile.NamedTemporaryFile("w", suffix=".netrc") as file:
+        file.write("machine 127.0.0.1 login another password secret\n")
+        file.flush()
+        with _environment("NETRC", file.name):
+            async with FaultServer(always(http())) as server, opened(make) as transport:
+                await send(transport, Request("GET", server.url(), token))
+    sent = server.seen[0].headers["authorization"]
+    expect(sent == token["Authorization"], f"it became {sent}")
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@case
 async def a_header_with_a_line_break_is_not_sent(make: MakeTransport) -> None:
     """A header field that would smuggle in another one is refused before anything is sent."""
     async with FaultServer(always(http())) as server, opened(make) as transport:
-        request = Request("GET", server.url(), {"X-One": "1\r\nX-Two: 2"})
-        await failure(transport, request, sent=False)
+        for line_break in ("\r\n", "\n", "\r"):
+            for fields in ({"X-One": f"1{line_break}X-Two: 2"}, {f"X-One: 1{line_break}X-Two": "2"}):
+                await failure(transport, Request("GET", server.url(), fields), sent=False)
         expect(not server.seen, "it was sent")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import pickle
 import traceback
+from collections.abc import Iterator
 
 from paymentsdk._core.wire import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
@@ -12,6 +15,7 @@ from paymentsdk.testing.transport_conformance._case import MakeTransport, case, 
 
 _TOKEN = "APP_USR-1-010203-canary-7"  # noqa: S105 - a canary
 _CARD = "card-token-canary"
+_GRANT = "TG-refresh-canary"
 _FIELDS = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
 _BODY = f'{{"token": "{_CARD}"}}'.encode()
 
@@ -32,14 +36,25 @@ async def _silent(make: MakeTransport, request: Request) -> None:
             told = _told(error)
         else:
             raise AssertionError("a failure was expected")
-    for canary in (_TOKEN, _CARD):
-        expect(canary not in told, f"a credential is told:\n{told}")
+    _search(told, "told")
+
+
+def _search(text: str, what: str) -> None:
+    for canary in (_TOKEN, _CARD, _GRANT):
+        expect(canary not in text, f"a credential is {what}:\n{text}")
 
 
 @case
 async def failures_hold_no_credentials(make: MakeTransport) -> None:
-    """No failure shows the token or the body: not in its text, traceback, locals, context or pickle."""
-    answers = (b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9))
+    """No failure shows the token, the body or the answer: not in its text, traceback, locals, context or pickle."""
+    grant = f'{{"refresh_token": "{_GRANT}"'.encode()
+    answers = (
+        b"",
+        grant + b"\r\n\r\n",
+        http(200, grant, length=99),
+        http(200, grant, length=10**9),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + grant + b"\r\n",
+    )
     for answer in answers:
         async with FaultServer(once(answer)) as server:
             await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
@@ -58,3 +73,40 @@ async def cancellation_holds_no_credentials(make: MakeTransport) -> None:
 
     async with FaultServer(script) as server:
         await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=0.1))
+
+
+class _Kept(logging.Handler):
+    """Keeps what is logged, as text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[list[str]]:
+    """Collect what is logged, at any level that its logger has not been given itself."""
+    root, kept = logging.getLogger(), _Kept()
+    level = root.level
+    root.addHandler(kept)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield kept.lines
+    finally:
+        root.setLevel(level)
+        root.removeHandler(kept)
+
+
+@case
+async def logs_hold_no_credentials(make: MakeTransport) -> None:
+    """Neither token nor body, of the request or of the answer, is logged at any level, whether it fails or not."""
+    answers = (http(200, f'{{"refresh_token": "{_GRANT}"}}'.encode()), b"garbage\r\n\r\n", b"")
+    with _logged() as lines:
+        for answer in answers:
+            async with FaultServer(once(answer)) as server, opened(make) as transport:
+                with contextlib.suppress(SendFailed):
+                    await send(transport, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
+    _search("\n".join(lines), "logged")
