@@ -83,6 +83,7 @@ class PyreqwestTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._clients: dict[tuple[float | None, bool], Client] = {}
+        self._reading: set[asyncio.Timeout] = set()
 
     async def send(self, request: Request) -> Response:
         """See :class:`~paymentsdk.Transport`.
@@ -115,6 +116,9 @@ class PyreqwestTransport:
         clients = list(self._clients.values())
         # The connections go with the last reference.
         self._clients.clear()
+        # The library fails only those whose answer has not begun.
+        while self._reading and self._loop is asyncio.get_running_loop():
+            self._reading.pop().reschedule(0)
         for client in clients:
             await client.close()
 
@@ -138,8 +142,13 @@ class PyreqwestTransport:
         raise failure
 
     async def _exchange(self, request: Request) -> Response:
-        async with self._prepared(request) as answer:
-            return Response(answer.status, _readable(answer.headers), await _read(answer, request.max_answer))
+        async with self._prepared(request) as answer, asyncio.timeout(None) as reading:
+            self._reading.add(reading)
+            try:
+                body = await _read(answer, request.max_answer)
+            finally:
+                self._reading.discard(reading)
+            return Response(answer.status, _readable(answer.headers), body)
 
     def _prepared(self, request: Request) -> StreamRequest:
         client = self._client(request)
@@ -234,8 +243,8 @@ def _failure(error: Exception) -> SendFailed:
         return SendFailed("no connection to the server", sent=False)
     if isinstance(error, BuilderError):
         return SendFailed("the URL is not of http or https", sent=False, permanent=True)
-    if isinstance(error, ClientClosedError):
-        return SendFailed("the transport was closed")
-    if isinstance(error, RequestTimeoutError):
+    if isinstance(error, RequestTimeoutError):  # A TimeoutError, too.
         return SendFailed("the time ran out")
+    if isinstance(error, ClientClosedError | TimeoutError):
+        return SendFailed("the transport was closed")
     return SendFailed(f"the answer did not come or was not valid HTTP ({type(error).__name__})")

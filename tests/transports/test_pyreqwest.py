@@ -86,6 +86,32 @@ async def test_it_keeps_the_time_itself() -> None:
         await transport.aclose()
 
 
+@pytest.mark.parametrize("closing", [False, True])
+async def test_an_answer_that_has_begun_ends_with_the_transport(closing: bool, until) -> None:
+    """Closed in the middle of an answer, the request fails at once, connection and all; else when its time is over."""
+    begun = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(http(200, b"{", length=9))
+        begun.set()
+        await peer.hung_up()
+
+    async with FaultServer(script) as server:
+        transport = PyreqwestTransport()
+        timeout = 30.0 if closing else 0.3
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), timeout=timeout)))
+        await begun.wait()
+        if closing:
+            await until(lambda: transport._reading)
+            await asyncio.gather(transport.aclose(), transport.aclose())
+        with pytest.raises(SendFailed, match="the transport was closed" if closing else "the time ran out") as caught:
+            await asyncio.wait_for(sending, 5)
+        assert caught.value.sent
+        await server.all_hung_up()
+        await transport.aclose()
+
+
 async def test_a_timeout_may_be_infinite() -> None:
     """No bound at all is a bound that the library can count to."""
     async with FaultServer(always(http())) as server:
