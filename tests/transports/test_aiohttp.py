@@ -161,6 +161,7 @@ USUAL = [
         lambda url: Request("GET", url, {"X-Name": "canary\x01"}),
         lambda url: Request("GET", url + "\x7fcanary"),
         lambda url: Request("GET", url + "\ncanary"),
+        lambda url: Request("GET", url + "\tcanary"),
     ],
 )
 async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], transport: AiohttpTransport) -> None:
