@@ -12,7 +12,7 @@ import os
 import re
 import select
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
@@ -67,7 +67,7 @@ class AiohttpTransport:
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
     DELETE again is off. A connection on which another answer has arrived while it was idle is not used again;
-    with a version of aiohttp that nobody has tried, as far as the loop has read it.
+    with a version of aiohttp that nobody has tried, if it still can be seen.
 
     ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
     ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
@@ -76,8 +76,9 @@ class AiohttpTransport:
     Args:
         session: A session to use in place of an own one. It is neither changed nor closed. What can be set for one
             request is set for each of ours. The rest is up to its owner: its default headers, cookies, proxy,
-            middlewares and traces apply, its middlewares may send again, and of an idle connection only what the loop
-            has read is looked at: an answer to nobody that comes at the very moment of a request is taken for its own.
+            middlewares and traces apply, its middlewares may send again, and an answer to nobody is seen on an idle
+            connection once the loop has read its head: one that comes at the very moment of a request is taken for its
+            own.
             Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
         proxy: URL of a proxy for all requests.
         trust_env: Take proxies from the environment.
@@ -214,7 +215,7 @@ class AiohttpTransport:
             # aiohttp would leave some of it out, and send the rest.
             raise SendFailed(flaw, sent=False, permanent=True)
         if not isinstance(session.connector, _Pool):
-            _drop_answered(session)
+            _drop_spoiled(session)
         url = URL(request.url, encoded=True)
         exchange = session.request(
             _ONCE.get(request.method) or _Once(request.method),
@@ -411,16 +412,18 @@ def _break_off(session: aiohttp.ClientSession) -> None:
             protocol.transport.abort()
 
 
-def _drop_answered(session: aiohttp.ClientSession) -> None:
+def _drop_spoiled(session: aiohttp.ClientSession) -> None:
     """Close the idle connections of a pool that is not ours on which an answer to nobody has arrived.
 
     aiohttp would hand them out: the next request would take that answer, the one after it the answer to the next, and
-    so on as long as the connection lives.
+    so on as long as the connection lives. Fresh ones nobody will ask for again, and a server need not close them.
     """
     with contextlib.suppress(Exception):  # With a version that nobody has tried it may all be different.
-        for idle in getattr(session.connector, "_conns", {}).values():
-            for protocol, _ in idle:
-                if protocol.should_close:
+        kept: dict[ConnectionKey, Iterable[tuple[ResponseHandler, float]]] = getattr(session.connector, "_conns", {})
+        for key in tuple(kept):
+            fresh = isinstance(key.server_hostname, _Unlisted)
+            for protocol, _ in kept.pop(key) if fresh else kept[key]:
+                if fresh or protocol.should_close:
                     protocol.close()
 
 
