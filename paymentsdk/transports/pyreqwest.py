@@ -83,7 +83,7 @@ class PyreqwestTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._clients: dict[tuple[float | None, bool], Client] = {}
-        self._reading: set[asyncio.Timeout] = set()
+        self._flying: set[asyncio.Timeout] = set()
 
     async def send(self, request: Request) -> Response:
         """See :class:`~paymentsdk.Transport`.
@@ -116,9 +116,9 @@ class PyreqwestTransport:
         clients = list(self._clients.values())
         # The connections go with the last reference.
         self._clients.clear()
-        # The library fails only those whose answer has not begun.
-        while self._reading and self._loop is asyncio.get_running_loop():
-            self._reading.pop().reschedule(0)
+        # The library fails none whose answer has begun, nor those of a pool that was given up.
+        while self._flying and self._loop is asyncio.get_running_loop():
+            self._flying.pop().reschedule(0)
         for client in clients:
             await client.close()
 
@@ -142,13 +142,14 @@ class PyreqwestTransport:
         raise failure
 
     async def _exchange(self, request: Request) -> Response:
-        async with self._prepared(request) as answer, asyncio.timeout(None) as reading:
-            self._reading.add(reading)
+        async with asyncio.timeout(None) as flying:
+            self._flying.add(flying)
             try:
-                body = await _read(answer, request.max_answer)
+                async with self._prepared(request) as answer:
+                    body = await _read(answer, request.max_answer)
+                    return Response(answer.status, _readable(answer.headers), body)
             finally:
-                self._reading.discard(reading)
-            return Response(answer.status, _readable(answer.headers), body)
+                self._flying.discard(flying)
 
     def _prepared(self, request: Request) -> StreamRequest:
         client = self._client(request)

@@ -103,13 +103,33 @@ async def test_an_answer_that_has_begun_ends_with_the_transport(closing: bool, u
         sending = asyncio.ensure_future(transport.send(Request("POST", server.url(), timeout=timeout)))
         await begun.wait()
         if closing:
-            await until(lambda: transport._reading)
+            await until(lambda: transport._flying)
             await asyncio.gather(transport.aclose(), transport.aclose())
         with pytest.raises(SendFailed, match="the transport was closed" if closing else "the time ran out") as caught:
             await asyncio.wait_for(sending, 5)
         assert caught.value.sent
         await server.all_hung_up()
         await transport.aclose()
+
+
+async def test_closing_ends_requests_of_a_pool_that_was_given_up(until) -> None:
+    """A request whose pool made room for others fails at once as well, and does not outlive the transport."""
+
+    async def script(peer: Peer) -> None:
+        async for seen in peer.requests():
+            if seen.target == "/silent":
+                await peer.hung_up()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+        transport = PyreqwestTransport()
+        sending = asyncio.ensure_future(transport.send(Request("POST", server.url("/silent"), connect_timeout=1.0)))
+        await until(lambda: server.seen)
+        for bound in range(2, 20):
+            await transport.send(Request("GET", server.url(), connect_timeout=bound))
+        await transport.aclose()
+        with pytest.raises(SendFailed, match="the transport was closed"):
+            await asyncio.wait_for(sending, 5)
 
 
 async def test_a_timeout_may_be_infinite() -> None:
