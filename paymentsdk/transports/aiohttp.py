@@ -69,6 +69,9 @@ class AiohttpTransport:
     DELETE again is off. A connection on which another answer has arrived while it was idle is not used again;
     with a version of aiohttp that nobody has tried, if it still can be seen.
 
+    Over TLS, an answer that has no length and is no chunks is over with its connection, even if TLS itself was not
+    ended: asyncio does not tell. What is cut off like that is no JSON, and the engine takes it for no answer.
+
     ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
     ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
     of the two, a cancelled request is one that may have been sent.
@@ -78,7 +81,7 @@ class AiohttpTransport:
             request is set for each of ours. The rest is up to its owner: its default headers, cookies, proxy,
             middlewares and traces apply, its middlewares may send again, and an answer to nobody is seen on an idle
             connection once the loop has read its head: one that comes at the very moment of a request is taken for its
-            own.
+            own. Its pool is aiohttp's: under a limit, tasks do not take turns.
             Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
         proxy: URL of a proxy for all requests.
         trust_env: Take proxies from the environment.
