@@ -416,7 +416,7 @@ def _break_off(session: aiohttp.ClientSession) -> None:
 
 
 def _drop_spoiled(session: aiohttp.ClientSession) -> None:
-    """Close the idle connections of a pool that is not ours on which an answer to nobody has arrived.
+    """Close the next connections of a pool that is not ours if an answer to nobody has arrived on them while idle.
 
     aiohttp would hand them out: the next request would take that answer, the one after it the answer to the next, and
     so on as long as the connection lives. Fresh ones nobody will ask for again, and a server need not close them.
@@ -426,8 +426,9 @@ def _drop_spoiled(session: aiohttp.ClientSession) -> None:
         for key in tuple(kept):
             fresh = isinstance(key.server_hostname, _Unlisted)
             for protocol, _ in kept.pop(key) if fresh else kept[key]:
-                if fresh or protocol.should_close:
-                    protocol.close()
+                if not fresh and protocol.is_connected() and not protocol.should_close:
+                    break  # It is handed out before those behind it.
+                protocol.close()
 
 
 def _proxy_of_environment(url: URL) -> str | None:
