@@ -477,15 +477,19 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     operation = intent.operation
     if operation.mismatch is not None:
         return operation.mismatch(intent.body, intent.path, value)
-    if operation.page is not None:
-        if operation.page.items(value) is None:
-            if operation.page.total(value) is None:
+    page = operation.page
+    if page is not None:
+        asked = intent.offset if isinstance(intent.offset, int) else 0
+        if page.items(value) is None:
+            following = page.next_offset(value) if page.next_offset is not None else None
+            # An offset that does not grow says that there are no more rows.
+            if page.total(value) is None and (following is None or following > asked):
                 return "the answer is no page: it has neither rows nor a total"
             # What stands where the rows belong is no list: to a walk, a page without rows would be the end.
             if any(anomaly.dropped and anomaly.path.count(".") == 1 for anomaly in anomalies):
                 return "the answer is no page: its rows cannot be read"
-        echoed = operation.page.offset(value) if operation.page.offset is not None else None
-        if echoed is not None and echoed != (intent.offset or 0):
+        echoed = page.offset(value) if page.offset is not None else None
+        if echoed is not None and echoed != asked:
             return f"the answer is the page at offset {echoed}"
     return None
 

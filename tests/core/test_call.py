@@ -284,6 +284,16 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
     assert "is no page" in played.error.reason
 
 
+@pytest.mark.parametrize(("following", "is_page"), [("0", True), ("100", False), ("null", False)])
+async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) -> None:
+    """An offset that leads nowhere ends a search, even where rows and total are null; one that leads on does not."""
+    body = f'{{"elements":null,"next_offset":{following},"total":null}}'
+
+    played = await play("merchant_orders.search", Response(200, {}, body.encode()), retry=ONCE)
+
+    assert is_page == (played.error is None)
+
+
 @pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
 async def test_a_foreign_answer_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
     """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
