@@ -24,8 +24,8 @@ _MESSAGE_LIMIT = 500
 _MOST_ENTRIES = 100
 #: Members that hold the entries of an error, the most telling first.
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
-_MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg")
-_CODES = ("code", "ErrorCode")
+_MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
+_CODES = ("code", "ErrorCode", "Code")
 #: A renewal that ends with one of these will end so for ever.
 TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 

@@ -121,6 +121,9 @@ SHAPES = {
         "no",
         [("5", None, ())],
     ),
+    "camel case all through": (
+        ORDERS, {"ErrorCause": [{"Code": 5, "Description": "no"}]}, "5", "no", [("5", "no", ())]
+    ),
     "camel case without cause": (ORDERS, {"ErrorCode": 12, "ErrorMessage": "no"}, "12", "no", []),
     "blocked": (ORDERS, {"status": 403, "code": "PA_UNAUTHORIZED", "message": "no", "blocked_by": "x"},
                 "PA_UNAUTHORIZED", "no", []),
