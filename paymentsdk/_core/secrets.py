@@ -82,7 +82,7 @@ class Secretive:
         return type(self)(**{name: copy.deepcopy(getattr(self, name), memo) for name in names})
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled; keep it with a TokenStore")
+        raise TypeError(f"{type(self).__name__} holds credentials and cannot be pickled")
 
 
 def secrets_in(value: object) -> Iterator[str]:
