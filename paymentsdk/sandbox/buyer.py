@@ -81,6 +81,8 @@ class Buyer:
             )
             if waiting:
                 return waiting[0].order
+        if self._platform.store.get(PREFERENCES, name) is not None:
+            raise Refused(404, "order_not_found", "it leads to a checkout: pay it with pay_preference")
         raise Refused(404, "order_not_found", "the code leads to no order that waits to be paid")
 
     def pay(
@@ -220,7 +222,13 @@ class Buyer:
 
 
 def _name_in(address: str) -> str:
-    """Return the name that *address* ends with; the page there adds how the last attempt came out."""
+    """Return the name that *address* ends with; the page there adds how the last attempt came out.
+
+    Raises:
+        TypeError: It is no text: another kind of thing, which is paid in another way.
+    """
+    if not isinstance(address, str):
+        raise TypeError(f"expected a code, an id or a link as text, got {type(address).__name__}")
     return address.strip().partition("?")[0].rstrip("/").rpartition("/")[2]
 
 

@@ -290,6 +290,16 @@ async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
     assert () == opened.payments
 
 
+async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
+    """Who takes a checkout for an order is told the way."""
+    made = await client.preferences.create(preference())
+
+    with pytest.raises(Refused, match="pay it with pay_preference"):
+        sandbox.buyer.pay(made.init_point)
+    with pytest.raises(TypeError, match="as text, got Preference"):
+        sandbox.buyer.pay(made)
+
+
 async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     """Closed / paid, then closed / reverted when all is back; a part leaves it paid."""
     made = await client.preferences.create(preference(external_reference="b"))
