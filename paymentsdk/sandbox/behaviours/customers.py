@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -16,7 +17,10 @@ from paymentsdk.sandbox.records import CUSTOMERS
 MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
 #: What a customer needs, by the policy ``customer_required``.
-REQUIRED = {"email": ("email",), "five": ("email", "first_name", "last_name", "phone", "identification")}
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "email": ("email",),
+    "five": ("email", "first_name", "last_name", "phone", "identification"),
+}
 
 
 def create(book: Book, call: Call[CustomerRequest]) -> Customer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -334,4 +334,9 @@ def _moved(
     return order
 
 
-BEHAVIOUR = {orders.CREATE: create, orders.GET: get, orders.CANCEL: cancel, orders.REFUND: refund}
+BEHAVIOUR: Mapping[Operation[Any, Order], Callable[[Book, Call[Any]], Order]] = {
+    orders.CREATE: create,
+    orders.GET: get,
+    orders.CANCEL: cancel,
+    orders.REFUND: refund,
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from paymentsdk import money
+from paymentsdk._core.operation import Operation
 from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
@@ -128,4 +130,7 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     return sorted(found, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
 
 
-BEHAVIOUR = {plans.GET: get, plans.SEARCH: search}
+BEHAVIOUR: Mapping[Operation[None, Plan | PlanPage], Callable[[Book, Call[None]], Plan | PlanPage]] = {
+    plans.GET: get,
+    plans.SEARCH: search,
+}
