@@ -29,9 +29,11 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
         report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
     except* PaymentsError as group:
         error = _first(group)
-        raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from None
-    print(_json(report) if as_json else f"\n{text(report)}")
-    return 0 if report.clean else 1
+    else:
+        print(_json(report) if as_json else f"\n{text(report)}")
+        return 0 if report.clean else 1
+    # Raised in the handler it would come out of it in a group, before Python 3.11.4.
+    raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
