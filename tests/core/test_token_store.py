@@ -138,11 +138,62 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     assert [("saved", 0)] == saved
 
 
-async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path, monkeypatch, until) -> None:
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
+async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
+    """Once the platform was asked, the refresh token is spent: closing waits for the answer as well."""
+    store, answer = SlowStore(issuer), asyncio.Event()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    renew = issuer.renew
+
+    async def slowly(refresh_token: str) -> Response:
+        await answer.wait()
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    answer.set()
+    await closing
+    saved = list(store.log)
+    await until(lambda: store.log)
+
+    assert [("saved", 0)] == saved
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
+async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, until) -> None:
+    """One that the store could not keep at first is saved by the next call: closing waits for that one, too."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    with pytest.raises(NotSent):
+        await client.orders.cancel("ORD1")
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: client._settings.auth._flight)
+    call.cancel()
+
+    await client.aclose()
+    saved = list(store.log)
+    await until(lambda: len(store.log) > 1)
+
+    assert [("failed", 0), ("saved", 0)] == saved
+
+
+@pytest.mark.parametrize("renewals", [0, 1], ids=["first-renewal", "second-renewal"])
+async def test_closing_does_not_wait_for_another_process(
+    signed_in, issuer, path, monkeypatch, until, *, renewals: int
+) -> None:
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
     monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
     client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
     token = client._settings.auth
+    if renewals:
+        await client.orders.get("ORD1")
+        issuer.generation += 1  # The new token is refused as well.
 
     async with FileTokenStore(path).lock():
         call = asyncio.create_task(client.orders.get("ORD1"))
@@ -152,7 +203,7 @@ async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path
             await client.aclose()
     await until(lambda: token._flight is None)
 
-    assert [] == issuer.renewals
+    assert renewals == len(issuer.renewals)
 
 
 class Unsure(MemoryTokenStore):
