@@ -39,6 +39,8 @@ def run(pytester):
         pytester.makepyfile(ORDER + tests)
         # By its module, not its entry point: it works the same before the package is installed.
         plugin = ("-p", "no:paymentsdk", "-p", "paymentsdk.pytest_plugin")
+        # Some of these tests look at what the one before has left: plugins that shuffle, where there are any, must not.
+        plugin += ("-p", "no:randomly", "-p", "no:random_order")
         return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", *options)
 
     return run
