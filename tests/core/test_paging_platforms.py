@@ -165,6 +165,14 @@ async def test_a_next_offset_that_does_not_grow(tables) -> None:
     assert 30 == stalled.resume_point
 
 
+async def test_without_a_total_a_next_offset_of_0_is_the_end(tables) -> None:
+    """The platform has said so: nothing is asked for beyond it."""
+    table = tables(45, elements=True, changes=lambda answer, request: {**answer, "total": None})
+
+    assert table.ids == await ids(table.search(over(table)))
+    assert [0, 30] == table.offsets
+
+
 async def test_a_next_offset_that_overlaps_is_followed(tables) -> None:
     """A platform may begin its next page before the end of this one: it knows best."""
     table = tables(
