@@ -122,7 +122,9 @@ class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
     sponsor_id: Id | None = None
 
 
-#: The status of a subscription that was ended.
+#: The states of a subscription: it goes on, it has had all invoices of its plan, or somebody has ended it.
+AUTHORIZED = "authorized"
+FINISHED = "finished"
 CANCELED = "canceled"
 
 
@@ -134,7 +136,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
         plan_id: The plan.
         payer_id: The buyer.
         external_reference: The integrator's own name of it.
-        status: ``authorized``, or ``canceled``.
+        status: ``authorized``, ``finished`` or ``canceled``.
         rejections: How many of the next attempts to collect are rejected; -1 for all.
         invoices: How many invoices it has had.
         started: When it began.
@@ -144,7 +146,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     plan_id: str
     payer_id: int
     external_reference: str | None = None
-    status: str = "authorized"
+    status: str = AUTHORIZED
     rejections: int = 0
     invoices: int = 0
     started: datetime

@@ -201,7 +201,7 @@ async def test_a_debit_date_is_a_date(plain, sandbox):
 
 
 async def test_repetitions_end_a_subscription(plain, client, sandbox):
-    """Three charges, three invoices, and no fourth."""
+    """Three charges, three invoices, and no fourth: then the plan has a subscriber less."""
     plan = await make_plan(plain, frequency=10, frequency_type="days", repetitions=3)
     subscription = sandbox.buyer.subscribe(plan["id"])
 
@@ -210,6 +210,7 @@ async def test_repetitions_end_a_subscription(plain, client, sandbox):
 
     assert [20, 10, 0] == [(one.debit_date.date() - subscription.started.date()).days for one in invoices]
     assert {"processed"} == {one.status for one in invoices}
+    assert 0 == (await client.plans.search(q=plan["id"]).first()).subscribed
 
 
 async def test_a_subscription_can_be_ended(client, sandbox):

@@ -51,6 +51,19 @@ async def test_a_plan_is_subscribed_to_at_its_init_point(sandbox, visitor) -> No
     assert 1 == subscriptions(sandbox)
 
 
+async def test_the_page_says_what_has_become_of_it(sandbox, visitor) -> None:
+    """Whoever comes back to the answer sees that all invoices were made, or that somebody has ended it."""
+    path = await make_plan(sandbox)
+    await visitor.get(path)
+    await subscribe(visitor, path)
+    answer = visitor.url.removeprefix(sandbox.base_url)
+
+    sandbox.clock.advance("P400D")
+    assert "It has had all of its invoices." in await visitor.get(answer)
+    sandbox.buyer.unsubscribe(sandbox.platform.store.find(SUBSCRIPTIONS, None)[0])
+    assert "It has ended." in await visitor.get(answer)
+
+
 @pytest.mark.parametrize(
     ("frequency", "unit", "repetitions", "trial", "said"),
     [

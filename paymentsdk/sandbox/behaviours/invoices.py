@@ -26,7 +26,7 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.paging import window
-from paymentsdk.sandbox.records import CANCELED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
+from paymentsdk.sandbox.records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
 
 _FILTERS = ("id", "preapproval_id", "payment_id", "payer_id")
@@ -157,10 +157,10 @@ def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
 
 
 def _issue(book: Book, subscription: Subscription, plan: Plan) -> Subscription:
-    """Make the next invoice of a subscription, unless it has had all of them."""
+    """Make the next invoice of a subscription, which is finished if it has had all of them."""
     recurring = plan.auto_recurring or AutoRecurring()
     if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
-        return subscription
+        return book.put(SUBSCRIPTIONS, replace(subscription, status=FINISHED))
     debit_date = debited_at(recurring, subscription.started, subscription.invoices)
     invoice = Invoice(
         id=book.number(INVOICES, 10),

@@ -17,7 +17,7 @@ from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import ControlStruct
 from paymentsdk.sandbox.paging import window
-from paymentsdk.sandbox.records import CANCELED, PLANS, SUBSCRIPTIONS
+from paymentsdk.sandbox.records import AUTHORIZED, PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox.store import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
@@ -109,7 +109,7 @@ def search(book: Book, call: Call[None]) -> PlanPage:
 
 def _subscribed(book: Book, plan_id: str) -> int:
     """Return how many subscriptions to a plan go on."""
-    return sum(one.status != CANCELED for one in book.find(SUBSCRIPTIONS, [("plan_id", "=", plan_id)]))
+    return sum(one.status == AUTHORIZED for one in book.find(SUBSCRIPTIONS, [("plan_id", "=", plan_id)]))
 
 
 def _text(plan: Plan) -> str:

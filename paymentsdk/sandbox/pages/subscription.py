@@ -8,7 +8,7 @@ from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox.pages.markup import Markup, render
 from paymentsdk.sandbox.pages.sale import money
 from paymentsdk.sandbox.pages.views import Way, framed, message
-from paymentsdk.sandbox.records import Subscription
+from paymentsdk.sandbox.records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
 __all__ = ["offer", "subscribed"]
 
@@ -44,6 +44,12 @@ def subscribed(plan: Plan, subscription: Subscription) -> Markup:
     # Anything else in the plan's text, such as `javascript:`, is no place to lead a buyer to.
     url = plan.back_url if plan.back_url and plan.back_url.startswith(("http://", "https://")) else None
     ways: list[Way] = [(url, "Back to the shop")] if url else []
-    collected = "Its invoices are collected as the sandbox's clock moves on."
-    state = collected if subscription.status == "authorized" else "It has ended."
+    state = _STATES[subscription.status]
     return message("Subscribed", f"The subscription is {subscription.id}. {state} No money moves.", ways)
+
+
+_STATES = {
+    AUTHORIZED: "Its invoices are collected as the sandbox's clock moves on.",
+    FINISHED: "It has had all of its invoices.",
+    CANCELED: "It has ended.",
+}
