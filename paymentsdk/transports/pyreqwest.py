@@ -9,20 +9,23 @@ from datetime import timedelta
 from decimal import ROUND_DOWN, Context
 from typing import TypeAlias
 
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import (
-    BuilderError,
-    ClientClosedError,
-    DetailedPyreqwestError,
-    RequestTimeoutError,
-)
-from pyreqwest.http import HeaderMap
-from pyreqwest.proxy import ProxyBuilder
-from pyreqwest.request import StreamRequest
-from pyreqwest.response import Response as Answer
-
 from paymentsdk._core.wire import Request, Response, SendFailed
 from paymentsdk.errors import ClientClosed
+
+try:
+    from pyreqwest.client import Client, ClientBuilder
+    from pyreqwest.exceptions import (
+        BuilderError,
+        ClientClosedError,
+        DetailedPyreqwestError,
+        RequestTimeoutError,
+    )
+    from pyreqwest.http import HeaderMap
+    from pyreqwest.proxy import ProxyBuilder
+    from pyreqwest.request import StreamRequest
+    from pyreqwest.response import Response as Answer
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error.msg}: pip install 'paymentsdk[pyreqwest]'", name=error.name) from None
 
 __all__ = ["PyreqwestTransport"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import sys
 
 import pytest
 
@@ -11,6 +13,15 @@ from paymentsdk import Request, SendFailed
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
+
+
+def test_a_program_without_the_library_is_told_how_to_get_it(monkeypatch) -> None:
+    """The import says which extra it comes with."""
+    monkeypatch.delitem(sys.modules, "paymentsdk.transports.pyreqwest")
+    monkeypatch.setitem(sys.modules, "pyreqwest.client", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'paymentsdk\[pyreqwest\]'"):
+        importlib.import_module("paymentsdk.transports.pyreqwest")
 
 
 def test_a_transport_belongs_to_its_loop() -> None:
