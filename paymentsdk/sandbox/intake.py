@@ -128,36 +128,31 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     if operation.query is None:
         return {}
     given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
-    known: Mapping[str, object] = {}
     try:
         for name, text in query.items():
             unfit(f"$query.{name}", text)
-        known = msgspec.convert(given, operation.query, strict=False)
+        known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
+        for name, value in known.items():
+            _check_value(name, given[name], value)
     except ValidationError as error:
         raise refuse(operation, request_invalid(error)) from None
     except RequestInvalid as error:
         raise refuse(operation, error) from None
-    for name, value in known.items():
-        if isinstance(value, datetime):
-            try:
-                _check_moment(f"$.{name}", given[name], value)
-            except RequestInvalid as error:
-                raise refuse(operation, error) from None
-    for name in ("offset", "limit"):
-        value = known.get(name)
-        if isinstance(value, int) and value > LARGEST_OFFSET:
-            raise refuse(operation, RequestInvalid(f"$.{name}", "is out of range"))
     return known
 
 
-def _check_moment(path: str, text: str, moment: datetime) -> None:
-    # Text may be read as seconds since 1970; no caller means them.
-    if not _DAY.match(text):
-        raise RequestInvalid(path, "is no moment such as 2026-01-31T09:30:00Z")
-    try:
-        moment.astimezone(UTC)
-    except OverflowError:
-        raise RequestInvalid(path, "is out of range") from None
+def _check_value(name: str, text: str, value: object) -> None:
+    """Refuse a moment or a position that its type allows, and no search can go by."""
+    if isinstance(value, datetime):
+        # Text may be read as seconds since 1970; no caller means them.
+        if not _DAY.match(text):
+            raise RequestInvalid(f"$.{name}", "is no moment such as 2026-01-31T09:30:00Z")
+        try:
+            value.astimezone(UTC)
+        except OverflowError:
+            raise RequestInvalid(f"$.{name}", "is out of range") from None
+    elif name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
+        raise RequestInvalid(f"$.{name}", "is out of range")
 
 
 def check_amounts(form: type[Struct], body: bytes) -> None:
