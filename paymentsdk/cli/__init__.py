@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from paymentsdk._version import __version__
 from paymentsdk.cli.arguments import count, file, pair, port
 from paymentsdk.cli.control import add_advance, add_pay, add_policies
 from paymentsdk.cli.faults import add_faults
@@ -89,15 +90,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the installed version; reading it takes longer than all the rest of the parser."""
+    """Prints the version; argparse's own action would end with 0 also when nobody reads it any more."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help="print the version")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        print(f"paymentsdk {version('paymentsdk')}")
+        print(f"paymentsdk {__version__}")
         parser.exit()
 
 
