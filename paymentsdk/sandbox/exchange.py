@@ -79,7 +79,7 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
         if not live_tokens:
             raise _unauthorized(platform, operation, "the sandbox takes no APP_USR token", "invalid_credentials")
         token = "TEST" + token.removeprefix("APP_USR")
-    grant = None if _unfit(token) else platform.store.get(GRANTS, token)
+    grant = None if unfit(token) else platform.store.get(GRANTS, token)
     tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
         raise _unauthorized(platform, operation, "the access token is not known")
@@ -90,14 +90,6 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
     if ("write" if operation.writes else "read") not in grant.scope.split():
         raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
     return Caller(tenant, grant)
-
-
-def _unfit(text: str) -> bool:
-    try:
-        unfit("", text)
-    except RequestInvalid:
-        return True
-    return False
 
 
 def _unauthorized(platform: Platform, operation: AnyOperation, message: str, code: str = "") -> Refused:

@@ -130,7 +130,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
     given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
     try:
         for name, text in query.items():
-            unfit(f"$query.{name}", text)
+            _check_text(f"$query.{name}", text)
         known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
         for name, value in known.items():
             _check_value(name, given[name], value)
@@ -171,13 +171,13 @@ def _amounts(form: type[Struct]) -> Reader:
     return _reader_of(inspect.type_info(form), (str, int, Decimal)) or _as_it_is
 
 
-def unfit(path: str, text: str) -> None:
-    """Refuse text that cannot be kept: half a character, or NUL.
+def unfit(text: str) -> bool:
+    """Whether *text* cannot be kept: it has half a character, or NUL."""
+    return "\0" in text or any("\ud800" <= character <= "\udfff" for character in text)
 
-    Raises:
-        RequestInvalid: It is such text.
-    """
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+
+def _check_text(path: str, text: str) -> None:
+    if unfit(text):
         raise RequestInvalid(path, "has a character that no text may have")
 
 
@@ -193,13 +193,13 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
         match raw:
             case dict():
                 for name, member in raw.items():
-                    unfit("", name)
+                    _check_text("", name)
                     _check_plain(member, depth - 1, f".{name}")
             case list():
                 for i, item in enumerate(raw):
                     _check_plain(item, depth - 1, f"[{i}]")
             case str():
-                unfit("", raw)
+                _check_text("", raw)
             case int() if abs(raw) > _LARGEST_INTEGER:
                 raise RequestInvalid("", "is out of range")  # noqa: TRY301
             case _:

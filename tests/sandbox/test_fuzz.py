@@ -157,7 +157,7 @@ def test_half_a_character_is_refused(served, monkeypatch, caplog):
     path = "/v1/orders/ORD" + "0" * 26
     lone = {"Authorization": "Bearer \xed\xa0\x80"}
     assert 401 == ask(served, "GET", path, headers=lone)[0]
-    monkeypatch.setattr(exchange, "unfit", lambda path, text: None)
+    monkeypatch.setattr(exchange, "unfit", lambda text: False)
     assert 500 == ask(served, "GET", path, headers=lone)[0]
     assert caplog.records
 

@@ -11,7 +11,6 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.resources.preferences import Preference
@@ -255,10 +254,8 @@ def _plan(request: web.Request) -> Plan:
 
 def _name(request: web.Request) -> str:
     name = request.match_info["id"]
-    try:
-        unfit("$path.id", name)
-    except RequestInvalid:
-        raise Refused(404, "not_found", "There is nothing at this address.") from None
+    if unfit(name):
+        raise Refused(404, "not_found", "There is nothing at this address.")
     return name
 
 
