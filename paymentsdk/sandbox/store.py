@@ -344,22 +344,13 @@ def _column(value: object) -> object:
     return None if value is None else str(value)
 
 
-def _known(noun: Noun[D], condition: Condition) -> tuple[str, str]:
-    """Return the column and the comparison of *condition*. Columns are looked up, never taken from a request."""
-    column, comparison, _ = condition
-    if column not in noun.columns:
-        raise KeyError(column)
-    return column, comparison
-
-
 def _where(noun: Noun[D], tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
     """Return the WHERE clause and its values."""
-    parts = [
-        f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?"
-        for column, comparison in (_known(noun, condition) for condition in conditions)
-    ]
-    values = [_column(value) for _, _, value in conditions]
-    if tenant is not None:
-        parts.insert(0, "tenant = ?")
-        values.insert(0, tenant)
+    parts: list[str] = [] if tenant is None else ["tenant = ?"]
+    values: list[object] = [] if tenant is None else [tenant]
+    for column, comparison, value in conditions:
+        if column not in noun.columns:  # Columns are looked up, never taken from a request.
+            raise KeyError(column)
+        parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
+        values.append(_column(value))
     return (" WHERE " + " AND ".join(parts)) if parts else "", values
