@@ -177,14 +177,11 @@ def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: s
     if order.status != OrderStatus.CREATED:
         raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
     payment = payment_of(order)
-    if outcome == "rejected":
-        if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
-            payment = replace(payment, status_detail=PaymentStatusDetail.READY_TO_PROCESS)
-            return _moved(book, record, payment, order.status, order.status_detail)
+    if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
         return order
-    if outcome == "in_review":
-        payment = replace(payment, status_detail=PaymentStatusDetail.IN_REVIEW)
-        return _moved(book, record, payment, order.status, order.status_detail)
+    if outcome != "approved":
+        detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
+        return _moved(book, record, replace(payment, status_detail=detail))
     entries = (order.discounts and order.discounts.payment_methods) or ()
     discounted = next((one.new_total_amount for one in entries if one.type == method), None)
     paid = payment.amount if discounted is None else discounted
@@ -239,7 +236,7 @@ def refund(book: Book, call: Call[RefundRequest]) -> Order:
     )
     record = replace(record, order=_with_refunds(order, (*earlier, made)), refund_key=book.key)
     if book.policies.refund_seconds:
-        order = _moved(book, record, payment, order.status, order.status_detail)
+        order = _moved(book, record, payment)
         book.schedule(book.now + timedelta(seconds=book.policies.refund_seconds), "refund.settle", order.id)
     else:
         order = _settle(book, record)
@@ -280,7 +277,7 @@ def _settle(book: Book, record: OrderRecord) -> Order:
         external_reference=order.external_reference,
     )
     if failed:
-        return _moved(book, record, payment, order.status, order.status_detail)
+        return _moved(book, record, payment)
     payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
     if refundable(payment):
         status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
@@ -319,14 +316,14 @@ def _moved(
     book: Book,
     record: OrderRecord,
     payment: OrderPayment,
-    status: OrderStatus | None,
-    detail: OrderStatusDetail | None,
+    status: OrderStatus | None = None,
+    detail: OrderStatusDetail | None = None,
 ) -> Order:
-    """Keep the order with its payment changed, in its new state."""
+    """Keep the order with its payment changed, in its new state where it has one."""
     order = replace(
         record.order,
-        status=status,
-        status_detail=detail,
+        status=status or record.order.status,
+        status_detail=detail or record.order.status_detail,
         last_updated_date=book.now,
         transactions=Transactions(payments=(payment,), refunds=record.order.refunds or None),
     )
