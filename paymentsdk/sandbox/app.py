@@ -13,7 +13,6 @@ from itertools import count
 import msgspec
 from aiohttp import web
 
-from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import answers
 from paymentsdk.sandbox.answers import Refused
@@ -294,5 +293,5 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
     from paymentsdk.sandbox import openapi  # noqa: PLC0415 - it walks all types, and few ask for it
 
     platform = request.app[PLATFORM]
-    body = msgspec.json.encode(openapi.document(platform.base_url, __version__, platform.policies))
+    body = msgspec.json.encode(openapi.document(platform.base_url, platform.policies))
     return web.Response(body=body, content_type="application/json")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import inspect as types_of
 
 from paymentsdk._core.paging import LARGEST_OFFSET
+from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
@@ -22,9 +23,8 @@ from paymentsdk.sandbox.policies import Policies
 
 __all__ = ["document"]
 
-_DEFAULTS = Policies()
-
-JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
+#: What JSON may hold. Here it is what msgspec makes and this module writes down: nobody has to look at it first.
+JSON: TypeAlias = Any
 Schema: TypeAlias = dict[str, JSON]
 
 
@@ -108,18 +108,16 @@ _RULES: Mapping[tuple[str, str], Schema] = {
 }
 
 
-def document(base_url: str, version: str, policies: Policies = _DEFAULTS) -> Schema:
+def document(base_url: str, policies: Policies) -> Mapping[str, object]:
     """Return the document for a platform at *base_url* that follows *policies*."""
-    paths: dict[str, JSON] = {}
+    paths: dict[str, Schema] = {}
     for operation in OPERATIONS.values():
-        methods = paths.setdefault(operation.path, {})
-        if isinstance(methods, dict):
-            methods[operation.method.lower()] = _operation(operation, policies)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Payments platform (sandbox)",
-            "version": version,
+            "version": __version__,
             "description": "The platform on localhost, for development and tests. It moves no money.",
         },
         "servers": [{"url": base_url}],
@@ -144,43 +142,30 @@ def _schemas(policies: Policies) -> Schema:
             if kind is not None
         ]
         _, components = msgspec.json.schema_components(types, schema_hook=_free_form, ref_template=_REF)
-        structs = {cls.__name__: cls for cls in _structs(types)}
+        structs = {info.cls.__name__: info for info in _structs(types)}
         for name, schema in components.items():
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
             if name in structs:
                 _tighten(schemas[name], structs[name])
-                _describe(schemas[name], inspect.getdoc(structs[name]))
-    for name, required in (
-        ("CustomerRequest", REQUIRED[policies.customer_required]),
-        ("WalletChargeRequest", ("transaction_amount",) if policies.wallet_amount == "required" else ()),
-    ):
-        schema = schemas[name]
-        if isinstance(schema, dict):
-            schema["required"] = [*required]
+                _describe(schemas[name], inspect.getdoc(structs[name].cls) or "")
+    schemas["CustomerRequest"]["required"] = [*REQUIRED[policies.customer_required]]
+    schemas["WalletChargeRequest"]["required"] = ["transaction_amount"] if policies.wallet_amount == "required" else []
     return schemas
 
 
-def _tighten(schema: JSON, struct: type) -> None:
+def _tighten(schema: Schema, struct: types_of.StructType) -> None:
     """Add to the *schema* of a Struct the rules that msgspec does not write into it."""
-    members = schema.get("properties") if isinstance(schema, dict) else None
-    required = schema.get("required") if isinstance(schema, dict) else None
-    info = types_of.type_info(struct)
-    if not (isinstance(members, dict) and isinstance(required, list) and isinstance(info, types_of.StructType)):
-        return
-    for member in info.fields:
+    members = schema["properties"]
+    for member in struct.fields:
         name = member.encode_name
         if _has(member.type, {"day": True}):
             members[name] = {"anyOf": [_DAY, {"type": "null"}]}
         if _has(member.type, {"above": 0}):
             members[name] = _above_zero(members[name])
-        if (struct.__name__, name) in _RULES:
-            members[name] = {"anyOf": [_RULES[struct.__name__, name], {"type": "null"}]}
-        if member.default_factory is not msgspec.NODEFAULT and member.required is False and _is_request(struct):
-            required.append(name)  # Required by the contract; the SDK fills it in.
-
-
-def _is_request(struct: type) -> bool:
-    return issubclass(struct, RequestStruct)
+        if (struct.cls.__name__, name) in _RULES:
+            members[name] = {"anyOf": [_RULES[struct.cls.__name__, name], {"type": "null"}]}
+        if member.default_factory is not msgspec.NODEFAULT and issubclass(struct.cls, RequestStruct):
+            schema["required"].append(name)  # Required by the contract; the SDK fills it in.
 
 
 def _has(info: object, extra: Mapping[str, object]) -> bool:
@@ -194,14 +179,13 @@ def _has(info: object, extra: Mapping[str, object]) -> bool:
             return False
 
 
-def _above_zero(schema: JSON) -> JSON:
+def _above_zero(schema: Schema) -> Schema:
     """Return the *schema* of an amount, or of one that may be null, without zero."""
-    if not isinstance(schema, dict):
-        return schema
-    if isinstance(any_of := schema.get("anyOf"), list):
-        return {**schema, "anyOf": [_above_zero(one) for one in any_of]}
-    mended = {**schema, **_ABOVE_ZERO.get(str(schema.get("type")), {})}
-    return {name: value for name, value in mended.items() if (name, "exclusiveMinimum" in mended) != ("minimum", True)}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_above_zero(one) for one in schema["anyOf"]]}
+    mended = {**schema, **_ABOVE_ZERO.get(schema["type"], {})}
+    mended.pop("minimum", None)  # Zero itself; a bound that leaves it out is in its place.
+    return mended
 
 
 def _free_form(kind: type) -> Schema:
@@ -210,15 +194,15 @@ def _free_form(kind: type) -> Schema:
     raise NotImplementedError(kind)  # As msgspec asks of a hook.
 
 
-def _structs(types: Iterable[type]) -> Iterable[type]:
+def _structs(types: Iterable[type]) -> Iterator[types_of.StructType]:
     """Yield *types* and every Struct inside them."""
     seen: set[type] = set()
     todo = [types_of.type_info(kind) for kind in types]
     while todo:
         match todo.pop():
-            case types_of.StructType(cls=cls, fields=fields) if cls not in seen:
+            case types_of.StructType(cls=cls, fields=fields) as info if cls not in seen:
                 seen.add(cls)
-                yield cls
+                yield info
                 todo.extend(field.type for field in fields)
             case types_of.UnionType(types=inner):
                 todo.extend(inner)
@@ -241,21 +225,17 @@ def _finished(schema: JSON, amount: Schema) -> JSON:
     if schema.get("type") == "integer":
         schema = {**schema, "format": "int64"}
     finished = {name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)}
-    pattern = finished.get("pattern")
-    if isinstance(pattern, str):
-        finished["pattern"] = _ecma(pattern)
+    if "pattern" in finished:
+        finished["pattern"] = _ecma(finished["pattern"])
     return finished
 
 
-def _describe(schema: JSON, doc: str | None) -> None:
+def _describe(schema: Schema, doc: str) -> None:
     """Move what a docstring says of its attributes to the members that it speaks of."""
-    if not isinstance(schema, dict) or not doc:
-        return
-    schema["description"] = doc.split("\n\n")[0].replace("\n", " ")
-    members = schema.get("properties")
+    schema["description"] = doc.partition("\n\n")[0].replace("\n", " ")
     for match in _ATTRIBUTE.finditer(doc):
-        member = members.get(match[1]) if isinstance(members, dict) else None
-        if isinstance(member, dict) and "$ref" not in member:
+        member = schema["properties"].get(match[1])
+        if member is not None and "$ref" not in member:
             member["description"] = " ".join(match[2].split())
 
 
@@ -280,7 +260,7 @@ def _operation(operation: AnyOperation, policies: Policies) -> Schema:
     return described
 
 
-def _path_parameters(operation: AnyOperation) -> list[JSON]:
+def _path_parameters(operation: AnyOperation) -> list[Schema]:
     safe: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
     return [
         {"name": name, "in": "path", "required": True, "schema": _RULES.get((operation.name, name), safe)}
@@ -288,14 +268,11 @@ def _path_parameters(operation: AnyOperation) -> list[JSON]:
     ]
 
 
-def _query_parameters(operation: AnyOperation) -> list[JSON]:
+def _query_parameters(operation: AnyOperation) -> list[Schema]:
     if operation.query is None:
         return []
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
-    members = _finished(components[operation.query.__name__], _DECIMAL_NUMBER)
-    properties = members.get("properties") if isinstance(members, dict) else None
-    if not isinstance(properties, dict):
-        return []
+    properties = _finished(components[operation.query.__name__], _DECIMAL_NUMBER)["properties"]
     return [
         {
             "name": name,
@@ -307,17 +284,15 @@ def _query_parameters(operation: AnyOperation) -> list[JSON]:
     ]
 
 
-def _bounded(schema: JSON) -> JSON:
+def _bounded(schema: Schema) -> Schema:
     """Add to the *schema* of a position the end that it has."""
-    if isinstance(schema, dict) and schema.get("type") == "integer":
-        return {**schema, "maximum": LARGEST_OFFSET}
-    return schema
+    return {**schema, "maximum": LARGEST_OFFSET} if schema.get("type") == "integer" else schema
 
 
-def _headers(operation: AnyOperation, policies: Policies) -> list[JSON]:
+def _headers(operation: AnyOperation, policies: Policies) -> list[Schema]:
     if not operation.keyed:
         return []
-    headers: list[JSON] = []
+    headers: list[Schema] = []
     if operation is wallet_payments.CREATE:
         headers.append(
             {
@@ -340,22 +315,16 @@ def _success(operation: AnyOperation) -> Schema:
     links = {
         other.name: _link(operation, other)
         for other in OPERATIONS.values()
-        if len(other.path_names) == 1 and not operation.path_names and _parent(other.path) == _collection(operation)
+        if len(other.path_names) == 1
+        and not operation.path_names
+        and other.path.partition("/{")[0] == operation.path.removesuffix("/search")
     }
     if links:
         success["links"] = links
     return success
 
 
-def _parent(path: str) -> str:
-    return path.split("/{", maxsplit=1)[0]
-
-
-def _collection(operation: AnyOperation) -> str:
-    return operation.path.removesuffix("/search")
-
-
-def _link(operation: AnyOperation, other: AnyOperation) -> JSON:
+def _link(operation: AnyOperation, other: AnyOperation) -> Schema:
     """Say where in the answer of *operation* the id is that *other* takes."""
     where = "#/id" if operation.page is None else "#/results/0/id"
     return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}

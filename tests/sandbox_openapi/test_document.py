@@ -30,7 +30,7 @@ BASE_URL = "http://127.0.0.1:8787"
 @pytest.fixture(scope="module")
 def described() -> dict[str, object]:
     """The document as a program reads it."""
-    return msgspec.json.decode(msgspec.json.encode(document(BASE_URL, "1.2.3")))
+    return msgspec.json.decode(msgspec.json.encode(document(BASE_URL, Policies())))
 
 
 def check(described: dict[str, object], schema: str, value: object) -> list[str]:
@@ -169,7 +169,7 @@ def test_what_the_sandbox_refuses_is_invalid(described, schema, change):
 
 def test_policies_are_in_it():
     """The longest key and the members of a customer are those of the sandbox's policies."""
-    described = document(BASE_URL, "1", Policies(max_key_length=64, customer_required="five"))
+    described = document(BASE_URL, Policies(max_key_length=64, customer_required="five"))
 
     key = described["paths"]["/v1/orders"]["post"]["parameters"][-1]
     assert 64 == key["schema"]["maxLength"]
