@@ -125,12 +125,8 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         book = platform.book(tenant, now=now, key=key)
         mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
         place = idempotency.place_of(operation, incoming.path)
-        if key:
-            saved = idempotency.replay(
-                platform.store, tenant.user_id, key, place, mark, now=book.now, policies=policies
-            )
-            if saved:
-                return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
+        if key and (saved := idempotency.replay(book, key, place, mark)):
+            return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
         # After the key: what went with it once is another request, whatever it says.
         _check_content_type(operation, incoming)
         request = read_body(operation, incoming.body, policies)

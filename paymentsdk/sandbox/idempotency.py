@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -20,8 +20,9 @@ import msgspec
 
 from paymentsdk._core.operation import Operation
 from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.policies import Policies
-from paymentsdk.sandbox.store import SavedAnswer, Store
+from paymentsdk.sandbox.store import SavedAnswer
 
 __all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "place_of", "replay"]
 
@@ -72,9 +73,7 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
     return hashlib.sha256(text).hexdigest()
 
 
-def replay(  # noqa: PLR0917 - the store, and what one request is
-    store: Store, tenant: int, key: str, place: str, mark: str, now: datetime, policies: Policies
-) -> SavedAnswer | None:
+def replay(book: Book, key: str, place: str, mark: str) -> SavedAnswer | None:
     """Return the saved answer for *key*, or ``None`` when the request is the first with it.
 
     Raises:
@@ -82,9 +81,9 @@ def replay(  # noqa: PLR0917 - the store, and what one request is
     """
     remembered = [
         saved
-        for saved in store.saved_answers(tenant, key)
-        if saved.at + timedelta(hours=policies.key_hours) > now
-        and (policies.key_scope == "seller" or saved.place == place)
+        for saved in book.store.saved_answers(book.tenant.user_id, key)
+        if saved.at + timedelta(hours=book.policies.key_hours) > book.now
+        and (book.policies.key_scope == "seller" or saved.place == place)
     ]
     same = next((saved for saved in remembered if saved.fingerprint == mark), None)
     if remembered and same is None:
