@@ -233,9 +233,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
 
 def revert(book: Book, source: str, amount: Decimal) -> None:
     """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
-    record = of_source(book, source)
-    if record is None:
-        return
+    [record] = book.find(MERCHANT_ORDERS, [("source", "=", source)])
     order = record.merchant_order
     refunded = (order.refunded_amount or money.ZERO) + amount
     whole = refunded >= (order.paid_amount or money.ZERO)
