@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from aiohttp import web
-from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
@@ -29,8 +28,7 @@ from paymentsdk.sandbox.pages.markup import PAGES, Markup
 from paymentsdk.sandbox.pages.sale import Sale, from_order, from_preference
 from paymentsdk.sandbox.pages.views import Way
 from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, Tenant
-from paymentsdk.sandbox.store import Noun
+from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
 
 __all__ = ["add_routes", "refusal_page"]
 
@@ -104,7 +102,7 @@ async def _preferences(request: web.Request) -> web.StreamResponse:
 
 
 def _link(platform: Platform, preference: Preference) -> Mapping[str, object]:
-    owner: Tenant | None = platform.find_owner(cast("Noun[Struct]", PREFERENCES), preference.id)
+    owner = platform.store.get(TENANTS, str(preference.collector_id))
     opened = platform.store.find(MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
     return {
         "preference": preference,
