@@ -104,31 +104,19 @@ def fuzz(session: nox.Session) -> None:
     """
     install(session, "sandbox-fuzz")
     here = Path("tests/sandbox_openapi").resolve()
+    config, hooks = str(here / "schemathesis.toml"), str(here / "hooks.py")
     # The contract gives two statuses for a preference without a valid token; a document can say 401 alone.
-    command = [
-        f"{session.bin}/paymentsdk",
-        "sandbox",
-        "--port",
-        "0",
-        "--json",
-        "--policy",
-        "denied_preference_status=401",
-    ]
+    options = ["--port", "0", "--json", "--policy", "denied_preference_status=401"]
+    command = [f"{session.bin}/paymentsdk", "sandbox", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sandbox:
         try:
             platform = json.loads(sandbox.stdout.readline())
             # It keeps a cache where it runs.
             session.chdir(session.create_tmp())
             session.run(
-                *(
-                    "st",
-                    "--config-file",
-                    str(here / "schemathesis.toml"),
-                    "run",
-                    f"{platform['base_url']}/openapi.json",
-                ),
+                *("st", "--config-file", config, "run", f"{platform['base_url']}/openapi.json"),
                 *("--header", f"Authorization: Bearer {platform['access_token']}", *session.posargs),
-                env={"SCHEMATHESIS_HOOKS": str(here / "hooks.py")},
+                env={"SCHEMATHESIS_HOOKS": hooks},
             )
         finally:
             sandbox.terminate()
