@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.plans import Plan
@@ -207,16 +207,7 @@ class Platform:
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
         """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
         tenant = tenant or self.default_tenant()
-        return SandboxInfo(
-            base_url=self.base_url,
-            access_token=tenant.access_token,
-            client_id=tenant.client_id,
-            client_secret=tenant.client_secret,
-            authorization_code=tenant.authorization_code,
-            refresh_token=tenant.refresh_token,
-            external_pos_id=tenant.external_pos_id,
-            plan_id=tenant.plan_id,
-        )
+        return msgspec.convert({**asdict(tenant), "base_url": self.base_url}, SandboxInfo)
 
     def authorize(self, tenant: Tenant) -> str:
         """Have the seller consent once more: a new authorization code, valid for 10 minutes."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Annotated, TypedDict
 
 from msgspec import Meta, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
 from paymentsdk.sandbox.book import Book
@@ -73,8 +73,8 @@ def new_tenant(ids: Ids, user_id: int, request: TenantRequest) -> Tenant:
     """
     Policies().merged(request.policies)
     return Tenant(
+        **asdict(request),
         user_id=user_id,
-        country=request.country,
         currency=CURRENCIES.get(request.country, OTHER_CURRENCY),
         client_id=str(ids.number(16)),
         client_secret=ids.token(),
@@ -83,14 +83,7 @@ def new_tenant(ids: Ids, user_id: int, request: TenantRequest) -> Tenant:
         authorization_code="",
         refresh_token="",
         external_pos_id=request.external_pos_ids[0],
-        external_pos_ids=request.external_pos_ids,
         plan_id=ids.token(),
-        marketplace=request.marketplace,
-        scope=request.scope,
-        redirect_uri=request.redirect_uri,
-        policies=request.policies,
-        discount_promises=request.discount_promises,
-        compliant=request.compliant,
     )
 
 
