@@ -25,23 +25,6 @@ from tests.transports.sending import TOKEN, failed
 # --- the event loop ---------------------------------------------------------------------------------------------------
 
 
-def test_a_transport_belongs_to_its_loop() -> None:
-    """Used from a second loop it says so and sends nothing; from there it can be closed once its own loop is gone."""
-    transport = AiohttpTransport()
-
-    async def send() -> int:
-        async with FaultServer(always(http())) as server:
-            try:
-                return (await transport.send(Request("GET", server.url()))).status
-            finally:
-                assert len(server.seen) <= 1
-
-    assert 200 == asyncio.run(send())
-    with pytest.raises(ClientClosed, match="another event loop"):
-        asyncio.run(send())
-    asyncio.run(transport.aclose())
-
-
 async def test_closed_from_another_loop_that_runs_beside_it(transport: AiohttpTransport) -> None:
     """Closing connections under the hands of the loop that runs them is refused."""
     async with FaultServer(always(http())) as server:
@@ -297,17 +280,6 @@ async def test_lower_case_is_sent_once_too(transport: AiohttpTransport) -> None:
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 
-async def test_requests_go_through_a_proxy() -> None:
-    """With *proxy*, the proxy is asked for the whole URL."""
-    async with FaultServer(always(http())) as proxy:
-        transport = AiohttpTransport(proxy=proxy.url())
-        await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
-        await transport.aclose()
-
-        assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
-        assert "api.example.com" == proxy.seen[0].headers["host"]
-
-
 async def test_a_proxy_that_refuses() -> None:
     """Nothing has been sent when a proxy does not connect to the platform, or is not there."""
     async with FaultServer(always(http(407))) as proxy:
@@ -323,19 +295,6 @@ async def test_a_proxy_that_refuses() -> None:
         outcome = await failed(transport, Request("POST", "https://api.example.com/", TOKEN))
         await transport.aclose()
     assert outcome == (False, False, "no connection to the proxy: Connection refused")
-
-
-@pytest.mark.parametrize("trust_env", [False, True])
-async def test_the_environment_is_not_trusted(trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy in the environment is used only by who asks for it."""
-    async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
-        monkeypatch.setenv("http_proxy", proxy.url())
-        monkeypatch.delenv("no_proxy", raising=False)
-        transport = AiohttpTransport(trust_env=trust_env)
-        await transport.send(Request("GET", server.url()))
-        await transport.aclose()
-
-        assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
 
 
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------

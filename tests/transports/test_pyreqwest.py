@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from paymentsdk import Request, SendFailed
-from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
 
@@ -22,43 +21,6 @@ def test_a_program_without_the_library_is_told_how_to_get_it(monkeypatch) -> Non
 
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'paymentsdk\[pyreqwest\]'"):
         importlib.import_module("paymentsdk.transports.pyreqwest")
-
-
-def test_a_transport_belongs_to_its_loop() -> None:
-    """Used from a second loop it says so and sends nothing."""
-    transport = PyreqwestTransport()
-
-    async def send() -> int:
-        async with FaultServer(always(http())) as server:
-            return (await transport.send(Request("GET", server.url()))).status
-
-    assert 200 == asyncio.run(send())
-    with pytest.raises(ClientClosed, match="another event loop"):
-        asyncio.run(send())
-    asyncio.run(transport.aclose())
-
-
-async def test_requests_go_through_a_proxy() -> None:
-    """With *proxy*, the proxy is asked for the whole URL."""
-    async with FaultServer(always(http())) as proxy:
-        transport = PyreqwestTransport(proxy=proxy.url())
-        await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
-        await transport.aclose()
-
-        assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
-
-
-@pytest.mark.parametrize("trust_env", [False, True])
-async def test_the_environment_is_not_trusted(trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy in the environment is used only by who asks for it."""
-    async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
-        monkeypatch.setenv("http_proxy", proxy.url())
-        monkeypatch.delenv("no_proxy", raising=False)
-        transport = PyreqwestTransport(trust_env=trust_env)
-        await transport.send(Request("GET", server.url()))
-        await transport.aclose()
-
-        assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
 
 
 async def test_the_library_can_be_configured_but_not_undone() -> None:

@@ -1,0 +1,56 @@
+"""What both transports do beyond what every transport does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import Request
+from paymentsdk.errors import ClientClosed
+from paymentsdk.testing._fault_server import FaultServer, always, http
+from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.pyreqwest import PyreqwestTransport
+
+pytestmark = pytest.mark.parametrize("kind", [AiohttpTransport, PyreqwestTransport])
+
+
+def test_a_transport_belongs_to_its_loop(kind) -> None:
+    """Used from a second loop it says so and sends nothing; from there it can be closed once its own loop is gone."""
+    transport = kind()
+
+    async def send() -> int:
+        async with FaultServer(always(http())) as server:
+            try:
+                return (await transport.send(Request("GET", server.url()))).status
+            finally:
+                assert len(server.seen) <= 1
+
+    assert 200 == asyncio.run(send())
+    with pytest.raises(ClientClosed, match="another event loop"):
+        asyncio.run(send())
+    asyncio.run(transport.aclose())
+
+
+async def test_requests_go_through_a_proxy(kind) -> None:
+    """With *proxy*, the proxy is asked for the whole URL."""
+    async with FaultServer(always(http())) as proxy:
+        transport = kind(proxy=proxy.url())
+        await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
+        await transport.aclose()
+
+        assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
+        assert "api.example.com" == proxy.seen[0].headers["host"]
+
+
+@pytest.mark.parametrize("trust_env", [False, True])
+async def test_the_environment_is_not_trusted(kind, trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy in the environment is used only by who asks for it."""
+    async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
+        monkeypatch.setenv("http_proxy", proxy.url())
+        monkeypatch.delenv("no_proxy", raising=False)
+        transport = kind(trust_env=trust_env)
+        await transport.send(Request("GET", server.url()))
+        await transport.aclose()
+
+        assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
