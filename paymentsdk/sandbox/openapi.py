@@ -206,10 +206,8 @@ def _structs(types: Iterable[type]) -> Iterator[types_of.StructType]:
                 todo.extend(field.type for field in fields)
             case types_of.UnionType(types=inner):
                 todo.extend(inner)
-            case types_of.ListType(item_type=inner) | types_of.VarTupleType(item_type=inner):
-                todo.append(inner)
-            case types_of.Metadata(type=inner):
-                todo.append(inner)
+            case types_of.ListType(item_type=one) | types_of.VarTupleType(item_type=one) | types_of.Metadata(type=one):
+                todo.append(one)
             case _:
                 pass
 

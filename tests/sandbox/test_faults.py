@@ -14,7 +14,6 @@ import pytest
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.app import STOPPING
 from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.effects import EFFECTS
 
@@ -261,7 +260,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
 
 
 @pytest.mark.control("paymentsdk.sandbox.line.suppress", lambda *_: nullcontext())
-async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, caplog):
+async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
     """Who has left before a late answer begins gets none of it, and nothing is logged: what was done stays done."""
     sandbox.faults.add(FaultRule(effect="truncate"))
     sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
@@ -271,7 +270,7 @@ async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, dat
 
     call.cancel()
     await until(lambda: all(one.transport is None for one in sandbox._runner.server.connections))
-    sandbox._runner.app[STOPPING].set()  # It ends the delay.
+    end_delays(sandbox)
     await until(lambda: not asyncio.all_tasks() - before)
 
     assert [] == caplog.records

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
+from msgspec import inspect
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
@@ -46,25 +47,21 @@ def check(described: dict[str, object], schema: str, value: object) -> list[str]
 
 def structs() -> Iterator[type[msgspec.Struct]]:
     """Every Struct of every operation."""
-    todo = [kind for operation in OPERATIONS.values() for kind in (operation.body, operation.result) if kind]
+    kinds = [kind for operation in OPERATIONS.values() for kind in (operation.body, operation.result) if kind]
+    todo = list(map(inspect.type_info, kinds))
     seen: set[type] = set()
     while todo:
-        info = msgspec.inspect.type_info(todo.pop())
-        queue = [info]
-        while queue:
-            match queue.pop():
-                case msgspec.inspect.StructType(cls=cls, fields=fields) if cls not in seen:
-                    seen.add(cls)
-                    yield cls
-                    queue.extend(field.type for field in fields)
-                case msgspec.inspect.UnionType(types=types):
-                    queue.extend(types)
-                case msgspec.inspect.ListType(item_type=item) | msgspec.inspect.VarTupleType(item_type=item):
-                    queue.append(item)
-                case msgspec.inspect.Metadata(type=item):
-                    queue.append(item)
-                case _:
-                    pass
+        match todo.pop():
+            case inspect.StructType(cls=cls, fields=fields) if cls not in seen:
+                seen.add(cls)
+                yield cls
+                todo.extend(field.type for field in fields)
+            case inspect.UnionType(types=types):
+                todo.extend(types)
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item) | inspect.Metadata(type=item):
+                todo.append(item)
+            case _:
+                pass
 
 
 def test_the_document_is_valid(described):
