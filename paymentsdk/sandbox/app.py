@@ -269,10 +269,9 @@ async def _incoming(request: web.Request) -> Incoming:
         raise Refused(413, "request_too_large", TOO_LARGE) from None
     except (OSError, web.RequestPayloadError):
         raise _BrokenOff from None
-    query = request.rel_url.query
     return Incoming(
         path=dict(request.match_info),
-        query={name: query[name] for name in query},
+        query=dict(request.query),
         authorization=request.headers.get("Authorization", ""),
         content_type=request.headers.get("Content-Type", "").partition(";")[0].strip(),
         key=request.headers.get("X-Idempotency-Key"),

@@ -55,8 +55,7 @@ async def read(request: web.Request) -> PaymentForm:
     if request.content_type != "application/x-www-form-urlencoded":
         raise Refused(415, "unsupported_media_type", "This is not the form of the page.")
     try:
-        sent = await request.post()
-        return msgspec.convert({name: sent[name] for name in sent}, PaymentForm, strict=False)
+        return msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", "The form is too large.") from None
     except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
