@@ -8,9 +8,8 @@
 
 ``python -m paymentsdk`` is the same command.
 
-What was asked for goes to stdout, everything else to stderr. The exit code is 0 if it was done, 1 if it was not, 2 if
-the command makes no sense (nothing was begun then), and 130 if somebody interrupted it. A sandbox is done when somebody
-ends it by Ctrl-C, as it says when it starts: 0.
+What was asked for goes to stdout, everything else to stderr. The exit code is 0 for success (also of a sandbox that
+Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, and 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Do what is asked for; what makes no sense ends with 2, and with how the command is used that it was said to."""
+    """Do what is asked for; a command that makes no sense ends with 2, and says how it is used."""
     options, unknown = _parser().parse_known_args(arguments)
     command: argparse.ArgumentParser = options.parser
     if unknown:  # Found by argparse itself, it would be a complaint of the whole program.

@@ -68,8 +68,7 @@ def ask(options: Namespace) -> int:
     """Do the command in *options* to the sandbox that they name, print what it came to, and return the exit code.
 
     Raises:
-        argparse.ArgumentTypeError: What was said makes no sense, such as options for starting a sandbox that stand
-            before the command, and would do nothing.
+        argparse.ArgumentTypeError: An option would do nothing here, or ``PAYMENTSDK_BASE_URL`` is no address.
     """
     _refuse_settings(options)
     answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)

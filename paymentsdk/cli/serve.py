@@ -57,7 +57,7 @@ def serve(options: Namespace) -> int:
 
 
 def _as_options(words: str) -> str:
-    """Return what the sandbox says of its arguments with the options that they are given by."""
+    """Return what the sandbox says of its arguments, with the names of the options that set them."""
     for argument, option in _OPTIONS.items():
         words = words.replace(argument, option, 1)
     return words

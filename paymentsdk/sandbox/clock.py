@@ -51,8 +51,7 @@ class SandboxClock:
         wall: Seconds since 1970 by the machine's clock.
         changed: Called with the new state when it was frozen, resumed or moved.
         settle: Runs what is due up to a moment, in time order, and says what happened.
-        alone: Keeps other threads out while the clock is set and what falls due happens: in between, they would move it
-            from where it no longer stands, or take away what is to be said.
+        alone: Keeps other threads out from when the clock is set until what fell due by that has happened.
     """
 
     def __init__(

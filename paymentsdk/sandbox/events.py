@@ -60,10 +60,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
 
 
 class Changed(Struct, frozen=True):
-    """What may be another thing now: ``policies``, ``faults``, or ``everything``.
-
-    Everything is after a restore, and when more happened than a watcher could be told one by one.
-    """
+    """What has changed; ``everything`` after a restore, or when more happened than a watcher could be told."""
 
     what: Literal["policies", "faults", "everything"]
 
@@ -133,7 +130,7 @@ def _beginning(text: str) -> str:
 
 def _put(queue: Queue, event: Event | None) -> None:
     if queue.full():
-        # Ten years of invoices come at once. Whoever missed one of them cannot know what else is another.
+        # Ten years of invoices come at once. Whoever has missed one of them has to look at everything anew.
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(Event(kind="changed", tenant=None, document=Changed("everything")))

@@ -17,7 +17,7 @@ _MASK = "***"
 _SECRETS = frozenset({"client_secret", "code_verifier", "refresh_token", "access_token", "authorization_code", "token"})
 #: Of a request for a token. Elsewhere a code is that of a refusal.
 _SECRETS_OF_GRANT = _SECRETS | {"code"}
-#: How the name of a parameter ends whose value is a credential.
+#: How the names of those parameters end whose values are credentials.
 _ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
 
 _ESCAPED = re.compile(r"\\u00([567][0-9A-Fa-f])")
