@@ -192,8 +192,7 @@ class _Service:
         if operation.keyed and incoming.key:
             policies = platform.policies_of(caller.tenant)
             claim = claim_of(user_id, incoming.key, place_of(operation, incoming.path), policies)
-            exchange.waited = await self._in_flight.wait(claim, policies)
-            with self._in_flight.hold(claim):
+            async with self._in_flight.turn(claim, policies) as exchange.waited:
                 await self._faults_before(request, exchange)
                 return self._carry_out(exchange, incoming, caller)
         await self._faults_before(request, exchange)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from decimal import Decimal
 from typing import TypeAlias
@@ -97,11 +97,12 @@ class InFlight:
     def __init__(self) -> None:
         self._claims: dict[Claim, asyncio.Event] = {}
 
-    async def wait(self, claim: Claim, policies: Policies) -> bool:
-        """Return once no other request holds *claim*, and say whether one has.
+    @asynccontextmanager
+    async def turn(self, claim: Claim, policies: Policies) -> AsyncIterator[bool]:
+        """Keep *claim* in flight, once no other request does, and say whether one has.
 
         Raises:
-            Refused: One has, and the policy ``concurrent_twin`` says to refuse the second.
+            Refused: One does, and the policy ``concurrent_twin`` says to refuse the second.
         """
         waited = False
         while (done := self._claims.get(claim)) is not None:
@@ -109,14 +110,9 @@ class InFlight:
                 status = 409 if policies.concurrent_twin == "conflict" else 423
                 raise Refused(status, "resource_locked", "another request with this key is being answered")
             waited = await done.wait()
-        return waited
-
-    @contextmanager
-    def hold(self, claim: Claim) -> Iterator[None]:
-        """Keep *claim* in flight."""
         done = self._claims[claim] = asyncio.Event()
         try:
-            yield
+            yield waited
         finally:
             del self._claims[claim]
             done.set()
