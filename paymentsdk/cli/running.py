@@ -82,18 +82,15 @@ class Running:
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         from http.client import HTTPException  # noqa: PLC0415 - `paymentsdk --help` does without
 
-        connection = self._connection()
+        connection = self._connected()
         target = f"{quote(urlsplit(self.url).path, safe='/%')}/_sandbox/{path}"
         try:
-            self._connect(connection)
             connection.request(method, target, body or None, {"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError:
             words = f"the sandbox at {self.url} has not answered within {_TO_ANSWER:.0f} s, and may still be doing it"
             raise NotAnsweredError(words) from None
-        except SandboxError:
-            raise
         except OSError as error:
             words = f"the sandbox at {self.url} has gone without an answer ({error}), and may have done it"
             raise NotAnsweredError(words) from None
@@ -102,20 +99,19 @@ class Running:
         finally:
             connection.close()
 
-    def _connection(self) -> HTTPConnection:
+    def _connected(self) -> HTTPConnection:
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - as above
 
         parts = urlsplit(self.url)
         # Straight there: a proxy for the rest of the world knows nothing of this machine.
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=_TO_CONNECT)
-
-    def _connect(self, connection: HTTPConnection) -> None:
+        connection = kind(parts.hostname or "", parts.port, timeout=_TO_CONNECT)
         try:
             connection.connect()
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can be.
             raise SandboxError(f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox") from None
         connection.sock.settimeout(_TO_ANSWER)
+        return connection
 
 
 def _from_environment() -> str | None:
