@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, get_args
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -101,8 +102,6 @@ def _payment_methods() -> Iterable[str]:
 
 
 def _pay(running: Running, options: Namespace) -> Answer:
-    from urllib.parse import quote  # noqa: PLC0415
-
     name = options.what
     is_preference = bool(_PREFERENCE.match(name))
     noun = "preferences" if is_preference else "orders"
