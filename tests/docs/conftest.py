@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 
 import pytest
 
@@ -29,28 +26,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """
     from paymentsdk.sandbox import Sandbox
 
-    started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        over = asyncio.Event()
-        async with Sandbox() as sandbox:
-            started.set_result((sandbox, asyncio.get_running_loop(), over))
-            await over.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=run, name="sandbox of a page")
-    thread.start()
-    sandbox, loop, over = started.result(timeout=10)
-    monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-    monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
-    yield
-    loop.call_soon_threadsafe(over.set)
-    thread.join(timeout=10)
-    assert not thread.is_alive()
+    with Sandbox().in_thread() as sandbox:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
+        yield
