@@ -129,9 +129,10 @@ class PaymentsClient(Caller):
         check_methods("auth", auth, "token", "renew")
         check_methods("observer", observer, "__call__")
         check_headers({session_header: "any"}, "session_header")
+        auth = _auth(access_token, auth)
         settings = Settings(
             base_url=_checked_base_url(base_url),
-            auth=_auth(access_token, auth) or NoToken(),
+            auth=NoToken() if auth is None else auth,
             credentials=_credentials(client_id, client_secret),
             timeout=timeout or Timeout(),
             retry=retry or RetryPolicy(),
@@ -142,7 +143,9 @@ class PaymentsClient(Caller):
             strict=strict,
             observer=observer,
         )
-        super().__init__(Shared(transport or _aiohttp_transport(session), clock or SystemClock()), settings)
+        # A part of one's own may be empty, and so be false, such as a transport that is a list of its requests.
+        transport = _aiohttp_transport(session) if transport is None else transport
+        super().__init__(Shared(transport, SystemClock() if clock is None else clock), settings)
         self._owner = True
 
     @classmethod

@@ -170,7 +170,7 @@ class RefreshingToken:
         self._former: TokenPair | None = None
         #: A new pair that the store could not keep yet.
         self._unsaved: TokenPair | None = None
-        self._store: TokenStore = store or MemoryTokenStore(pair)
+        self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
         self._early = early
         self._early_again = 0.0
         self._failed_early = False

@@ -66,6 +66,28 @@ async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     return pair
 
 
+async def test_a_store_that_is_empty_is_a_store() -> None:
+    """A store may be a collection, and empty: the new pair is kept there, and not in the memory of this process."""
+
+    class Kept(list[TokenPair]):
+        async def load(self) -> TokenPair | None:
+            return self[-1] if self else None
+
+        async def save(self, pair: TokenPair) -> None:
+            self.append(pair)
+
+    store, new = Kept(), TokenPair(access_token="access-2", refresh_token="refresh-2")
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return new
+
+    old = TokenPair(access_token="access-1", refresh_token="refresh-1", expires_at=START)
+    token = RefreshingToken(old, store=store)
+
+    assert "access-2" == await token.renew(None, exchange, START)
+    assert [new] == store
+
+
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is refused in the meantime."""
