@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from unittest.mock import patch
 
 from paymentsdk._core.wire import Request, header
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
@@ -82,24 +81,11 @@ async def the_token_is_the_one_that_was_given(make: MakeTransport) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".netrc") as file:
         file.write("machine 127.0.0.1 login another password secret\n")
         file.flush()
-        with _environment("NETRC", file.name):
+        with patch.dict(os.environ, {"NETRC": file.name}):
             async with FaultServer(always(http())) as server, opened(make) as transport:
                 await send(transport, Request("GET", server.url(), token))
     sent = server.seen[0].headers["authorization"]
     expect(sent == token["Authorization"], f"it became {sent}")
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 @case
