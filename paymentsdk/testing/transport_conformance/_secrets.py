@@ -7,6 +7,7 @@ import logging
 import pickle
 import traceback
 from collections.abc import Iterator
+from io import StringIO
 
 from paymentsdk._core.wire import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
@@ -75,38 +76,27 @@ async def cancellation_holds_no_credentials(make: MakeTransport) -> None:
         await _silent(make, Request("POST", server.url(), _FIELDS, _BODY, timeout=0.1))
 
 
-class _Kept(logging.Handler):
-    """Keeps what is logged, as text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
-
-
 @contextlib.contextmanager
-def _logged() -> Iterator[list[str]]:
+def _logged() -> Iterator[StringIO]:
     """Collect what is logged, at any level that its logger has not been given itself."""
-    root, kept = logging.getLogger(), _Kept()
-    level = root.level
-    root.addHandler(kept)
+    root, text = logging.getLogger(), StringIO()
+    level, handler = root.level, logging.StreamHandler(text)
+    root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        yield kept.lines
+        yield text
     finally:
         root.setLevel(level)
-        root.removeHandler(kept)
+        root.removeHandler(handler)
 
 
 @case
 async def logs_hold_no_credentials(make: MakeTransport) -> None:
     """Neither token nor body, of the request or of the answer, is logged at any level, whether it fails or not."""
     answers = (http(200, f'{{"refresh_token": "{_GRANT}"}}'.encode()), b"garbage\r\n\r\n", b"")
-    with _logged() as lines:
+    with _logged() as text:
         for answer in answers:
             async with FaultServer(once(answer)) as server, opened(make) as transport:
                 with contextlib.suppress(SendFailed):
                     await send(transport, Request("POST", server.url(), _FIELDS, _BODY, timeout=5.0))
-    _search("\n".join(lines), "logged")
+    _search(text.getvalue(), "logged")
