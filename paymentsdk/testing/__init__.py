@@ -35,12 +35,8 @@ class MemoryTransport:
     def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
         self.requests: list[Request] = []
         self.closed: bool = False
-        self._handler: Handler | None = None
-        self._script: deque[Answer] = deque()
-        if callable(handler):
-            self._handler = handler
-        else:
-            self._script.extend(handler)
+        self._handler: Handler | None = handler if callable(handler) else None
+        self._script: deque[Answer] = deque(() if callable(handler) else handler)
 
     def replies(self, *answers: Answer) -> None:
         """Add to the script: responses, bare statuses (with ``{}`` as their body), exceptions to raise."""
