@@ -63,15 +63,12 @@ class Peer:
             method, target, _ = first.split(" ")
             fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             chunked = fields.get("transfer-encoding") == "chunked"
-            body = await (self._chunks() if chunked else self._exactly(fields.get("content-length", "0")))
+            body = await (self._chunks() if chunked else self.part(int(fields.get("content-length", "0"))))
         except asyncio.IncompleteReadError:
             return None
         seen = Seen(method, target, fields, body, self.number)
         self._seen.append(seen)
         return seen
-
-    async def _exactly(self, size: str) -> bytes:
-        return await self._reader.readexactly(int(size))
 
     async def _chunks(self) -> bytes:
         body = b""

@@ -64,8 +64,7 @@ class Case:
                 raise AssertionError(f"not done after {_LONGEST:g} s. The rule: {self.rule}") from None
             what = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
             raise AssertionError(f"{what}. The rule: {self.rule}") from error
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
+        await turns()
         left = asyncio.all_tasks() - before
         expect(not left, f"tasks were left behind: {left}")
 
