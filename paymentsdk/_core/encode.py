@@ -185,12 +185,12 @@ def _step(info: inspect.Type) -> Step | None:
     from msgspec import inspect  # noqa: PLC0415
 
     match info:
-        case inspect.Metadata(type=inner, extra=extra):
-            if isinstance(inner, inspect.DecimalType):
-                return _amount(above=(extra or {}).get("above"))
+        case inspect.Metadata(extra={"above": 0}):
+            return _amount(above_zero=True)
+        case inspect.Metadata(type=inner):
             return _step(inner)
         case inspect.DecimalType():
-            return _amount(above=None)
+            return _amount(above_zero=False)
         case inspect.DateTimeType():
             return timestamp
         case inspect.UnionType(types=types):
@@ -205,16 +205,15 @@ def _step(info: inspect.Type) -> Step | None:
             return None
 
 
-def _amount(above: int | None) -> Step:
-    floor = Decimal(above or 0)
-    least = "an amount is not negative" if above is None else f"must be above {above}"
+def _amount(*, above_zero: bool) -> Step:
+    least = "must be above 0" if above_zero else "an amount is not negative"
 
     def step(value: object) -> object:
         try:
             amount = money.exact(value)
         except ValueError as error:
             raise RequestInvalid("", str(error)) from None
-        if amount.is_signed() or (above is not None and amount <= floor):  # "-0.00" is an odd thing to send.
+        if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
             raise RequestInvalid("", least)
         return amount
 
