@@ -71,7 +71,7 @@ class Auth(Protocol):
         ...
 
 
-def check_token(token: str, name: str = "access_token") -> str:
+def check_token(token: str) -> str:
     """Return *token* if it can stand in a header.
 
     Raises:
@@ -79,7 +79,7 @@ def check_token(token: str, name: str = "access_token") -> str:
     """
     token = hide(token)
     if not isinstance(token, str) or not _TOKEN.match(token):
-        raise RequestInvalid(name, "must be visible ASCII characters without spaces")
+        raise RequestInvalid("access_token", "must be visible ASCII characters without spaces")
     return token
 
 

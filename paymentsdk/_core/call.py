@@ -24,7 +24,7 @@ from paymentsdk._core.intent import Intent, Result, Shared
 from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
-from paymentsdk._core.secrets import Hidden, secrets_in
+from paymentsdk._core.secrets import hide, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
@@ -264,12 +264,11 @@ class Caller(ABC):
 
         *refusal* is the 401 that asked for it: it stands if the platform cannot be asked for a new token now.
         """
-        rejected = None if intent.token is None else Hidden(intent.token)
         auth = self._settings.auth
         if isinstance(auth, RefreshingToken):
             self._shared.renewing.add(auth)
         try:
-            intent.token = self._checked(await auth.renew(rejected, self._exchange, self._shared.clock.now()))
+            intent.token = self._checked(await auth.renew(hide(intent.token), self._exchange, self._shared.clock.now()))
             if intent.watch.expired or intent.watch.cancelled_by_others():
                 raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
         except asyncio.CancelledError:

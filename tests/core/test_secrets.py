@@ -310,7 +310,7 @@ async def within(seconds: float, coroutine: object) -> None:
         await coroutine
 
 
-@pytest.mark.control("paymentsdk._core.call.Hidden", str)
+@pytest.mark.control("paymentsdk._core.call.hide", lambda token: token)
 @pytest.mark.control("paymentsdk._core.call.PaymentsError.with_traceback", lambda self, traceback: self)
 async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
     """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
