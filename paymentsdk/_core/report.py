@@ -127,8 +127,6 @@ def in_words(error: Exception) -> str:
         return error.reason
     if isinstance(error, PaymentsError):
         return str(error)
-    if error.__traceback__ is None:
-        return type(error).__name__
     *_, (frame, line) = walk_tb(error.__traceback__)
     code = frame.f_code
     file = ""
