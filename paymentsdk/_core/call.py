@@ -288,10 +288,9 @@ class Caller(ABC):
         else:
             intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
             return
-        if refusal is not None and not isinstance(failure.cause, ReauthorizationRequired):
+        if refusal is not None and refusal.error is not None and not isinstance(failure.cause, ReauthorizationRequired):
             report.renewal_failed(intent, failure.reason)
-            if refusal.error is not None:
-                refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
+            refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
             failure = refusal
         raise self._failed(intent, failure, begun=refusal is not None)
 
