@@ -479,14 +479,14 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     if page is not None:
         asked = intent.offset if isinstance(intent.offset, int) else 0
         if page.items(value) is None:
-            following = page.next_offset(value) if page.next_offset is not None else None
+            following = page.next_offset(value)
             # An offset that does not grow says that there are no more rows.
             if page.total(value) is None and (following is None or following > asked):
                 return "the answer is no page: it has neither rows nor a total"
             # What stands where the rows belong is no list: to a walk, a page without rows would be the end.
             if any(anomaly.dropped and anomaly.path.count(".") == 1 for anomaly in anomalies):
                 return "the answer is no page: its rows cannot be read"
-        echoed = page.offset(value) if page.offset is not None else None
+        echoed = page.offset(value)
         if echoed is not None and echoed != asked:
             return f"the answer is the page at offset {echoed}"
     return None

@@ -63,14 +63,14 @@ class PageShape(Struct, frozen=True, kw_only=True):
     Attributes:
         items: The rows.
         total: How many rows the search has, as far as the platform says.
-        offset: The offset that the platform echoes, where it does.
-        next_offset: The offset that the platform proposes, where it does.
+        offset: The offset that the platform echoes; ``None`` where it does not.
+        next_offset: The offset that the platform proposes; ``None`` where it does not.
     """
 
     items: Callable[[object], Sequence[object] | None]
     total: Callable[[object], int | None]
-    offset: Callable[[object], int | None] | None = None
-    next_offset: Callable[[object], int | None] | None = None
+    offset: Callable[[object], int | None] = lambda _: None
+    next_offset: Callable[[object], int | None] = lambda _: None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

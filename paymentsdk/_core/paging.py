@@ -356,12 +356,13 @@ class Pages(AsyncIterator[Page[T]]):
         received = len(rows) + _dropped(result.anomalies)
         total = self._shape.total(result.value)
         anomalies = result.anomalies
-        self._guard(offset, rows, received, total, result)
+        proposed = self._shape.next_offset(result.value)
+        self._guard(offset, rows, received, total, proposed)
         if total is not None and (offset + received > total if received else offset < total):
             amount = f"{received} rows" if received else "an empty page"
             anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
             logger.warning("%s: %s at offset %d of %d", self._operation.name, amount, offset, total)
-        following = self._following(offset, received, total, result)
+        following = self._following(offset, received, total, proposed)
         fresh = self._seen.fresh(rows)
         self._stale = 0 if fresh or not received else self._stale + 1
         self._total = self._total if total is None else total
@@ -369,9 +370,7 @@ class Pages(AsyncIterator[Page[T]]):
         point = None if following is None else ResumePoint(following, self._total)
         return Page(items=fresh, total=total, offset=offset, resume_point=point, anomalies=anomalies)
 
-    def _guard(
-        self, offset: int, rows: tuple[T, ...], received: int, total: int | None, result: Result[object]
-    ) -> None:
+    def _guard(self, offset: int, rows: tuple[T, ...], received: int, total: int | None, proposed: int | None) -> None:
         """Refuse to go in a circle.
 
         Raises:
@@ -383,13 +382,12 @@ class Pages(AsyncIterator[Page[T]]):
         if rows and ids == self._previous and any(ids) and total in (None, self._total):
             raise PaginationStalled("the platform sent the same page twice")
         self._previous = ids
-        proposed = self._proposed(result)
         if received and proposed and proposed <= offset and offset + received < (total or 0):
             raise PaginationStalled(f"next_offset is {proposed}, which does not grow")
         if self._stale >= MOST_STALE_PAGES or self._count > MOST_PAGES:
             raise PaginationStalled(f"{self._count} pages, and no end")
 
-    def _following(self, offset: int, received: int, total: int | None, result: Result[object]) -> int | None:
+    def _following(self, offset: int, received: int, total: int | None, proposed: int | None) -> int | None:
         """Return where the next page begins, or ``None`` after the last."""
         vanished = max(0, self._total - total) if total is not None and self._total is not None else 0
         self._margin = max(self._margin, min(vanished, (self._size or 0) // 4))
@@ -398,7 +396,6 @@ class Pages(AsyncIterator[Page[T]]):
             # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
             return max(0, self._frontier - self._margin)
         self._frontier = max(self._frontier, offset + received)
-        proposed = self._proposed(result)
         # Without a total, or beyond it, only an explicit 0 or an empty page is the end: no list is short in silence.
         counted = total is not None and self._frontier <= total
         if not received or (self._frontier == total if counted else proposed == 0):
@@ -408,9 +405,6 @@ class Pages(AsyncIterator[Page[T]]):
             self._size = received
         reached = proposed if proposed and offset < proposed < self._frontier else self._frontier
         return max(reached - self._margin, offset + 1)
-
-    def _proposed(self, result: Result[object]) -> int | None:
-        return self._shape.next_offset(result.value) if self._shape.next_offset is not None else None
 
 
 class _Seen:

@@ -19,7 +19,7 @@ from paymentsdk.testing import MemoryTransport
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
 
-def naive_step(self, offset, received, total, result) -> int | None:
+def naive_step(self, offset, received, total, proposed) -> int | None:
     """Go on by what was asked for, until the total is reached."""
     self._size, asked = received, 50
     return offset + asked if received and offset + asked < (total or 0) else None
@@ -167,13 +167,13 @@ async def test_no_surviving_row_is_lost(
     assert set(range(1, rows + 1)) - table.gone <= set(seen)
 
 
-def blind(self, offset, received, total, result) -> int | None:
+def blind(self, offset, received, total, proposed) -> int | None:
     """Go on by what came, and notice nothing."""
     self._size = received
     return offset + received if received and offset + received < total else None
 
 
-def creeping(self, offset, received, total, result) -> int | None:
+def creeping(self, offset, received, total, proposed) -> int | None:
     """Go back by what has vanished, each time, and forget what was seen."""
     self._size, vanished = received, (self._total or 0) - total
     if vanished > 0 < offset:
