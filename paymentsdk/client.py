@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._core.auth import Auth, Credentials, NoToken, StaticToken
+from paymentsdk._core.auth import Auth, NoToken, StaticToken, credentials_of
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
 from paymentsdk._core.intent import Shared
@@ -133,7 +133,7 @@ class PaymentsClient(Caller):
         settings = Settings(
             base_url=_checked_base_url(base_url),
             auth=NoToken() if auth is None else auth,
-            credentials=_credentials(client_id, client_secret),
+            credentials=credentials_of(client_id, client_secret),
             timeout=timeout or Timeout(),
             retry=retry or RetryPolicy(),
             limits=_limits(max_order_expiration),
@@ -367,18 +367,6 @@ def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
     if access_token is not None and auth is not None:
         raise RequestInvalid("auth", "goes in place of access_token, not with it")
     return auth if access_token is None else StaticToken(access_token)
-
-
-def _credentials(client_id: str | None, client_secret: str | None) -> Credentials | None:
-    if client_id is None and client_secret is None:
-        return None
-    if client_id is None or client_secret is None:
-        missing = "client_id" if client_id is None else "client_secret"
-        raise RequestInvalid(missing, "client_id and client_secret go together")
-    for name, value in {"client_id": client_id, "client_secret": client_secret}.items():
-        if not isinstance(value, str):
-            raise RequestInvalid(name, f"must be a text, not {type(value).__name__}")
-    return Credentials(client_id=client_id, client_secret=client_secret)
 
 
 def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:

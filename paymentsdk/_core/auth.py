@@ -42,6 +42,21 @@ class Credentials(Secretive, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret"})
 
 
+def credentials_of(client_id: str | None, client_secret: str | None) -> Credentials | None:
+    """Return the application, or ``None`` if neither its id nor its secret is given.
+
+    Raises:
+        RequestInvalid: One is missing, or is no text.
+    """
+    if client_id is None and client_secret is None:
+        return None
+    if not isinstance(client_id, str):
+        raise RequestInvalid("client_id", "must be a text, and goes together with client_secret")
+    if not isinstance(client_secret, str):
+        raise RequestInvalid("client_secret", "must be a text, and goes together with client_id")
+    return Credentials(client_id=client_id, client_secret=client_secret)
+
+
 #: Asks the platform for a new pair, given a refresh token.
 Exchange = Callable[[str], Awaitable[TokenPair]]
 

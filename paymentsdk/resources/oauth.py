@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from paymentsdk._core.auth import Credentials, credentials_of
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk._core.token_store import TokenPair
@@ -199,10 +200,10 @@ class OAuth(Resource):
             OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
         """
         code, code_verifier, client_secret = hide(code), hide(code_verifier), hide(client_secret)
-        client_id, client_secret = self._application(client_id, client_secret)
+        application = self._application(client_id, client_secret)
         request = TokenRequest(
-            client_id=client_id,
-            client_secret=client_secret,
+            client_id=application.client_id,
+            client_secret=application.client_secret,
             grant_type="authorization_code",
             code=code,
             redirect_uri=redirect_uri,
@@ -237,27 +238,22 @@ class OAuth(Resource):
             OutcomeUnknown: The refresh token may be spent.
         """
         refresh_token, client_secret = hide(refresh_token), hide(client_secret)
-        client_id, client_secret = self._application(client_id, client_secret)
+        application = self._application(client_id, client_secret)
         request = TokenRequest(
-            client_id=client_id,
-            client_secret=client_secret,
+            client_id=application.client_id,
+            client_secret=application.client_secret,
             grant_type="refresh_token",
             refresh_token=refresh_token,
             scope=scope,
         )
         return (await self._caller.call(_REFRESH, request)).value
 
-    def _application(self, client_id: str | None, client_secret: str | None) -> tuple[str, str]:
-        """Return the id and secret of the application: those of the call, else those of the client."""
-        if client_id is not None and client_secret is not None:
-            return client_id, client_secret
-        if client_id is not None or client_secret is not None:
-            missing = "client_id" if client_id is None else "client_secret"
-            raise RequestInvalid(missing, "client_id and client_secret go together")
-        credentials = self._caller.credentials
+    def _application(self, client_id: str | None, client_secret: str | None) -> Credentials:
+        """Return the application of the call, else that of the client."""
+        credentials = credentials_of(client_id, client_secret) or self._caller.credentials
         if credentials is None:
             raise RequestInvalid("client_id", "is needed with client_secret, here or on the client")
-        return credentials.client_id, credentials.client_secret
+        return credentials
 
 
 def parse_access_token(token: str) -> AccessTokenParts:
