@@ -21,8 +21,6 @@ class Headers(dict[str, str]):
     def __repr__(self) -> str:
         return repr({name: "***" if name.lower() in _SECRET_HEADERS else value for name, value in self.items()})
 
-    __str__ = __repr__
-
 
 class Request(Struct, frozen=True):
     """One attempt, ready to be sent.
