@@ -142,8 +142,6 @@ def _compare(given: object, read: object) -> None:
             # Free-form data: a text may well stand for something else.
             pairs = ((key, value, read.get(str(key))) for key, value in given.items())
             members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
-        case _:
-            pass
     for place, before, after in members:
         try:
             _compare(before, after)
