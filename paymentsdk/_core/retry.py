@@ -315,7 +315,7 @@ async def again(
     Raises:
         AttemptFailed: The last failure.
     """
-    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415 - only after a failure
+    from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
 
     pending: AttemptFailed | None = first
     paid = 0
@@ -330,9 +330,6 @@ async def again(
             raise AttemptFailed(Failure.NOT_SENT, f"it was first sent {hours} ago", permanent=True)
         return await attempt()
 
-    def wait(state: RetryCallState) -> float:
-        return pause(policy, state.attempt_number, _failure(state), clock.random())
-
     def too_late(state: RetryCallState) -> bool:
         rest = state.upcoming_sleep
         return clock.monotonic() + rest >= deadline or history.age(clock) + rest >= LAST_RESEND
@@ -344,9 +341,9 @@ async def again(
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, AttemptFailed) and allowed(error)),
-        wait=wait,
+        wait=lambda state: pause(policy, state.attempt_number, _failure(state), clock.random()),
         # In this order: the budget pays only for a retry that nothing else forbids.
-        stop=lambda state: stop_after_attempt(policy.attempts)(state) or too_late(state) or no_budget(state),
+        stop=lambda state: state.attempt_number >= policy.attempts or too_late(state) or no_budget(state),
         sleep=sleep,
         reraise=True,
     )
