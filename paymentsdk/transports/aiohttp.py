@@ -13,6 +13,7 @@ import re
 import select
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, Unpack
@@ -117,7 +118,6 @@ class AiohttpTransport:
         self._closed = False
         self._in_flight = 0
         self._idle = asyncio.Event()
-        self._timeout = _connecting_within(None)
         self._pool: _Pool | None = None
         self._last: _Place | None = None
         self._plain_names: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class AiohttpTransport:
             allow_redirects=False,
             raise_for_status=False,
             auto_decompress=False,
-            timeout=self._connecting_within(request.connect_timeout),
+            timeout=_connecting_within(request.connect_timeout),
             # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
             proxy=_proxy_of_environment(url) if self._trust_env else None,
             # Part of what aiohttp finds a pooled connection by.
@@ -277,7 +277,7 @@ class AiohttpTransport:
         try:
             # What `connect` does first, without what it does for a connection that has to be opened or waited for.
             idle = None if pool.waited_for else await pool.idle(place.key, [])
-            connection = idle or await pool.connect(place.request, [], self._connecting_within(request.connect_timeout))
+            connection = idle or await pool.connect(place.request, [], _connecting_within(request.connect_timeout))
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
             failure = _unsent(error, pool)
         else:
@@ -311,12 +311,6 @@ class AiohttpTransport:
         if place is None or place.origin != url[:end]:
             place = self._last = _find_place(url[:end], self._pool)
         return place
-
-    def _connecting_within(self, seconds: float | None) -> aiohttp.ClientTimeout:
-        """Return a timeout that starts no timer unless a connection has to be opened or waited for."""
-        if self._timeout.connect != seconds:
-            self._timeout = _connecting_within(seconds)
-        return self._timeout
 
 
 async def _read(status: int, headers: Mapping[str, str], content: aiohttp.StreamReader, most: int) -> bytes:
@@ -399,7 +393,9 @@ async def _through_middlewares(
     raise SendFailed(failure.reason, sent=True, permanent=failure.permanent)
 
 
+@lru_cache(maxsize=16)
 def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
+    """Return a timeout that starts no timer unless a connection has to be opened or waited for."""
     # Without the threshold aiohttp would round it up to a whole second.
     return aiohttp.ClientTimeout(connect=seconds, ceil_threshold=inf)
 
