@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,36 +17,27 @@ if TYPE_CHECKING:
     OPERATIONS: Mapping[str, Operation[object, object]]
 
 
+#: The modules, in the order of the contract. A program imports those that it uses.
+_NOUNS = (
+    "oauth",
+    "invoices",
+    "preferences",
+    "wallet_payments",
+    "plans",
+    "merchant_orders",
+    "customers",
+    "release_reports",
+    "orders",
+)
+
+
 @cache
 def _operations() -> Mapping[str, Operation[object, object]]:
-    from paymentsdk.resources import (  # noqa: PLC0415 - a program imports the resources that it uses
-        customers,
-        invoices,
-        merchant_orders,
-        oauth,
-        orders,
-        plans,
-        preferences,
-        release_reports,
-        wallet_payments,
-    )
-
-    nouns = (
-        oauth,
-        invoices,
-        preferences,
-        wallet_payments,
-        plans,
-        merchant_orders,
-        customers,
-        release_reports,
-        orders,
-    )
     # Whatever a module declares under a public name: a new operation is known by being declared.
     declared = (
         value
-        for noun in nouns
-        for name, value in vars(noun).items()
+        for noun in _NOUNS
+        for name, value in vars(import_module(f"{__name__}.{noun}")).items()
         if isinstance(value, Operation) and not name.startswith("_")
     )
     return MappingProxyType({operation.name: operation for operation in declared})
