@@ -118,9 +118,8 @@ class Caller(ABC):
             try:
                 result = await self._attempt(intent)
             except AttemptFailed as first:
-                result = await self._try_again(intent, first)
-            else:
-                shared.budget.give_back()
+                return await self._try_again(intent, first)
+            shared.budget.give_back()
             return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
             outcome = self._outcome(intent, last)
