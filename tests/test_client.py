@@ -236,11 +236,11 @@ async def test_options_beside_the_environment(environment) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("transport", 3, "must have send and aclose, and int has not"),
+        ("transport", 3, "must have send and aclose, which int lacks"),
         ("transport", MemoryTransport, "must be an instance, not the class MemoryTransport"),
-        ("session", "http://x", "must have request and close, and str has not"),
-        ("auth", "a token", "must have token and renew, and str has not"),
-        ("observer", [], "must have __call__, and list has not"),
+        ("session", "http://x", "must have request and close, which str lacks"),
+        ("auth", "a token", "must have token and renew, which str lacks"),
+        ("observer", [], "must have __call__, which list lacks"),
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:

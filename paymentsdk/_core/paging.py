@@ -126,7 +126,7 @@ class Pager(Generic[T]):
     Some rows may come twice then: recognise them by their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
-    before it has been handed out. Who closes it ends it for the others with :class:`~paymentsdk.ClientClosed`.
+    before it has been handed out. Closing it ends it for the others with :class:`~paymentsdk.ClientClosed`.
 
     Args:
         caller: Makes the calls.

@@ -91,9 +91,7 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
 def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str, str]:
     """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
 
-    Args:
-        headers: The header fields.
-        path: What the caller knows them by.
+    *path* is what the caller knows them by.
 
     Raises:
         RequestInvalid: A name or a value has characters that do not belong in a header, or the name is one that the
@@ -114,7 +112,7 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
 
 
 def check_methods(name: str, value: object, *methods: str) -> None:
-    """Refuse a part of the caller's own that has not what will be asked of it; ``None`` is none.
+    """Refuse a part of the caller's own that lacks a method which will be called; ``None`` is no part.
 
     Raises:
         RequestInvalid: It lacks one of *methods*, or is a class.
@@ -124,4 +122,4 @@ def check_methods(name: str, value: object, *methods: str) -> None:
     if isinstance(value, type):
         raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
     if missing := [method for method in methods if not callable(getattr(value, method, None))]:
-        raise RequestInvalid(name, f"must have {' and '.join(missing)}, and {type(value).__name__} has not")
+        raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")

@@ -207,7 +207,7 @@ def check_store(store: TokenStore | None) -> None:
     """Refuse what is no store, which would be found out when the token has to be renewed; ``None`` is none.
 
     Raises:
-        RequestInvalid: It has not the methods of a store, or a ``lock`` that ``async with`` does not take.
+        RequestInvalid: It lacks a method of a store, or has a ``lock`` that ``async with`` does not take.
     """
     check_methods("store", store, "load", "save")
     lock = getattr(store, "lock", None)

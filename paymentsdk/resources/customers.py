@@ -30,7 +30,7 @@ _EMAIL = (
 
 
 class CustomerPhone(RequestStruct):
-    """A telephone."""
+    """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
@@ -59,7 +59,7 @@ class CustomerRequest(RequestStruct):
         email: The platform knows one customer per seller by it.
         first_name: Given name.
         last_name: Family name.
-        phone: Their telephone.
+        phone: Their phone number.
         identification: Their identity document.
         default_address: The id of the address to use.
         address: Their address.
@@ -87,10 +87,10 @@ class Customer(AnswerStruct):
 
     Attributes:
         id: The customer.
-        email: Their address for mail.
+        email: Their email address.
         first_name: Given name.
         last_name: Family name.
-        phone: Their telephone.
+        phone: Their phone number.
         identification: Their identity document.
         address: Their address.
         description: Free text.

@@ -603,7 +603,7 @@ class Orders(Resource):
             order_id: ``ORD`` and 26 characters, as :meth:`create` returned it.
 
         Raises:
-            BadRequest: It has not the form of an order's id.
+            BadRequest: It does not have the form of an order id.
             NotFound: No such order for this seller.
         """
         return (await self._caller.call(GET, order_id=order_id)).value

@@ -117,7 +117,7 @@ class PreferenceItemRequest(RequestStruct):
 
 
 class PayerPhone(RequestStruct):
-    """A telephone."""
+    """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
@@ -148,8 +148,8 @@ class PayerRequest(RequestStruct):
         surname: Family name; ``last_name`` in the tables of the industries.
         first_name: Given name.
         last_name: Family name.
-        email: Their address for mail.
-        phone: Their telephone.
+        email: Their email address.
+        phone: Their phone number.
         identification: Their identity document.
         address: Where they live.
         date_created: When they became a customer of the seller.

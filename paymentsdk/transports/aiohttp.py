@@ -67,8 +67,8 @@ class AiohttpTransport:
 
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
-    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again;
-    with a version of aiohttp that nobody has tried, if it still can be seen.
+    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again,
+    as far as it can be seen with a version of aiohttp that nobody has tried.
 
     Over TLS, an answer that has no length and is no chunks is over with its connection, even if TLS itself was not
     ended: asyncio does not tell. What is cut off like that is no JSON, and the engine takes it for no answer.
@@ -447,7 +447,7 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
 _KNOWN = ("3.14.",)
 #: Methods whose answer may have a body.
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
-#: Fields that say how a request is to be read. Who sets them asks for more than is done here.
+#: Fields that say how a request is to be read: one that has any of them goes through a session.
 _FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
 #: A request of more bytes may not have left when its answer comes.
 _LARGE = 64 * 1024
@@ -502,7 +502,7 @@ def _message(request: Request, place: _Place) -> bytes:
         lines.append(f"Content-Length: {len(request.body)}")
     lines += ("", "")
     head = _utf8("\r\n".join(lines))
-    # Between the lines there must be the only control characters.
+    # The only control characters are those that end the lines.
     if head is None or len(head) - len(head.translate(None, _CONTROLS)) != 2 * (len(lines) - 1):
         raise SendFailed(_flaw(request) or "it cannot be put into HTTP", sent=False, permanent=True)
     return head + request.body
@@ -595,8 +595,8 @@ class _Pool(aiohttp.TCPConnector):
     async def _wait_for_available_connection(self, key: ConnectionKey, traces: list[Trace]) -> None:
         """Wait for a place.
 
-        Who waits may do so for others rather than for want of a place, and aiohttp forgets the place of a waiter that
-        is cancelled just as it gets it: once those who have got a place have taken it, what is left goes to the next.
+        A task may wait for its turn while there are places, and aiohttp forgets the place of a waiter that is cancelled
+        just as it gets it: once those who have got a place have taken it, what is left goes to the next.
         """
         self._loop.call_soon(self._release_waiter)
         try:
