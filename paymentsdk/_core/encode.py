@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
+from operator import is_
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
@@ -236,17 +237,13 @@ def _list_step(step: Step) -> Step:
     def walk(value: object) -> object:
         if not isinstance(value, list | tuple):
             return value  # The decoder says what is wrong with it.
-        on_wire: list[object] | None = None
-        i = 0
-        try:
-            for i, item in enumerate(value):
-                mended = item if item is None else step(item)
-                if mended is not item:
-                    on_wire = list(value) if on_wire is None else on_wire
-                    on_wire[i] = mended
-        except RequestInvalid as error:
-            raise _below(f"[{i}]", error) from None
-        return value if on_wire is None else on_wire
+        on_wire: list[object] = []
+        for i, item in enumerate(value):
+            try:
+                on_wire.append(item if item is None else step(item))
+            except RequestInvalid as error:
+                raise _below(f"[{i}]", error) from None
+        return value if all(map(is_, on_wire, value)) else on_wire
 
     return walk
 
@@ -256,18 +253,16 @@ def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
         if not isinstance(value, cls):
             raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
         on_wire: Struct = value
-        place = ""
-        try:
-            for name, place, step in steps:  # noqa: B007 - the place, if the member is refused
-                member = getattr(value, name)
-                if member is not None:
-                    mended = step(member)
-                    if mended is not member:
-                        on_wire = copy.copy(value) if on_wire is value else on_wire
-                        # Past the checks of the type: a moment is text from here on.
-                        msgspec.structs.force_setattr(on_wire, name, mended)
-        except RequestInvalid as error:
-            raise _below(place, error) from None
+        for name, place, step in steps:
+            member = getattr(value, name)
+            try:
+                mended = member if member is None else step(member)
+            except RequestInvalid as error:
+                raise _below(place, error) from None
+            if mended is not member:
+                on_wire = copy.copy(value) if on_wire is value else on_wire
+                # Past the checks of the type: a moment is text from here on.
+                msgspec.structs.force_setattr(on_wire, name, mended)
         return on_wire
 
     return walk
