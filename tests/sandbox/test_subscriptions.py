@@ -264,6 +264,7 @@ SETTLED = {
     "refunded": ("processed", 0),
     "charged_back": ("processed", 0),
     "canceled": ("canceled", 0),
+    "cancelled": ("canceled", 0),
 }
 
 

@@ -44,6 +44,7 @@ _SETTLED = {
     InvoicePaymentStatus.REFUNDED: InvoiceStatus.PROCESSED,
     InvoicePaymentStatus.CHARGED_BACK: InvoiceStatus.PROCESSED,
     InvoicePaymentStatus.CANCELED: InvoiceStatus.CANCELED,
+    InvoicePaymentStatus.CANCELLED: InvoiceStatus.CANCELED,
 }
 
 
