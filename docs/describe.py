@@ -143,7 +143,8 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
     held = below(inspect.type_info(of))
     if held is None:
         raise TypeError(f"{of} has no members")
-    meanings = section(of.__doc__, "Attributes")
+    # A member that is inherited is described where it comes from.
+    meanings = {name: text for cls in reversed(of.__mro__) for name, text in section(cls.__doc__, "Attributes").items()}
     for member in held[1].fields:
         row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
         yield [row[0], row[1], "yes" if member.required else "", row[2]]

@@ -59,8 +59,10 @@ EVENTS = """Stream what happens from now on, as server-sent events: documents un
 
 ABOUT_CONTROL = f"""\
 What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and
-answers are JSON, amounts are texts; a refusal is `{{"code": ..., "message": ...}}`. Lists hold the newest 100 rows;
-`?limit=` sets how many, and `?tenant=` whose. A request that a web page from elsewhere makes in a browser is refused.
+answers are JSON, amounts in answers are texts; a refusal is `{{"code": ..., "message": ...}}`. Where `limit` stands, a
+list holds the newest 100 rows, or as many as it says; where `tenant` stands, it picks the rows of one seller, by their
+user id. A row of orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. A
+request that a web page from elsewhere makes in a browser is refused.
 
 The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
 `paymentsdk sandbox --help`."""
@@ -217,13 +219,19 @@ def control() -> str:
             bodies[body.__name__] = body
             link = f"[{code(body.__name__)}](#{body.__name__.lower()})"
         what = opening(command.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
-        rows.append([code(f"{method} {path}"), what, link])
-    rows.append([code("GET ledger"), "Export the ledger as JSON lines: every effect, oldest first.", ""])
-    rows.append([code("GET events"), EVENTS, ""])
+        rows.append([asked(method, path), what, link])
+    rows.append([asked("GET", "ledger"), "Export the ledger as JSON lines: every effect, oldest first.", ""])
+    rows.append([asked("GET", "events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
         parts += [f"## {name}", opening(body.__doc__), table(["Member", "Kind", "Required", "Meaning"], members(body))]
     return "\n\n".join(parts)
+
+
+def asked(method: commands.Method, path: str) -> str:
+    """Return a request, with the parameters that it can have."""
+    parameters = "&".join(f"{name}=" for name in commands.PARAMETERS.get((method, path), ()))
+    return code(f"{method} {path}" + (f"?{parameters}" if parameters else ""))
 
 
 def taken(command: commands.Command) -> type[Struct] | None:

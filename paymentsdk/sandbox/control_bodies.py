@@ -68,7 +68,15 @@ def number_of(text: str) -> int | None:
 
 
 class PayRequest(ControlStruct):
-    """How to pay: ``reject`` is short for the outcome ``rejected``; only a credit card is paid in installments."""
+    """How to pay.
+
+    Attributes:
+        payment_method: What to pay with; ``account_money`` unless given.
+        installments: In how many parts, with a credit card; 1 unless given.
+        outcome: ``approved`` unless given; ``rejected``; ``in_review``, to be decided by another payment.
+        reject: Short for the outcome ``rejected``.
+        payer_id: Who pays; 100000001 unless given.
+    """
 
     payment_method: PaymentMethod = "account_money"
     installments: Installments = 1
@@ -83,20 +91,36 @@ class PayRequest(ControlStruct):
 
 
 class ScanRequest(ControlStruct):
-    """A code to scan; a till's code is looked up at *tenant*, or the first seller."""
+    """A code to scan.
+
+    Attributes:
+        code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a till.
+        tenant: The user id of the till's seller; the first seller unless given.
+    """
 
     code: str
     tenant: int | None = None
 
 
 class RefundRequest(ControlStruct):
-    """How much of a merchant order goes back; all of it unless given."""
+    """What goes back of a merchant order.
+
+    Attributes:
+        amount: How much; all that is left unless given.
+    """
 
     amount: Decimal | None = None
 
 
 class SubscribeRequest(ControlStruct):
-    """A subscription to make; to the first seller's plan unless given."""
+    """A subscription to make.
+
+    Attributes:
+        plan_id: The plan; the first seller's own unless given.
+        payer_id: Who subscribes; 100000001 unless given.
+        external_reference: The integrator's own name of the subscription.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 unless given.
+    """
 
     plan_id: str | None = None
     payer_id: int = DEFAULT_PAYER
@@ -105,36 +129,60 @@ class SubscribeRequest(ControlStruct):
 
 
 class NewPlanRequest(PlanRequest):
-    """A plan to make, of the seller *tenant* or the first."""
+    """A plan to make.
+
+    Attributes:
+        tenant: The user id of its seller; the first seller unless given.
+    """
 
     tenant: int | None = None
 
 
 class StatusRequest(ControlStruct):
-    """The state to bring the payment of an invoice into."""
+    """The state to bring the payment of an invoice into.
+
+    Attributes:
+        status: One of those of the contract: ``approved``, ``refunded``, ``charged_back``, ``in_mediation``, ...
+    """
 
     status: str
 
 
 class FreezeRequest(ControlStruct):
-    """The moment to freeze the clock at; now unless given."""
+    """When the clock is to stand.
+
+    Attributes:
+        at: The moment, with its offset; now unless given.
+    """
 
     at: datetime | None = None
 
 
 class AdvanceRequest(ControlStruct):
-    """How far to move the clock: an ISO 8601 duration."""
+    """How far to move the clock.
+
+    Attributes:
+        duration: An ISO 8601 duration such as ``PT15M``, of ten years at most.
+    """
 
     duration: str
 
 
 class RevokeRequest(ControlStruct):
-    """The token to end."""
+    """What to end.
+
+    Attributes:
+        token: An access token, a refresh token or an authorization code.
+    """
 
     token: str
 
 
 class SnapshotRequest(ControlStruct):
-    """The name of a snapshot."""
+    """Which snapshot.
+
+    Attributes:
+        name: ``snapshot`` unless given. A snapshot replaces an earlier one of the same name.
+    """
 
     name: str = "snapshot"

@@ -32,12 +32,13 @@ class TenantRequest(ControlStruct):
     """A seller to make.
 
     Attributes:
-        country: Two capitals; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
-        external_pos_ids: The points of sale.
-        marketplace: The marketplace of the application; ``None`` for none.
-        scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces.
+        country: Two capitals, ``AR`` unless given; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
+        external_pos_ids: The points of sale; ``POS001`` unless given.
+        marketplace: The marketplace of the application, ``MARKET`` unless given; ``None`` for none.
+        scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces; all of them
+            unless given.
         redirect_uri: Where codes are sent; not checked unless given.
-        compliant: Whether the seller's identity is validated.
+        compliant: Whether the seller's identity is validated, as it is unless given.
         discount_promises: Discount codes that wallet payments may use.
         policies: The seller's own switches.
     """

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
+import pytest
+
+from paymentsdk.sandbox import Sandbox
+
 ROOT = Path(__file__).parents[2]
+CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf-8")
 
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,3 +53,26 @@ def test_the_command_writes_what_the_check_wants(tmp_path: Path):
 
     assert 0 == generate(tmp_path).returncode
     assert 0 == generate(tmp_path, "--check").returncode
+
+
+LISTS = re.findall(r"^\| `GET (\w+)(?:\?([\w=&]+))?`", CONTROL, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("path", "parameters"), [one for one in LISTS if one[0] != "events"])
+async def test_a_list_takes_the_parameters_that_stand_there(path: str, parameters: str):
+    """The page of the control API shows `tenant` and `limit` where they are taken, and nowhere else."""
+    async with Sandbox() as sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
+        taken = []
+        for name in ("tenant", "limit"):
+            async with session.get(f"/_sandbox/{path}", params={name: 1}) as answer:
+                taken += [f"{name}="] if answer.status == 200 else []
+
+    assert parameters == "&".join(taken)
+
+
+def test_every_member_of_the_control_api_has_a_meaning():
+    """Whoever has only the page knows what to send; what an entry of a list of methods holds is free."""
+    rows = re.findall(r"^\| `([\w.]+)` \| .* \| (?:yes)? \| (.*) \|$", CONTROL, re.MULTILINE)
+
+    assert 30 < len(rows)
+    assert [] == [name for name, meaning in rows if not meaning and "payment_methods_allowed." not in name]

@@ -26,7 +26,13 @@ SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_metho
 
 
 class FreeTrialRequest(ControlStruct):
-    """How long a subscription is free; ``first_invoice_offset`` adds days to it."""
+    """How long a subscription is free.
+
+    Attributes:
+        frequency: For how many units; 1 unless given.
+        frequency_type: The unit; ``months`` unless given.
+        first_invoice_offset: How many days more; 0 unless given.
+    """
 
     frequency: Frequency = 1
     frequency_type: Unit = "months"
@@ -34,7 +40,18 @@ class FreeTrialRequest(ControlStruct):
 
 
 class RecurringRequest(ControlStruct):
-    """What is charged how often; the currency is the seller's unless given."""
+    """What is charged how often.
+
+    Attributes:
+        transaction_amount: What is charged each time.
+        frequency: How many units lie between two charges; 1 unless given.
+        frequency_type: The unit; ``months`` unless given.
+        repetitions: How many charges there are in all; no end unless given.
+        billing_day: The day of the month to which the first charge is moved.
+        billing_day_proportional: Whether the first charge is only for the days up to the billing day.
+        free_trial: What is free at the beginning.
+        currency_id: The seller's currency unless given.
+    """
 
     transaction_amount: PositiveAmount
     frequency: Frequency = 1
@@ -57,7 +74,16 @@ class PaymentMethodsAllowedRequest(ControlStruct):
 
 
 class PlanRequest(ControlStruct):
-    """A plan to make."""
+    """A plan to make.
+
+    Attributes:
+        reason: What the subscriber is shown.
+        auto_recurring: What is charged how often.
+        payment_methods_allowed: What a subscriber may pay with; the sandbox keeps it and does not look at it.
+        back_url: Where the subscriber goes after the checkout.
+        external_reference: The integrator's own name of the plan.
+        status: ``active`` unless given; nobody can subscribe to a plan of another status.
+    """
 
     reason: str
     auto_recurring: RecurringRequest
