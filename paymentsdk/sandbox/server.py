@@ -63,8 +63,9 @@ class Sandbox:
     Args:
         host: The address to listen on; one that other machines can reach has to be asked for with ``public``.
         port: The port; 0 for any that is free.
-        db: The file that keeps it all, across restarts and kills, but for faults and snapshots; in memory without one.
-        seed: Makes identifiers, credentials and chance repeatable.
+        db: The file that keeps it all, across restarts and kills, but for faults, snapshots and the list of requests;
+            in memory without one.
+        seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
         policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
             while an earlier one ran, which stay in ``db``.
         frozen_at: Freeze the clock, at this moment: since 1970, ten years ahead at most, and with a time zone.
