@@ -79,7 +79,7 @@ class PaymentsError(Exception):
         operation: Name of the operation (``"orders.create"``), or ``None`` outside a call.
         attempts: How many requests were sent or tried.
         idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
-        request_id: The platform's ``X-Request-Id`` of the last answer, if there was one.
+        request_id: The platform's ``X-Request-Id`` of the answer to the last attempt, if one came.
         resume_point: On an error that ended a walk: what to hand to ``search(start=)`` to go on from there, a
             ``ResumePoint``.
     """
@@ -130,7 +130,8 @@ class NoAnswer(PaymentsError):
     Attributes:
         reason: What happened instead, at the last attempt.
         first_reason: What happened at the first attempt that left it in doubt; the same if there was only one.
-        last_error: What the last attempt met: an :class:`APIError`, or ``None`` when there was no answer.
+        last_error: What the last attempt met: an :class:`APIError`; what kept it from being made, such as
+            :class:`ClientClosed`; or ``None`` when there was no answer.
         first_sent_at: When the first attempt left, UTC.
     """
 
@@ -238,7 +239,7 @@ class IdempotencyConflict(Conflict):
 
 
 class RateLimited(APIError):
-    """429: too many requests; ``retry_after`` says when to come back."""
+    """429: too many requests; ``retry_after`` says when to come back, if the platform said so."""
 
 
 class ServerError(APIError):

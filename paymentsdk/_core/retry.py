@@ -40,7 +40,8 @@ class RetryPolicy(Struct, frozen=True):
             ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
         max_delay: The upper bound of that time; 0 to 86,400.
         max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
-            once, with what it asked for in ``retry_after`` of its error; 0 to 86,400.
+            once, with what it asked for in ``retry_after`` of its error, or of the ``last_error`` of an
+            ``OutcomeUnknown``; 0 to 86,400.
         retry_unkeyed: Also send again a write that takes no idempotency key (a preference, a customer) when no answer
             came. It can then exist twice. After a 5xx or a 408 it is never sent again.
     """
