@@ -157,7 +157,7 @@ class OutcomeUnknown(NoAnswer):
 
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
     answers with what it did the first time. A write that takes no key (``idempotency_key`` is ``None``) has to be
-    looked up by hand before it is sent again.
+    looked up by hand before it is sent again; only ``release_reports.disable_schedule`` can simply be repeated.
     """
 
     def __str__(self) -> str:

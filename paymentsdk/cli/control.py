@@ -29,7 +29,7 @@ _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``pay``."""
     told = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
-    what = "the id of an order or a preference, its code, or its checkout address"
+    what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
     told.add_argument("what", type=order_name, metavar="ORDER", help=what)
     told.add_argument(
         "--method",
