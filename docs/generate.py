@@ -89,7 +89,7 @@ request. Every code can also be had from a fault:
 `FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found")`.
 
 The token of a payer decides how a wallet payment ends: one that begins with `reject` is rejected, with `pending` stays
-pending, any other is approved."""
+pending (rejected in binary mode), any other is approved."""
 
 
 def operations() -> str:
@@ -262,7 +262,8 @@ def refusals() -> str:
     for operation in OPERATIONS.values():
         member = magic.MEMBERS.get(operation.name)
         parts.append(f"## {operation.name}")
-        parts.append(f"Magic values go into {code(member)}." if member else "It takes no magic value.")
+        when = " of the order when it is created" if "order_id" in operation.path_names else ""
+        parts.append(f"Magic values go into {code(member)}{when}." if member else "It takes no magic value.")
         rows = (
             [str(e.status), code(e.code), naturally(operation, e), magically(operation, e)] for e in operation.errors
         )

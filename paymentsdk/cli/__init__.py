@@ -135,7 +135,10 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
 def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Add and yield the options that only a sandbox that is started can follow."""
     yield sandbox.add_argument(
-        "--db", type=file, metavar="FILE", help="keep everything but faults, snapshots and the list of requests in FILE; in memory unless given"
+        "--db",
+        type=file,
+        metavar="FILE",
+        help="keep everything but faults, snapshots and the list of requests in FILE; in memory unless given",
     )
     yield sandbox.add_argument(
         "--json",
