@@ -1,0 +1,121 @@
+"""What the pages recommend, where running it once proves little."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from paymentsdk import NotFound, PaymentsClient
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.sandbox import FaultRule, Sandbox
+
+GUIDES = Path(__file__).parents[2] / "docs/how-to"
+MIDNIGHT = datetime(2026, 3, 10, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def blocks(guide: str) -> list[str]:
+    """Return the Python of a guide."""
+    page = GUIDES.joinpath(f"{guide}.md").read_text(encoding="utf-8")
+    return [part.split("```")[0] for part in page.split("```python\n")[1:]]
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the first block of the page makes windows with."""
+    program = ModuleType("reconcile")
+    monkeypatch.setitem(sys.modules, "reconcile", program)  # Dataclasses look there.
+    exec(blocks("reconcile-orders")[0], vars(program))
+    return program.Window.before
+
+
+def lunch(reference: str) -> OrderRequest:
+    """Return an order of one payment."""
+    price = Decimal("10.00")
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=price)])
+    return OrderRequest(external_reference=reference, total_amount=price, transactions=payments)
+
+
+@pytest.mark.parametrize("edge", ["inclusive", "exclusive"])
+async def test_no_row_falls_between_two_windows(before: Any, edge: str):
+    """Whether or not the platform counts the ends of a range in, what changes at midnight is in one of the windows."""
+    begin = MIDNIGHT - timedelta(hours=1)
+    async with (
+        Sandbox(frozen_at=begin, policies={"window_edge": edge}) as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
+    ):
+        made = set()
+        for moment in (MIDNIGHT - MILLISECOND, MIDNIGHT, MIDNIGHT + MILLISECOND):
+            sandbox.clock.freeze(moment)
+            order = await client.orders.create(lunch(f"row-{len(made)}"))
+            sandbox.buyer.pay(order)
+            made.add(order.external_reference)
+        sandbox.clock.freeze(MIDNIGHT + timedelta(days=1))
+
+        found = set()
+        for day in (MIDNIGHT, MIDNIGHT + timedelta(days=1)):
+            window = before(day)
+            walk = client.merchant_orders.search(last_updated_from=window.begin, last_updated_to=window.end)
+            found |= {row.external_reference async for row in walk}
+
+    assert made == found
+
+
+def test_two_windows_overlap(before: Any):
+    """A moment that is finer than the platform's milliseconds is in a window, too."""
+    assert before(MIDNIGHT + timedelta(days=1)).begin < before(MIDNIGHT).end
+
+
+@pytest.fixture
+async def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Sandbox, Any]]:
+    """A sandbox, and what the guide about retries defines to survive a crash; its journal is a file of this test."""
+    monkeypatch.chdir(tmp_path)
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
+    ):
+        program = ModuleType("retry")
+        vars(program).update(client=client)
+        imports, order, crash = (
+            next(block for block in blocks("retry-safely") if mark in block)
+            for mark in ("from paymentsdk import (", "def lunch(", "def settle(")
+        )
+        exec(
+            imports.split("client = ")[0] + order.split("first = ")[0] + crash.split("await settle_all()  #")[0],
+            vars(program),
+        )
+        yield sandbox, program
+        program.journal.close()
+
+
+async def test_what_a_gateway_says_settles_no_intent(journal: tuple[Sandbox, Any]):
+    """The order was made, and a page of HTML says 404: the intent stays open, and is settled with its key."""
+    sandbox, program = journal
+    fault = FaultRule(effect="html", operation="orders.create", status=404, times=1)
+
+    with sandbox.faults.add(fault), pytest.raises(NotFound):
+        await program.sell(8)
+    [(open_,)] = program.journal.execute("SELECT count(*) FROM intent WHERE outcome IS NULL")
+    await program.settle_all()
+
+    [(outcome,)] = program.journal.execute("SELECT outcome FROM intent")
+    [made] = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
+    assert (1, f"made: {made.id}") == (open_, outcome)
+
+
+async def test_what_the_platform_refuses_settles_an_intent(journal: tuple[Sandbox, Any]):
+    """A refusal with a code is final."""
+    sandbox, program = journal
+    fault = FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found", times=1)
+
+    with sandbox.faults.add(fault):
+        await program.sell(8)
+
+    assert [("refused: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
