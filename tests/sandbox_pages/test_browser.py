@@ -97,6 +97,22 @@ async def test_an_order_appears_and_is_paid(tab, sandbox, shop) -> None:
     assert [] == tab.problems
 
 
+@pytest.mark.parametrize(
+    ("qr", "words"),
+    [
+        ({"mode": "static", "external_pos_id": "POS001"}, "To be paid with the code of the till POS001"),
+        ({"mode": "static"}, "No code leads here: the order names no till"),
+    ],
+)
+async def test_a_card_says_what_code_the_buyer_scans(tab, sandbox, shop, qr, words) -> None:
+    """That of the till, where the order names one; a till's code does not find the others."""
+    await shop.order(config={"qr": qr})
+    await open_dashboard(tab, sandbox)
+
+    await tab.until("document.querySelector('.card .code p') !== null")
+    assert words == await text_of(tab, ".card .code p")
+
+
 async def test_a_rejected_payment_is_told(tab, sandbox, shop) -> None:
     """The order shows nothing of it, so the page says it."""
     await shop.order()

@@ -123,7 +123,15 @@ async def test_a_static_order_has_no_code_of_its_own(shop, visitor) -> None:
     """The buyer scans that of the till."""
     order = await shop.order(mode="static")
 
-    assert "that of the till" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert "that of the till POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert 404 == visitor.status
+
+
+async def test_an_order_without_a_till_has_no_code_at_all(shop, visitor) -> None:
+    """No buyer finds it by the code of a till, and none is told to."""
+    order = await shop.order(config={"qr": {"mode": "static"}})
+
+    assert "names no till" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
     assert 404 == visitor.status
 
 

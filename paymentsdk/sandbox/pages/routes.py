@@ -122,7 +122,9 @@ async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
     text = order.qr_data
     if not text:
-        raise Refused(404, "not_found", "the order has no code of its own: the buyer scans that of the till")
+        till = order.config and order.config.qr and order.config.qr.external_pos_id
+        where = f"the buyer scans that of the till {till}" if till else "and it names no till"
+        raise Refused(404, "not_found", f"the order has no code of its own: {where}")
     return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
 
 

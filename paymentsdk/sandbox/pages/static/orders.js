@@ -149,7 +149,8 @@ async function drawCode(place, order) {
   const data = order.type_response?.qr_data;
   if (!data) {
     const till = order.config?.qr?.external_pos_id;
-    place.replaceChildren(make("p", { className: "quiet small" }, `Paid with the code of the till${till ? ` ${till}` : ""}`));
+    const words = till ? `To be paid with the code of the till ${till}` : "No code leads here: the order names no till";
+    place.replaceChildren(make("p", { className: "quiet small" }, words));
     return;
   }
   try {
