@@ -45,7 +45,7 @@ What comes back is in [Answers](answers.md), what is refused in [Errors and code
 [Why a failed write has three outcomes](../explanation/why-three-outcomes.md)."""
 
 ABOUT_ANSWERS = """\
-Every member can be `None`, except where a value has no meaning without its `id`. Members that the platform adds later
+Every member can be `None`, except an `id` or an access token without which a value has no meaning. Members that the platform adds later
 are ignored; values that it adds to a list of values are kept as they come. Amounts are exact `Decimal`s, moments are
 `datetime`s with a zone."""
 
