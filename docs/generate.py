@@ -45,9 +45,9 @@ What comes back is in [Answers](answers.md), what is refused in [Errors and code
 [Why a failed write has three outcomes](../explanation/why-three-outcomes.md)."""
 
 ABOUT_ANSWERS = """\
-Every member can be `None`, except an `id` or an access token without which a value has no meaning. Members that the platform adds later
-are ignored; values that it adds to a list of values are kept as they come. Amounts are exact `Decimal`s, moments are
-`datetime`s with a zone."""
+Every member can be `None`, except an `id` or an access token without which a value has no meaning. Members that the
+platform adds later are ignored; values that it adds to a list of values are kept as they come. Amounts are exact
+`Decimal`s, moments are `datetime`s with a zone."""
 
 ABOUT_CODES = """\
 `error.code` is the text in the second column, and `error.meaning` that in the third. A code that is not listed here is
