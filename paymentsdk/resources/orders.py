@@ -632,7 +632,8 @@ class Orders(Resource):
     ) -> Order:
         """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
 
-        The answer may be partial: the order's id, its state and the refunds. A refund can still be ``processing``.
+        The answer may be partial: the order's id, its state and the refunds. The new refund is the last of these. Look
+        at its ``status``: it can still be ``processing``, and one that has ``failed`` raises nothing.
 
         Args:
             order_id: The order.

@@ -234,6 +234,9 @@ class WalletPayments(Resource):
     ) -> WalletPayment:
         """Charge a buyer's wallet (4.4).
 
+        A payment that is rejected, or stays pending, is an answer and raises nothing: look at the ``status_detail`` of
+        its ``payments``.
+
         Args:
             payment: What to charge, and to whom.
             session_id: The id of the buyer's device; it improves the rate of approvals. It travels in the header that
