@@ -223,7 +223,7 @@ class AuthenticationFailed(APIError):
 
 
 class PermissionDenied(APIError):
-    """403: the token is valid and may not do this."""
+    """403: the token may not do this. Some platforms say so of a token that is not valid; it is not renewed then."""
 
 
 class NotFound(APIError):

@@ -50,7 +50,7 @@ class SandboxTenant:
 
     @property
     def access_token(self) -> str:
-        """The seller's token; a new one if the last was revoked or has expired, which ``paymentsdk_client`` stays with.
+        """The seller's token; a new one if the last was revoked or has expired. ``paymentsdk_client`` keeps its own.
 
         A test that moves the clock by more than 180 days goes on with
         ``paymentsdk_client.with_options(access_token=paymentsdk_tenant.access_token)``.

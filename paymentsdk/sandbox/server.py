@@ -73,8 +73,8 @@ class Sandbox:
         public: Allow a host that other machines can reach. Nothing protects what they do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
         public_url: Where buyers reach it, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other machines:
-            links and QR codes lead there, and pages opened there are its own. They lead to ``host``, or to this
-            machine, without it.
+            links and QR codes lead there, and pages opened there are its own. Without it, links and codes lead to
+            ``host``, or to this machine.
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is no http
