@@ -162,7 +162,7 @@ class OutcomeUnknown(NoAnswer):
 
     def __str__(self) -> str:
         again = (
-            f"send it again with idempotency_key={self.idempotency_key!r}"
+            f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
             if self.idempotency_key
             else "look before you send it again"
         )

@@ -96,7 +96,8 @@ def test_every_error_has_its_place() -> None:
         (made(errors.NotSent), "not sent: the reason"),
         (made(NoAnswer), "no answer: the reason (at first: reset)"),
         (made(OutcomeUnknown),
-         "outcome unknown after 3 attempt(s): the reason (at first: reset); send it again with idempotency_key='k-1'"),
+         ("outcome unknown after 3 attempt(s): the reason (at first: reset); send it again with idempotency_key='k-1', "
+          "within 23 hours of the first time")),
         (OutcomeUnknown("the reason"), "outcome unknown after 0 attempt(s): the reason; look before you send it again"),
         (made(errors.PaginationStalled), "paging stalled at offset 60: the reason"),
         (made(errors.ClientClosed), "the reason"),
