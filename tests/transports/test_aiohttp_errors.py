@@ -109,8 +109,23 @@ async def test_a_session_whose_middlewares_send_again() -> None:
     assert (True, False) == outcome[:2]
 
 
-async def test_a_session_whose_middlewares_take_their_time(until) -> None:
-    """A body that breaks, and its connection with it, before anybody reads it is not waited for."""
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LENGTHLESS = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "reset", "outcome"),
+    [
+        (CHUNKED, b"zz\r\n", False, (True, False, "the answer is cut off or malformed")),
+        (LENGTHLESS, b"{}", True, (True, False, "the answer is cut off or malformed")),
+        (LENGTHLESS, b"{ }", False, (True, True, "the answer has more than 2 bytes")),
+    ],
+    ids=["malformed", "broken-off", "too-long"],
+)
+async def test_a_session_whose_middlewares_take_their_time(
+    until, *, head: bytes, body: bytes, reset: bool, outcome: tuple[bool, bool, str]
+) -> None:
+    """A body whose connection is over before anybody reads it is not waited for, nor taken for whole if it is not."""
 
     async def linger(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         response = await handler(request)
@@ -121,17 +136,18 @@ async def test_a_session_whose_middlewares_take_their_time(until) -> None:
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await peer.write(head)
         await go_on.wait()
-        await peer.write(b"zz\r\n")
-        await peer.hung_up()
+        await peer.write(body)
+        if reset:
+            peer.reset()
+        elif head is CHUNKED:
+            await peer.hung_up()
 
     go_on = asyncio.Event()
     async with FaultServer(script) as server, aiohttp.ClientSession(middlewares=[linger]) as session:
-        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
-        outcome = await asyncio.wait_for(sending, 5)
-
-    assert (True, False, "the answer is cut off or malformed") == outcome
+        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN, max_answer=2))
+        assert outcome == await asyncio.wait_for(sending, 5)
 
 
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
