@@ -7,6 +7,7 @@ import gc
 import json
 import traceback
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
@@ -215,6 +216,22 @@ def test_one_loop_for_one_refreshing_token(issuer) -> None:
             second.run(auth.renew("APP_USR-access-2", exchange, START))
     with asyncio.Runner() as third:
         assert "APP_USR-access-2" == third.run(auth.renew("APP_USR-access-2", exchange, START))
+
+
+def test_closing_does_not_wait_for_a_renewal_of_a_loop_that_is_gone(make_client, issuer, until) -> None:
+    """What was under way on a loop that has stopped never ends there: closing on another one does not hang."""
+    client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=0.0)))
+
+    async def give_up() -> None:
+        call = asyncio.create_task(client.orders.get("ORD1"))
+        await until(lambda: issuer.asked)
+        call.cancel()
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(give_up())
+        second.run(asyncio.wait_for(client.aclose(), 5))
+
+    assert "(closed)" in repr(client)
 
 
 async def test_a_renewal_needs_the_application(make_client, issuer) -> None:
@@ -439,7 +456,9 @@ def test_a_store_whose_lock_cannot_be_held_is_refused_before_it_is_needed(store:
         RefreshingToken(store=store)
 
 
-@pytest.mark.parametrize("keep", [RefreshingToken, MemoryTokenStore])
+@pytest.mark.parametrize(
+    "keep", [RefreshingToken, MemoryTokenStore, partial(RefreshingToken, store=MemoryTokenStore())]
+)
 @pytest.mark.parametrize(
     "pair", [Token(access_token="TEST-access", refresh_token=CANARY), CANARY, {"refresh_token": "TEST-refresh"}]
 )
