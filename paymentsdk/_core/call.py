@@ -339,7 +339,6 @@ class Caller(ABC):
             case _:
                 why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
                 cut_off = AttemptFailed(Failure.NO_ANSWER, why)
-                intent.history.sent(intent.sending, self._shared.clock)
                 intent.history.note(cut_off)
                 self._report(intent, cut_off)
                 return None
