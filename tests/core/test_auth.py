@@ -79,11 +79,12 @@ class Vault:
 
 async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
     """Whatever a source of tokens raises after a first attempt is in doubt: the caller gets the key of it."""
-    auth = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t"))
+    auth, seen = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t")), []
 
-    played = await play("orders.cancel", SendFailed("reset"), auth=auth, access_token=None)
+    played = await play("orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observer=seen.append)
 
     assert played.is_unknown()
+    assert [1, 0] == [attempt.number for attempt in seen]
     assert {played.error.idempotency_key} == played.keys
     assert played.error.reason.startswith("no token: KeyError (test_auth.py:")
 

@@ -18,6 +18,7 @@ from paymentsdk import (
     MemoryTokenStore,
     NotSent,
     OutcomeUnknown,
+    PaymentsError,
     ReauthorizationRequired,
     RefreshingToken,
     RequestInvalid,
@@ -27,6 +28,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.testing import MemoryTransport
@@ -187,6 +189,18 @@ async def test_a_preference_says_with_a_400_that_the_token_is_refused(signed_in,
 
     assert 2 == refused.value.attempts
     assert 4 == len(issuer.used)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 429, 500, 503])
+async def test_only_the_refusal_of_a_token_asks_for_another(signed_in, issuer, status: int) -> None:
+    """Whatever else the platform says is not about the token: no grant is spent on it, and nothing is sent again."""
+    client = signed_in(issuer.pair())
+    issuer.generation, issuer.refusal = 2, Response(status)
+
+    with pytest.raises(PaymentsError):
+        await client.customers.create(CustomerRequest(email="ann@example.com"))
+
+    assert ([], 1) == (issuer.renewals, len(issuer.used))
 
 
 async def test_every_refusal_is_observed(signed_in, issuer) -> None:
@@ -627,14 +641,16 @@ async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issu
 
     Why there is none stands in the log.
     """
+    seen = []
     issuer.trouble = [trouble] * 9
-    client = signed_in(issuer.pair())
+    client = signed_in(issuer.pair(), observer=seen.append)
     issuer.generation = 2
 
     with pytest.raises(AuthenticationFailed) as refused:
         await client.orders.cancel("ORD1")
 
     assert 1 == refused.value.attempts
+    assert [(1, 401)] == [(one.number, one.status) for one in seen if one.operation == "orders.cancel"]
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
     assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
     assert "orders.cancel" == warned.payments_operation
