@@ -28,6 +28,8 @@ from paymentsdk._core.deadline import Deadlines
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
+#: The end of a token that is live, and early enough to be renewed.
+EARLY = 1_700_000_300.0
 SPENT = TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh", expires_at=0.0)
 
 
@@ -580,24 +582,54 @@ def renews_slowly(first: object, clock: FakeClock) -> object:
 
 
 @pytest.mark.parametrize(
-    ("first", "expires_at", "error", "words"),
+    ("first", "expires_at", "bounds", "error", "words"),
     [
-        (None, 0.0, NotSent, r"timeout\.attempt=10 s\) while the token was renewed"),
-        (Response(401), None, AuthenticationFailed, "401"),
+        (None, 0.0, Timeout(attempt=10), NotSent, r"timeout\.attempt=10 s\) while the token was renewed"),
+        (None, EARLY, Timeout(total=29), NotSent, r"timeout\.total=29 s\) while the token was renewed"),
+        (Response(401), None, Timeout(attempt=10), AuthenticationFailed, "401"),
     ],
+    ids=["ended", "early", "refused"],
 )
 async def test_a_deadline_while_the_token_is_renewed(
-    make_client, clock, *, first: object, expires_at: float | None, error: type[PaymentsError], words: str
+    make_client,
+    clock,
+    *,
+    first: object,
+    expires_at: float | None,
+    bounds: Timeout,
+    error: type[PaymentsError],
+    words: str,
 ) -> None:
     """The deadline covers the renewal: nothing of the write was sent, or the refusal stands that asked for it."""
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))
-    client = make_client(renews_slowly(first, clock), auth=auth, timeout=Timeout(attempt=10))
+    transport = MemoryTransport(renews_slowly(first, clock))
+    client = make_client(transport=transport, auth=auth, timeout=bounds)
 
     with pytest.raises(error, match=words):
         await client.orders.cancel("ORD1")
 
+    sent = [request for request in transport.requests if not request.url.endswith("/oauth/token")]
+    assert len(sent) == (0 if first is None else 1)
     assert [] == clock.slept  # The renewal has attempts of its own.
     assert 0 == asyncio.current_task().cancelling()
+    await stop(auth)
+
+
+async def test_an_early_renewal_that_takes_too_long_takes_no_time_from_the_attempt(make_client, clock, hang) -> None:
+    """The call goes out with its live token after that, and has the time of an attempt, which ends as any other."""
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=EARLY))
+    slowly = renews_slowly(None, clock)
+
+    async def platform(request) -> Response:
+        return await (slowly if request.url.endswith("/oauth/token") else hang)(request)
+
+    transport = MemoryTransport(platform)
+    client = make_client(transport=transport, auth=auth, timeout=Timeout(attempt=10), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown, match=r"timeout\.attempt=10 s"):
+        await client.orders.cancel("ORD1")
+
+    assert 10 == transport.requests[-1].timeout
     await stop(auth)
 
 
