@@ -534,6 +534,16 @@ async def test_strict_clients_mend_nothing(play, jobs) -> None:
     assert clean.error is None
 
 
+@pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
+async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> None:
+    """The grant that it was made of is spent: with the answer that breaks the contract, the token would be lost."""
+    crooked = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
+
+    taken = await play(name, crooked, strict=True)
+
+    assert ("APP_USR-new-access", 1) == (taken.value.access_token, len(taken.requests))
+
+
 def test_structs_of_answers_round_trip() -> None:
     """Every answer Struct can be made from plain data, and back: a mended one is no worse than another."""
     order, _ = OPERATIONS["orders.get"].decode(
