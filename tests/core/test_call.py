@@ -284,6 +284,20 @@ async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: b
     assert "is no page" in played.error.reason
 
 
+@pytest.mark.parametrize(("offset", "is_page"), [(0, True), (50, False)])
+@pytest.mark.parametrize("query", [None, {"limit": 2}])
+async def test_a_search_that_asks_for_no_offset_asks_for_the_first_page(
+    play, query: dict[str, int] | None, offset: int, *, is_page: bool
+) -> None:
+    """Whoever makes the call without an offset is answered with the page at 0, and with no other."""
+    body = f'{{"paging":{{"offset":{offset},"total":70}},"results":[{{"id":"1"}}]}}'
+    search = OPERATIONS["invoices.search"]
+
+    played = await play(lambda client: client.call(search, query=query), Response(200, {}, body.encode()), retry=ONCE)
+
+    assert is_page == (played.error is None)
+
+
 @pytest.mark.parametrize(("following", "is_page"), [("0", True), ("100", False), ("null", False)])
 async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) -> None:
     """An offset that leads nowhere ends a search, even where rows and total are null; one that leads on does not."""
@@ -292,6 +306,22 @@ async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) 
     played = await play("merchant_orders.search", Response(200, {}, body.encode()), retry=ONCE)
 
     assert is_page == (played.error is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("invoices.search", b'{"results":null,"paging":{"offset":0,"total":0}}'),
+        ("invoices.search", b'{"results":null,"paging":{"offset":0,"total":0,"limit":"many"}}'),
+        ("merchant_orders.search", b'{"elements":null,"next_offset":0,"total":"0"}'),
+    ],
+    ids=["null", "odd-below", "mended-beside"],
+)
+async def test_an_end_may_have_no_rows(play, name: str, body: bytes) -> None:
+    """A search that finds nothing may say so with null for its rows, whatever is odd elsewhere in the answer."""
+    played = await play(name, Response(200, {}, body), retry=ONCE)
+
+    assert (None, None) == (played.value, played.error)
 
 
 @pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
@@ -367,6 +397,14 @@ async def test_an_error_says_what_happened_at_first(play) -> None:
     played = await play("orders.get", broken, SendFailed("no connection", sent=False), retry=RetryPolicy(attempts=2))
 
     assert "no answer: no connection (at first: the connection broke)" == str(played.error)
+
+
+async def test_what_happened_at_first_is_the_last_where_there_is_no_other(play) -> None:
+    """An error that leaves a write in doubt says what happened at first, also where only its end is in doubt."""
+    turned = await play("orders.cancel", SendFailed("no connection", sent=False), Response(307))
+
+    assert turned.is_unknown()
+    assert turned.error.reason == turned.error.first_reason
 
 
 @pytest.mark.parametrize("answer", [None, "200 OK"])

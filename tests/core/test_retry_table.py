@@ -207,6 +207,7 @@ async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> 
 
 LOCKED = [
     Response(423),
+    Response(423, {}, b'{"errors":[{"code":"order_busy"}]}'),
     Response(409),
     Response(409, {}, b'{"errors":[{"code":"resource_locked"}]}'),
 ]
