@@ -725,6 +725,22 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
 
     assert in_time
     assert (end, 1) == (type(call.exception()), call.exception().attempts)
+    assert set() == client._shared._pausing
+
+
+async def test_a_call_that_fails_after_its_client_was_closed_does_not_pause(make_client, clock) -> None:
+    """Closing lets an attempt end; there will be no other, and nothing to wait for."""
+
+    async def close_first(request) -> Response:
+        await client.aclose()
+        return Response(503)
+
+    client = make_client(close_first)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert ([], 1) == (clock.slept, unknown.value.attempts)
 
 
 # --- transports -------------------------------------------------------------------------------------------------------
