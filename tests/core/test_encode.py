@@ -230,6 +230,30 @@ def test_free_form_data_is_json() -> None:
         NUMBERS.encode(Body(line=Line(free={"a": Decimal("NaN")})))
 
 
+def test_free_form_data_may_have_numbers_for_names() -> None:
+    """JSON has texts for names: a number goes out as one, and what stands under it is looked at as any other."""
+    assert b'"free":{"5":1.5}' in NUMBERS.encode(Body(line=Line(free={5: 1.5})))
+
+
+class Tagged(RequestStruct):
+    """A body with patterns."""
+
+    told: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] = "dev_"
+    bare: Annotated[str, Meta(pattern=r"\A[a-z]*\Z")] = ""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(Tagged(told="x"), "must begin with dev_"), (Tagged(bare="7"), r"Expected `str` matching regex '\\A[a-z]*\\Z'")],
+)
+def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
+    """Where a pattern says in a comment what it asks for, that is the reason, and not the pattern."""
+    with pytest.raises(RequestInvalid) as refused:
+        BodyEncoder(Tagged, decimal_strings=False).encode(body)
+
+    assert reason == refused.value.reason
+
+
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_body_that_breaks_a_rule(reason: str) -> None:
     """What breaks a rule is refused before anything is sent, and the error names the place and the rule."""
