@@ -120,6 +120,13 @@ THINGS = [
 ]
 
 
+def test_what_is_no_credential_is_shown() -> None:
+    """A mask stands for a credential alone: whether there is one, and when it ends, is what a person looks for."""
+    pair = TokenPair(access_token="APP_USR-canary", expires_at=5.0)
+
+    assert "TokenPair(access_token='***', refresh_token=None, expires_at=5.0)" == repr(pair)
+
+
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
 def test_things_do_not_show_what_they_hold(thing: object) -> None:
     """Neither `repr` nor `str` nor formatting shows a credential, nor do the tracebacks of rich."""
