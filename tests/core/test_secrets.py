@@ -190,6 +190,7 @@ def test_credentials_are_found_at_any_depth() -> None:
     assert [PAYER, PAYER] == list(secrets_in([PAYMENT, (PAYMENT,), "text", None]))
     assert b"*** and abc" == scrub(f"{PAYER} and abc".encode(), [PAYER, "abc"])
     assert secrets._SHORTEST > len("abc")
+    assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
