@@ -118,15 +118,15 @@ Row = Mapping[Failure, Verdict]
 _V = Verdict
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
-        #                             not sent  no answer    5xx, 408     409             401
-        RetryClass.READ: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.STOP, _V.REFRESH),
-        RetryClass.KEYED: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.IF_IN_DOUBT, _V.REFRESH),
-        RetryClass.DELETE: _row(_V.RETRY, _V.RETRY, _V.RETRY, _V.STOP, _V.REFRESH),
-        RetryClass.UNKEYED: _row(_V.RETRY, _V.IF_ASKED, _V.STOP, _V.STOP, _V.REFRESH),
-        RetryClass.TOKEN_CODE: _row(_V.RETRY, _V.STOP, _V.STOP, _V.STOP, _V.STOP),
-        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE, _V.ONCE, _V.STOP, _V.STOP),
+        #                               not sent  no answer     5xx, 408  409              401
+        RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,        _V.REFRESH),
+        RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_IN_DOUBT, _V.REFRESH),
+        RetryClass.DELETE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,        _V.REFRESH),
+        RetryClass.UNKEYED:       _row(_V.RETRY, _V.IF_ASKED, _V.STOP,  _V.STOP,        _V.REFRESH),
+        RetryClass.TOKEN_CODE:    _row(_V.RETRY, _V.STOP,     _V.STOP,  _V.STOP,        _V.STOP),
+        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE,     _V.ONCE,  _V.STOP,        _V.STOP),
     }
-)
+)  # fmt: skip
 
 
 def kind_of(status: int, code: str | None = None) -> Failure:

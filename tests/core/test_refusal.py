@@ -317,3 +317,14 @@ def test_credentials_in_an_answer_are_masked() -> None:
 
     assert secret not in repr((error.message, error.details, error.raw, str(error)))
     assert "bad ***" == error.message
+
+
+def test_credentials_are_masked_however_they_are_written() -> None:
+    """JSON can write each letter as a number: what is read from it is masked all the same."""
+    secret = "client-secret-0123456789"
+    spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
+
+    error = read_refusal(ORDERS, Response(400, {}, f'{{"message":"bad {spelled}"}}'.encode()), [secret])
+
+    assert "bad ***" == error.message
+    assert spelled.encode() not in error.raw

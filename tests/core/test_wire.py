@@ -21,6 +21,7 @@ from paymentsdk._core.wire import Headers, header
         ({"X-Request-Id": 7}, "7"),
         ({"X-Request-Id": None}, None),
         ({"X-Other": "1"}, None),
+        ({"X-Another-Id": "2", "X-REQUEST-ID": "1"}, "1"),
         ([("X-Request-Id", "1")], None),
         ({}, None),
     ],
