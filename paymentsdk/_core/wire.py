@@ -85,17 +85,20 @@ class Response(Struct, frozen=True):
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
     """Return the field *name*, in whatever case it came; what no text can hold stands there as a question mark."""
-    if not isinstance(headers, Mapping):
-        return None  # A transport of one's own has returned what is no mapping; its answer may still be an order.
-    value = headers.get(name)
-    if value is None:
-        size, wanted = len(name), name.lower()
-        # Most differ in their length already: an observer has every answer searched.
-        alike = (field for field in headers if isinstance(field, str) and len(field) == size)
-        value = next((headers[field] for field in alike if field.lower() == wanted), None)
+    try:
+        value = headers.get(name)
+        if value is None:
+            size, wanted = len(name), name.lower()
+            for field in headers:
+                # Most differ in their length already: an observer has every answer searched.
+                if len(field) == size and field.lower() == wanted:
+                    value = headers[field]
+                    break
+    except (AttributeError, TypeError):
+        return None  # A transport of one's own has returned what is no mapping of texts; its answer may be an order.
     if value is None:
         return None
-    text = str(value)  # A number, in a transport of one's own.
+    text = str(value)  # A number, in such a transport.
     # A byte that is no UTF-8 comes as half a character, which no log could write.
     return text if text.isascii() else text.encode(errors="replace").decode()
 
