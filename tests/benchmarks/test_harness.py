@@ -213,6 +213,21 @@ def test_every_variant_gets_the_same_number_of_slices() -> None:
     assert [20, 20, 20] == [len(one.samples["cpu_us"]) for one in rows]
 
 
+def test_the_rounds_of_several_processes_are_compared_within_each() -> None:
+    """A process in which everything takes longer moves neither ratio nor difference: its rounds stay side by side."""
+    runs = [
+        harness.result("b", [row("base", 10 * slow), row("ours", 10 * slow + 5)], Options(rounds=1))
+        for slow in (1, 2, 9)
+    ]
+
+    found = harness.pooled(runs)
+    base, ours = found.rows
+
+    assert [10, 20, 90] == base.samples["cpu_us"]
+    assert [5, 5, 5] == harness.difference(ours, base)
+    assert 3 == found.settings["processes"]
+
+
 def test_the_first_turn_of_a_trial_does_not_count() -> None:
     """What a first time has to load is no sample, unless the run is a quick one."""
     turns = iter(range(100))
