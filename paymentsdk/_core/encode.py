@@ -336,7 +336,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
         value = values[name]
         if not isinstance(value, str):
             raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
-        # Nearly every id has letters and digits alone, which is seen twice as fast.
+        # Nearly every id has letters and digits alone, which is seen faster.
         if not (value.isalnum() and value.isascii()) and not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
         template = template.replace(f"{{{name}}}", value)
