@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from paymentsdk._core.wire import Request, Response, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
-from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port, unanswered_port
+from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http, refused_port, unanswered_port
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
 
 #: Seconds that a test waits for what never comes.
@@ -149,11 +149,9 @@ async def connecting_takes_too_long(make: MakeTransport) -> None:
             await failure(transport, request, sent=False)
 
 
-@case
-async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
-    """A request that gets no place in the pool within ``connect_timeout`` is a failure with nothing sent."""
-    go_on = asyncio.Event()
-    arrived = asyncio.Event()
+def _withheld() -> tuple[Script, asyncio.Event, asyncio.Event]:
+    """Return a server that sets the first event when a request is there, and answers none before the second is set."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
         async for _ in peer.requests():
@@ -161,6 +159,13 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
             await go_on.wait()
             await peer.write(http())
 
+    return script, arrived, go_on
+
+
+@case
+async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
+    """A request that gets no place in the pool within ``connect_timeout`` is a failure with nothing sent."""
+    script, arrived, go_on = _withheld()
     async with FaultServer(script) as server, opened(make, limit=1) as transport:
         first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
         await arrived.wait()
@@ -214,16 +219,7 @@ async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
 @case
 async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
     """A request that is cancelled while it waits for a place does not go out, and takes no place along."""
-    arrived = asyncio.Event()
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            if seen.target == "/1":
-                arrived.set()
-                await go_on.wait()
-            await peer.write(http())
-
+    script, arrived, go_on = _withheld()
     async with FaultServer(script) as server, opened(make, limit=1) as transport:
         first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
         await arrived.wait()
