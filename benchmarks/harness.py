@@ -157,13 +157,15 @@ def interleave(
         "wall_us": time.perf_counter,
         **(others or {}),
     }
-    counts = [_calibrate(variant, options) for variant in variants]
     rows = [Row(dict(variant.key), {name: [] for name in clocks}) for variant in variants]
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     order = list(range(len(variants)))
     gc.collect()
     gc.freeze()
     try:
+        counts = [_calibrate(variant, options) for variant in variants]
+        gc.collect()
+        gc.freeze()
         for _ in range(options.rounds):
             shuffle(order)
             for i in order:
@@ -185,19 +187,27 @@ def _slice(variant: Variant, count: int, clocks: Mapping[str, Callable[[], float
 
 
 def _calibrate(variant: Variant, options: Options) -> int:
-    """Return how many calls fill a slice."""
+    """Return how many calls fill a slice.
+
+    The fastest of three runs says so: one that was held up would make the slices of this variant short, and calls in a
+    short slice dear.
+    """
     variant.run(variant.least)
     if options.quick:
         return variant.least
     count = variant.least
     while True:
-        start = time.perf_counter()
-        variant.run(count)
-        elapsed = time.perf_counter() - start
+        elapsed = min(_wall(variant, count) for _ in range(3))
         if elapsed >= options.slice_ms / 4000:
             wanted = round(count * options.slice_ms / 1000 / elapsed)
             return max(1, wanted // variant.least) * variant.least
         count *= 4
+
+
+def _wall(variant: Variant, count: int) -> float:
+    start = time.perf_counter()
+    variant.run(count)
+    return time.perf_counter() - start
 
 
 def take_turns(trials: Sequence[Trial], options: Options, *, warm_up: bool = True) -> list[Row]:

@@ -213,6 +213,22 @@ def test_every_variant_gets_the_same_number_of_slices() -> None:
     assert [20, 20, 20] == [len(one.samples["cpu_us"]) for one in rows]
 
 
+def test_a_variant_that_was_held_up_once_gets_slices_as_long_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many calls a slice has does not depend on one run that took longer, such as the first of its kind."""
+    now, counts = 0.0, list[int]()
+
+    def call(count: int) -> None:
+        nonlocal now
+        now += count * 0.001 + (1 if len(counts) == 1 else 0)
+        counts.append(count)
+
+    monkeypatch.setattr("benchmarks.harness.time.perf_counter", lambda: now)
+
+    harness.interleave([Variant({"name": "a"}, call, least=16)], Options(rounds=1, slice_ms=40))
+
+    assert 32 == counts[-1]
+
+
 def test_the_rounds_of_several_processes_are_compared_within_each() -> None:
     """A process in which everything takes longer moves neither ratio nor difference: its rounds stay side by side."""
     runs = [
