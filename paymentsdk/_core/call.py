@@ -23,7 +23,7 @@ from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
 from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.refusal import read_refusal
-from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_another
+from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_a_renewal
 from paymentsdk._core.secrets import hide, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.token_store import TokenPair
@@ -213,7 +213,7 @@ class Caller(ABC):
                 if accepted:
                     return self._accept(intent, response)
                 failure = self._refused(intent, response)
-                if failure.kind is Failure.UNAUTHORIZED and intent.token is not None and not intent.history.renewed:
+                if intent.token is not None and worth_a_renewal(intent.operation.retry, failure, intent.history):
                     intent.history.renewed = True
                     await self._renew(intent, failure)
                     if intent.token is not None:
@@ -414,12 +414,11 @@ class Caller(ABC):
     # --- after a failure -----------------------------------------------------------------------------------------
 
     async def _try_again(self, intent: Intent[B, R], first: AttemptFailed) -> Result[R]:
-        policy = self._settings.retry
         return await again(
             partial(self._attempt, intent),
             first,
-            allowed=lambda failure: worth_another(intent.operation.retry, failure, intent.history, policy),
-            policy=policy,
+            rule=intent.operation.retry,
+            policy=self._settings.retry,
             budget=self._shared.budget,
             history=intent.history,
             clock=self._shared.clock,

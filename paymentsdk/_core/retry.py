@@ -259,7 +259,15 @@ def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, po
         case Verdict.IF_ASKED:
             return policy.retry_unkeyed
         case Verdict.REFRESH | Verdict.STOP:
-            return False  # A renewed token is part of the attempt: it takes no pause and no place in the count.
+            return False
+
+
+def worth_a_renewal(rule: RetryClass, failure: AttemptFailed, history: History) -> bool:
+    """Whether the operation may be sent again with a renewed token.
+
+    That is part of the attempt that failed: it takes no pause and no place in the count.
+    """
+    return TABLE[rule][failure.kind] is Verdict.REFRESH and not history.renewed
 
 
 def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
@@ -301,7 +309,7 @@ async def again(
     attempt: Callable[[], Awaitable[R]],
     first: AttemptFailed,
     *,
-    allowed: Callable[[AttemptFailed], bool],
+    rule: RetryClass,
     policy: RetryPolicy,
     budget: RetryBudget,
     history: History,
@@ -341,7 +349,9 @@ async def again(
         return not paid
 
     retrying = AsyncRetrying(
-        retry=retry_if_exception(lambda error: isinstance(error, AttemptFailed) and allowed(error)),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, AttemptFailed) and worth_another(rule, error, history, policy)
+        ),
         wait=lambda state: pause(policy, state.attempt_number, _failure(state), clock.random()),
         # In this order: the budget pays only for a retry that nothing else forbids.
         stop=lambda state: state.attempt_number >= policy.attempts or too_late(state) or no_budget(state),

@@ -28,6 +28,8 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk._core.operation import RetryClass
+from paymentsdk._core.retry import TABLE, Failure, Verdict
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
@@ -201,6 +203,23 @@ async def test_only_the_refusal_of_a_token_asks_for_another(signed_in, issuer, s
         await client.customers.create(CustomerRequest(email="ann@example.com"))
 
     assert ([], 1) == (issuer.renewals, len(issuer.used))
+
+
+@pytest.mark.parametrize("rule", ["KEYED", "READ"])
+async def test_the_table_says_whose_token_is_renewed(signed_in, issuer, monkeypatch, rule: str) -> None:
+    """The table of verdicts decides about a refused token as about all else: with a stop there, no grant is spent."""
+    stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
+    monkeypatch.setattr("paymentsdk._core.retry.TABLE", {**TABLE, **stopped})
+    client = signed_in(issuer.pair())
+    issuer.generation = 2
+    calls = {"KEYED": client.orders.cancel, "READ": client.orders.get}
+
+    with pytest.raises(AuthenticationFailed):
+        await calls.pop(rule)("ORD1")
+    assert [] == issuer.renewals
+
+    issuer.renew = counted(issuer)
+    assert ["ORD1"] == [(await call("ORD1")).id for call in calls.values()]
 
 
 async def test_every_refusal_is_observed(signed_in, issuer) -> None:
