@@ -195,7 +195,7 @@ class Caller(ABC):
         if intent.operation.authenticated:
             self._sign(intent)
             if intent.token is None:
-                await self._renew(intent)
+                await self._wait_for_token(intent)
         while True:
             intent.history.attempts += 1
             request = self._request(intent)
@@ -214,17 +214,14 @@ class Caller(ABC):
                     return self._accept(intent, response)
                 failure = self._refused(intent, response)
                 if intent.token is not None and worth_a_renewal(intent.operation.retry, failure, intent.history):
-                    intent.history.renewed = True
-                    await self._renew(intent, failure)
-                    if intent.token is not None:
-                        self._report(intent, failure)
-                        continue
+                    await self._replace_token(intent, failure)
+                    continue
             raise self._failed(intent, failure)
 
     def _begin_again(self, intent: Intent[B, R]) -> None:
         """Give a further attempt its time, if there may be one."""
         if self._shared.closed:
-            raise self._failed(intent, _not_sent(ClientClosed("the client was closed")), begun=False)
+            raise self._failed(intent, _not_sent(ClientClosed("the client was closed"), begun=False))
         if intent.watch.cancelled_by_others():
             raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
         self._arm_again(intent)
@@ -245,7 +242,7 @@ class Caller(ABC):
         try:
             intent.token = self._checked(self._settings.auth.token(self._shared.clock.now()))
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
-            raise self._failed(intent, _no_token(error), begun=False) from None
+            raise self._failed(intent, _no_token(error)) from None
 
     def _checked(self, token: str | None) -> str | None:
         """Return *token* if it can stand in a header; the one that was looked at last is not looked at again.
@@ -258,11 +255,35 @@ class Caller(ABC):
             self._last_token = token
         return token
 
-    async def _renew(self, intent: Intent[B, R], refusal: AttemptFailed | None = None) -> None:
-        """Give *intent* another token, or ``None`` if the client has no way to get one.
+    async def _wait_for_token(self, intent: Intent[B, R]) -> None:
+        """Give *intent* its first token, or ``None`` if the client has no way to get one."""
+        failure = await self._renew(intent)
+        if failure is None:
+            return
+        if failure.timed_out and self._shared.clock.monotonic() < intent.deadline:
+            # It took longer than an attempt may. If it was early, the live token will do.
+            self._arm_again(intent)
+            self._sign(intent)
+            if intent.token is not None:
+                return
+        raise self._failed(intent, failure)
 
-        *refusal* is the 401 that asked for it: it stands if the platform cannot be asked for a new token now.
-        """
+    async def _replace_token(self, intent: Intent[B, R], refusal: AttemptFailed) -> None:
+        """Give *intent* another token than the one that *refusal* is about, which stands if there is none."""
+        intent.history.renewed = True
+        self._report(intent, refusal)
+        failure = await self._renew(intent)
+        if failure is None and intent.token is not None:
+            return
+        if failure is not None and isinstance(failure.cause, ReauthorizationRequired):
+            raise self._failed(intent, failure)
+        if failure is not None and refusal.error is not None:
+            report.renewal_failed(intent, failure.reason)
+            refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
+        raise refusal
+
+    async def _renew(self, intent: Intent[B, R]) -> AttemptFailed | None:
+        """Give *intent* another token, or ``None`` if the client has no way to get one; return why it failed."""
         auth = self._settings.auth
         if isinstance(auth, RefreshingToken):
             self._shared.renewing.add(auth)
@@ -274,24 +295,12 @@ class Caller(ABC):
             if not intent.watch.take_back():
                 raise
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
-            if refusal is None and self._shared.clock.monotonic() < intent.deadline:
-                # It took longer than an attempt may. If it was early, the live token will do.
-                self._arm_again(intent)
-                self._sign(intent)
-                if intent.token is not None:
-                    return
-            failure = AttemptFailed(Failure.NOT_SENT, reason, permanent=True)
+            return AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True, begun=False)
         except Exception as error:  # noqa: BLE001 - nor must another's store
             intent.watch.take_back()  # The source of tokens may have made our cancellation an error of its own.
-            failure = _no_token(error)
-        else:
-            intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
-            return
-        if refusal is not None and refusal.error is not None and not isinstance(failure.cause, ReauthorizationRequired):
-            report.renewal_failed(intent, failure.reason)
-            refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
-            failure = refusal
-        raise self._failed(intent, failure, begun=refusal is not None)
+            return _no_token(error)
+        intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
+        return None
 
     def _request(self, intent: Intent[B, R]) -> Request:
         headers = Headers(self._headers)
@@ -392,21 +401,17 @@ class Caller(ABC):
             return AttemptFailed(Failure.NO_ANSWER, reason)
         return AttemptFailed(kind_of(response.status, error.code), str(error), error=error, response=response)
 
-    def _failed(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> AttemptFailed:
-        """Take *failure* into account, and give the call its whole deadline back for what comes next.
-
-        It came before a request could be made unless *begun*.
-        """
+    def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
+        """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         if failure.kind is not Failure.NOT_SENT:
             intent.history.sent(intent.sending, self._shared.clock)
         intent.history.note(failure)
         self._shared.deadlines.move(intent.watch, intent.deadline)
-        self._report(intent, failure, begun=begun)
+        self._report(intent, failure)
         return failure
 
-    def _report(self, intent: Intent[B, R], failure: AttemptFailed, *, begun: bool = True) -> None:
-        observer, elapsed = self._settings.observer, self._elapsed(intent)
-        report.attempt_ended(intent, observer, elapsed, failure.response, failure, begun=begun)
+    def _report(self, intent: Intent[B, R], failure: AttemptFailed) -> None:
+        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
 
     def _elapsed(self, intent: Intent[B, R]) -> float:
         return self._shared.clock.monotonic() - intent.started
@@ -489,13 +494,14 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     return None
 
 
-def _not_sent(error: ClientClosed) -> AttemptFailed:
-    return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True)
+def _not_sent(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
+    return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True, begun=begun)
 
 
 def _no_token(error: Exception) -> AttemptFailed:
     cause = error if isinstance(error, PaymentsError) else None
-    return AttemptFailed(Failure.NOT_SENT, f"no token: {report.in_words(error)}", cause=cause, permanent=True)
+    reason = f"no token: {report.in_words(error)}"
+    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True, begun=False)
 
 
 def _ran_out(intent: Intent[B, R], timeout: Timeout) -> str:

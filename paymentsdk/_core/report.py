@@ -66,14 +66,13 @@ def attempt_ended(
     elapsed: float,
     response: Response | None,
     failure: AttemptFailed | None = None,
-    *,
-    begun: bool = True,
 ) -> None:
     """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
     level = logging.DEBUG if failure is None else logging.INFO
     logged = logger.isEnabledFor(level)
     if observer is None and not logged:
         return
+    begun = failure is None or failure.begun
     attempt = Attempt(
         operation=intent.operation.name,
         number=intent.history.attempts if begun else 0,

@@ -164,6 +164,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         response: The answer, if one came.
         timed_out: Our own deadline ended it.
         permanent: Another attempt would fail the same way.
+        begun: There was a request to send; without a token, or once the client is closed, none is made.
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         response: Response | None = None,
         timed_out: bool = False,
         permanent: bool = False,
+        begun: bool = True,
     ) -> None:
         super().__init__(reason)
         self.kind = kind
@@ -185,6 +187,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         self.response = response
         self.timed_out = timed_out
         self.permanent = permanent
+        self.begun = begun
 
     @property
     def retry_after(self) -> float:

@@ -236,6 +236,36 @@ async def test_every_refusal_is_observed(signed_in, issuer) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("end", "numbers"), [("a new pair", [1, 2]), ("a spent grant", [1, 0]), ("a cancellation", [1])]
+)
+async def test_a_refusal_is_observed_when_it_comes(
+    signed_in, issuer, clock, until, *, end: str, numbers: list[int]
+) -> None:
+    """An observer learns of a refused token at once, and not when it is renewed, nor if there is no other to be had."""
+    seen, go_on, honest = [], asyncio.Event(), counted(issuer)
+
+    async def slowly(refresh_token: str) -> Response:
+        await go_on.wait()
+        return honest(refresh_token) if end == "a new pair" else Response(400, {}, b'{"error":"invalid_grant"}')
+
+    issuer.renew = slowly
+    client = signed_in(issuer.pair(), observer=seen.append)
+    issuer.generation = 2
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked == 2)
+    clock.advance(20)
+    if end == "a cancellation":
+        call.cancel()
+    go_on.set()
+    await asyncio.wait([call])
+
+    first, *others = [attempt for attempt in seen if attempt.operation == "orders.get"]
+    assert (401, 0.0) == (first.status, first.elapsed)
+    assert numbers == [first.number] + [attempt.number for attempt in others]
+    assert {20.0} >= {attempt.elapsed for attempt in others}
+
+
 def test_one_loop_for_one_refreshing_token(issuer) -> None:
     """Two loops would renew twice, and the second would find the grant spent: it is told before it asks."""
     auth = RefreshingToken(issuer.pair(expires_at=0.0))
