@@ -164,7 +164,6 @@ class RefreshingToken:
         "_asked",
         "_early",
         "_early_again",
-        "_failed_early",
         "_flight",
         "_former",
         "_loop",
@@ -187,8 +186,8 @@ class RefreshingToken:
         self._unsaved: TokenPair | None = None
         self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
         self._early = early
-        self._early_again = 0.0
-        self._failed_early = False
+        #: When an early renewal may be tried; ``None`` after one that failed, until the pause after it begins.
+        self._early_again: float | None = 0.0
         self._spent: ReauthorizationRequired | None = None
         self._flight: asyncio.Task[TokenPair] | None = None
         #: Whether the renewal under way has asked the platform.
@@ -209,9 +208,8 @@ class RefreshingToken:
             return pair.access_token
         if now >= ends:
             return None
-        if self._failed_early and now >= self._early_again:
+        if self._early_again is None:
             # The pause begins here and not with the renewal, which may have taken longer than the pause.
-            self._failed_early = False
             self._early_again = now + EARLY_PAUSE
         due = now >= self._early_again and self._flight is None
         return None if due else pair.access_token
@@ -280,7 +278,7 @@ class RefreshingToken:
                 raise
             # It was early, and the live token will do until the next try.
             logger.warning("the access token could not be renewed early: %s", in_words(error))
-            self._failed_early = True
+            self._early_again = None
             return pair
 
     def _end(self, rejected: str | None) -> None:

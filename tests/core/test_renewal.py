@@ -434,6 +434,22 @@ async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issue
     assert 3 == len(issuer.renewals)
 
 
+async def test_a_renewal_that_failed_is_forgotten_with_its_token(signed_in, issuer, clock) -> None:
+    """Once there is a new token, its own early renewal comes when it is due: a failure before it puts off nothing."""
+    issuer.trouble = [SendFailed("refused", sent=False)]
+    client = signed_in(issuer.pair(expires_at=START + 300))
+    auth = client._settings.auth
+    await client.orders.get("ORD1")
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", client._exchange, START)
+
+    clock.advance(issuer.lifetime - 601)
+    await client.orders.get("ORD1")
+    clock.advance(1)
+    await client.orders.get("ORD1")
+
+    assert [f"Bearer APP_USR-access-{generation}" for generation in (1, 2, 3)] == issuer.used
+
+
 async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
     """A failed early renewal is left alone for a minute, but not beyond the end of the live token."""
     issuer.trouble = [SendFailed("refused", sent=False)]
