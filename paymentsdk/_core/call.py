@@ -444,8 +444,9 @@ class Caller(ABC):
         if isinstance(error, NoAnswer):
             error.first_reason = history.first_doubt or last.reason
             error.last_error = last.error if last.error is not None else last.cause
-            if history.first_sent_wall is not None:
-                error.first_sent_at = datetime.fromtimestamp(history.first_sent_wall, UTC)
+            if history.first_sent is not None:
+                _, wall = history.first_sent
+                error.first_sent_at = datetime.fromtimestamp(wall, UTC)
         if isinstance(error, OutcomeUnknown):
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error

@@ -205,8 +205,7 @@ class History(Struct, eq=False):
         conflicts: How often the platform answered with a conflict.
         brought: Whether the caller has brought the key: an earlier call may have sent it.
         renewed: Whether a refused token was renewed; the next refusal is final.
-        first_sent_at: When the first request may have left, on the monotonic clock.
-        first_sent_wall: The same in seconds since the epoch.
+        first_sent: When the first request may have left: on the monotonic clock, and in seconds since the epoch.
     """
 
     attempts: int = 0
@@ -215,21 +214,20 @@ class History(Struct, eq=False):
     conflicts: int = 0
     brought: bool = False
     renewed: bool = False
-    first_sent_at: float | None = None
-    first_sent_wall: float | None = None
+    first_sent: tuple[float, float] | None = None
 
     def sent(self, at: float, clock: Clock) -> None:
         """Note that a request may have left at the monotonic time *at*."""
-        if self.first_sent_at is None:
-            self.first_sent_at = at
-            self.first_sent_wall = clock.now() - (clock.monotonic() - at)
+        if self.first_sent is None:
+            self.first_sent = at, clock.now() - (clock.monotonic() - at)
 
     def age(self, clock: Clock) -> float:
         """Return the seconds since the first request was sent; 0 if none was."""
-        if self.first_sent_at is None or self.first_sent_wall is None:
+        if self.first_sent is None:
             return 0.0
+        monotonic, wall = self.first_sent
         # While a machine is suspended, its monotonic clock may stand still.
-        return max(clock.monotonic() - self.first_sent_at, clock.now() - self.first_sent_wall)
+        return max(clock.monotonic() - monotonic, clock.now() - wall)
 
     def note(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
