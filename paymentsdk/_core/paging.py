@@ -251,6 +251,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._fetch = fetch
         self._operation = operation
         self._shape = operation.page
+        #: Where the next page begins; ``None`` after the last, and once the walk is closed.
         self._position: int | None = max(0, start - overlap)
         self._prefetch = prefetch
         #: Rows to read again at every page.
@@ -258,14 +259,14 @@ class Pages(AsyncIterator[Page[T]]):
         #: All rows before it have been seen, wherever they have slid.
         self._frontier = int(start)
         self._total = start.total
-        self._size: int | None = None
+        #: Rows of a page; 0 as long as nobody knows.
+        self._size = 0
         self._seen = _Seen(REMEMBERED)
         self._previous: tuple[object, ...] = ()
         self._count = 0
         self._stale = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
-        self._closed = False
         #: Fetches that were under way when the last page came.
         self._left: list[asyncio.Task[Result[object]]] = []
 
@@ -300,7 +301,6 @@ class Pages(AsyncIterator[Page[T]]):
 
     async def aclose(self) -> None:
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
-        self._closed = True
         self._position = None
         await _gone(self._drop_ahead())
 
@@ -323,7 +323,7 @@ class Pages(AsyncIterator[Page[T]]):
         """Return the page at *offset*, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != offset:
             self._drop_ahead()
-        if not self._ahead and (self._prefetch == 1 or self._size is None):
+        if not self._ahead and (self._prefetch == 1 or not self._size):
             result = await self._fetch(offset)
             self._check_open()
             return result
@@ -337,12 +337,12 @@ class Pages(AsyncIterator[Page[T]]):
 
     def _check_open(self) -> None:
         """End the wait for a page of a walk that another task has closed: to those who read it, that is not its end."""
-        if self._closed:
+        if self._position is None:
             raise ClientClosed("the walk was closed")
 
     def _ask_ahead(self, offset: int) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, (self._size or 1) - self._margin)
+        stride = max(1, self._size - self._margin)
         end = self._total or 0
         following = self._ahead[-1][0] + stride if self._ahead else offset
         while len(self._ahead) < self._prefetch and (following < end or following == offset):
@@ -390,7 +390,7 @@ class Pages(AsyncIterator[Page[T]]):
     def _following(self, offset: int, received: int, total: int | None, proposed: int | None) -> int | None:
         """Return where the next page begins, or ``None`` after the last."""
         vanished = max(0, self._total - total) if total is not None and self._total is not None else 0
-        self._margin = max(self._margin, min(vanished, (self._size or 0) // 4))
+        self._margin = max(self._margin, min(vanished, self._size // 4))
         self._frontier = max(0, self._frontier - vanished)
         if offset > self._frontier:
             # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
@@ -400,7 +400,7 @@ class Pages(AsyncIterator[Page[T]]):
         counted = total is not None and self._frontier <= total
         if not received or (self._frontier == total if counted else proposed == 0):
             return None
-        if self._size is None or (self._ahead and received != self._size):
+        if not self._size or (self._ahead and received != self._size):
             self._drop_ahead()
             self._size = received
         reached = proposed if proposed and offset < proposed < self._frontier else self._frontier
