@@ -224,9 +224,7 @@ class RefreshingToken:
         # One that has ended in this very turn of the loop could be joined again and again, with no turn in between.
         joins = flight is not None and not flight.done()
         if flight is None or not joins:
-            self._asked = False
-            flight = self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
-            flight.add_done_callback(self._flight_done)
+            flight = self._begin(rejected, exchange, now)
         try:
             renewed = await asyncio.shield(flight)
         except PaymentsError as error:
@@ -246,11 +244,22 @@ class RefreshingToken:
         """Wait until a renewal that is under way has ended, and its pair is saved.
 
         Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed. One that
-        has no pair to save, since it still waits for another process, is not waited for: that may hang.
+        has no pair to save, since it still waits for another process, is not waited for: that may hang. A pair that
+        the store could not keep is given to it once more.
         """
-        pending = self._asked or self._unsaved is not None
-        if self._flight is not None and pending and self._loop is asyncio.get_running_loop():
+        if self._loop is not asyncio.get_running_loop():
+            return
+        if self._flight is not None and (self._asked or self._unsaved is not None):
             await asyncio.wait((self._flight,))
+        if self._flight is None and self._unsaved is not None:
+            # No call may come any more that saves it. At the time 0 no pair has ended: nothing has to be asked for.
+            await asyncio.wait((self._begin(None, _ask_nobody, 0.0),))
+
+    def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
+        self._asked = False
+        flight = self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
+        flight.add_done_callback(self._flight_done)
+        return flight
 
     def _check_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -358,6 +367,10 @@ class RefreshingToken:
         if refresh_tokens:
             self._spent = spent
         raise spent
+
+
+async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange
+    raise ClientClosed("the client is closed")
 
 
 def _alive(pair: TokenPair, now: float) -> bool:

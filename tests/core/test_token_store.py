@@ -26,7 +26,7 @@ from paymentsdk import (
 )
 from paymentsdk._core.token_store import _lock
 from paymentsdk.resources.oauth import Token
-from tests.core.issuer import ONCE, START, Issuer, counted
+from tests.core.issuer import ONCE, ORDER, START, Issuer, counted
 
 
 @pytest.fixture
@@ -203,6 +203,49 @@ async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, unt
     await until(lambda: len(store.log) > 1)
 
     assert [("failed", 0), ("saved", 0)] == saved
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
+@pytest.mark.parametrize("expires_at", [START + 300, 0.0])
+async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
+    """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(expires_at=expires_at), store=store)
+    issuer.refusal = ORDER  # The old token does as well.
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    await client.aclose()
+
+    assert [("failed", 0), ("saved", 0)] == store.log
+    assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog) -> None:
+    """A store that fails in the end as well keeps no client from being closed: the log has a warning."""
+    store = SlowStore(issuer, failures=9)
+    client = signed_in(issuer.pair(expires_at=START + 300), store=store)
+    issuer.refusal = ORDER
+    await client.orders.get("ORD1")
+    caplog.clear()
+
+    await client.aclose()
+
+    assert [("failed", 0)] * 2 == store.log
+    assert "could not be renewed early: OSError" in caplog.text
+
+
+@pytest.mark.parametrize("expires_at", [START + 9000, 0.0])
+async def test_closing_asks_for_no_pair(signed_in, issuer, expires_at: float) -> None:
+    """A pair that came after the one that could not be saved stays in the store, and nothing is asked for."""
+    store = Unsure()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+    await store.save(issuer.pair(3, expires_at))  # Another process has gone on from there.
+
+    await client.aclose()
+
+    assert issuer.pair(3, expires_at) == await store.load()
+    assert 1 == len(issuer.renewals)
 
 
 @pytest.mark.parametrize("renewals", [0, 1], ids=["first-renewal", "second-renewal"])
