@@ -220,22 +220,21 @@ class RefreshingToken:
         if rejected is not None and pair is not None and pair.access_token != rejected and _alive(pair, now):
             return pair.access_token  # Someone else has renewed it in the meantime.
         self._check_loop()
-        flight = self._flight
-        # One that has ended in this very turn of the loop could be joined again and again, with no turn in between.
-        joins = flight is not None and not flight.done()
-        if flight is None or not joins:
-            flight = self._begin(rejected, exchange, now)
+        joined = self._flight
+        if joined is not None and joined.done():
+            # It has ended in this very turn of the loop: it could be joined again and again, with no turn in between.
+            joined = None
         try:
-            renewed = await asyncio.shield(flight)
+            renewed = await asyncio.shield(joined or self._begin(rejected, exchange, now))
         except PaymentsError as error:
             # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
             failure = copy.copy(error)
         else:
-            if joins and renewed is pair and renewed.access_token == rejected:
+            if joined and renewed is pair and renewed.access_token == rejected:
                 # It was an early renewal, which failed and left the token in use that the platform refuses.
                 return await self.renew(rejected, exchange, now)
             return renewed.access_token
-        if joins and isinstance(failure, ClientClosed):
+        if joined and isinstance(failure, ClientClosed):
             # Another client began it, and was closed. This one can ask for itself.
             return await self.renew(rejected, exchange, now)
         raise failure
