@@ -84,7 +84,7 @@ class RefundStatus(OpenEnum):
 
 
 class QRMode(OpenEnum):
-    """How the buyer finds the order: the till's fixed code, a code for this order, or either."""
+    """How the buyer finds the order: the fixed code of the point of sale, a code for this order, or either."""
 
     STATIC = "static"
     DYNAMIC = "dynamic"
@@ -104,38 +104,68 @@ class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
 
 
 class QRConfigRequest(OrderRequestStruct):
-    """The point of sale, and the kind of its code. ``mode`` is ``static`` when it is not given."""
+    """The point of sale, and the kind of its code.
+
+    Attributes:
+        external_pos_id: The seller's own id of the point of sale.
+        mode: How the buyer finds the order; the platform takes ``static`` when it is not given.
+    """
 
     external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
     mode: QRModeName | None = None
 
 
 class OrderConfigRequest(OrderRequestStruct):
-    """Where the order is paid."""
+    """Where the order is paid.
+
+    Attributes:
+        qr: The point of sale, and the kind of its code.
+    """
 
     qr: QRConfigRequest
 
 
 class PaymentRequest(OrderRequestStruct):
-    """What is to be paid."""
+    """What is to be paid.
+
+    Attributes:
+        amount: How much, above zero; two decimals or none.
+    """
 
     amount: PositiveAmount
 
 
 class TransactionsRequest(OrderRequestStruct):
-    """The one payment of the order."""
+    """The one payment of the order.
+
+    Attributes:
+        payments: Exactly one.
+    """
 
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
 
 
 class CategoryRequest(OrderRequestStruct):
-    """A category that gives discounts to an item."""
+    """A category that gives discounts to an item.
+
+    Attributes:
+        id: The platform's id of it.
+    """
 
     id: str
 
 
 class ItemRequest(OrderRequestStruct):
-    """A line of the order: at most 150 characters of title, 10 of unit, 30 of code."""
+    """A line of the order.
+
+    Attributes:
+        title: What the buyer is shown; 1 to 150 characters.
+        unit_price: The price of one, zero or more; two decimals or none.
+        quantity: How many, 1 or more.
+        unit_measure: What it is counted in; 1 to 10 characters.
+        external_code: The integrator's own code of it; at most 30 characters.
+        external_categories: Categories that give it discounts; never together with ``discounts`` of the order.
+    """
 
     title: Annotated[str, Meta(min_length=1, max_length=150)]
     unit_price: Amount
@@ -146,26 +176,45 @@ class ItemRequest(OrderRequestStruct):
 
 
 class DiscountRequest(OrderRequestStruct):
-    """The total for a buyer who pays by one kind of method: above zero, and not above that of the order."""
+    """The total for a buyer who pays by one kind of method.
+
+    Attributes:
+        new_total_amount: What they pay: above zero, not above the total of the order; two decimals or none.
+        type: The kind of method.
+    """
 
     new_total_amount: PositiveAmount
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
 
 
 class DiscountsRequest(OrderRequestStruct):
-    """At most four totals, by kind of method."""
+    """Totals by kind of method.
+
+    Attributes:
+        payment_methods: At most four totals.
+    """
 
     payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
 
 
 class SponsorRequest(OrderRequestStruct):
-    """The integrator's own account."""
+    """The integrator's own account.
+
+    Attributes:
+        id: The user id of the account.
+    """
 
     id: str
 
 
 class IntegrationDataRequest(OrderRequestStruct):
-    """Who made the integration; the ids are assigned by the platform."""
+    """Who made the integration; the ids are assigned by the platform.
+
+    Attributes:
+        platform_id: What the integration runs on, where that is a product of its own.
+        integrator_id: The integrator; begins with ``dev_``.
+        sponsor: The integrator's own account.
+    """
 
     platform_id: str | None = None
     integrator_id: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] | None = None
@@ -180,14 +229,15 @@ class OrderRequest(OrderRequestStruct):
 
     Attributes:
         external_reference: The integrator's own name of the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
-        total_amount: What the payment amounts to; two decimals or none.
+        total_amount: What the payment amounts to, above zero; two decimals or none.
         transactions: Exactly one payment.
         config: The point of sale and the mode of the code.
         description: At most 150 characters, with no personal data.
         expiration_time: An ISO 8601 duration such as ``PT5M``, sent as it is given; at least 30 seconds and at most
             3600 hours (``max_order_expiration`` of the client can ask for less). The platform takes 15 minutes when
             there is none.
-        marketplace_fee: The marketplace's share, not above the total; needs a token obtained through OAuth.
+        marketplace_fee: The marketplace's share: zero or more, not above the total, two decimals or none; needs a token
+            obtained through OAuth.
         items: The lines of the order.
         discounts: Totals by kind of method; never together with ``external_categories`` of an item.
         integration_data: Who made the integration.
@@ -261,33 +311,57 @@ def check_expiration(text: str, longest: timedelta) -> None:
 
 
 class RefundTransactionRequest(OrderRequestStruct):
-    """How much of which payment goes back."""
+    """How much of which payment goes back.
+
+    Attributes:
+        id: The payment (``order.payment.id``).
+        amount: How much: above zero, not above what is left of it; two decimals or none.
+    """
 
     id: Annotated[str, Meta(min_length=1)]
     amount: PositiveAmount
 
 
 class RefundRequest(OrderRequestStruct):
-    """A partial refund; a refund without a body is one of the whole order."""
+    """A partial refund (4.13); a refund without a body is one of the whole order.
+
+    Attributes:
+        transactions: Exactly one payment, and how much of it.
+    """
 
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
 
 
 class QRConfig(AnswerStruct):
-    """The point of sale and the kind of its code."""
+    """The point of sale, and the kind of its code.
+
+    Attributes:
+        external_pos_id: The seller's own id of the point of sale.
+        mode: How the buyer finds the order.
+    """
 
     external_pos_id: str | None = None
     mode: QRMode | None = None
 
 
 class OrderConfig(AnswerStruct):
-    """Where the order is paid."""
+    """Where the order is paid.
+
+    Attributes:
+        qr: The point of sale, and the kind of its code.
+    """
 
     qr: QRConfig | None = None
 
 
 class PaymentMethod(AnswerStruct):
-    """What the buyer paid with."""
+    """What the buyer paid with.
+
+    Attributes:
+        id: The method (``visa``).
+        type: Its kind (``credit_card``).
+        installments: In how many parts it is paid.
+    """
 
     id: str | None = None
     type: str | None = None
@@ -295,13 +369,29 @@ class PaymentMethod(AnswerStruct):
 
 
 class PaymentDiscounts(AnswerStruct):
-    """The discount that applied to a payment."""
+    """The discount that applied to a payment.
+
+    Attributes:
+        type: The kind of method that it was for.
+    """
 
     type: str | None = None
 
 
 class OrderPayment(AnswerStruct):
-    """The payment of an order. ``paid_amount`` reflects any discount."""
+    """The payment of an order. Amounts are in the ``currency`` of the order.
+
+    Attributes:
+        id: The payment; a partial refund asks for it.
+        amount: What is to be paid.
+        status: Its state.
+        status_detail: What led to it; ``ready_to_process`` while it waits for the buyer.
+        refunded_amount: What went back so far; only after a refund.
+        paid_amount: What the buyer has paid; less than ``amount`` if a discount applied.
+        reference_id: The platform's reference of it, once it was paid.
+        payment_method: What the buyer paid with.
+        discounts: The discount that applied, if there was one.
+    """
 
     id: str
     amount: Decimal | None = None
@@ -315,7 +405,15 @@ class OrderPayment(AnswerStruct):
 
 
 class Refund(AnswerStruct):
-    """Money that went back. ``transaction_id`` is the payment that it came from."""
+    """Money that goes back.
+
+    Attributes:
+        id: The refund.
+        transaction_id: The payment that it comes from.
+        reference_id: The platform's reference of it.
+        amount: How much, in the ``currency`` of the order.
+        status: ``processing`` until it is decided; one that has ``failed`` moved no money.
+    """
 
     id: str
     transaction_id: str | None = None
@@ -325,26 +423,48 @@ class Refund(AnswerStruct):
 
 
 class Transactions(AnswerStruct):
-    """What happened to the money of an order."""
+    """What happened to the money of an order.
+
+    Attributes:
+        payments: Its one payment.
+        refunds: Its refunds, the newest last.
+    """
 
     payments: tuple[OrderPayment, ...] | None = None
     refunds: tuple[Refund, ...] | None = None
 
 
 class TypeResponse(AnswerStruct):
-    """``qr_data``: the text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``."""
+    """What the type of an order brings along.
+
+    Attributes:
+        qr_data: The text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``.
+    """
 
     qr_data: str | None = None
 
 
 class Category(AnswerStruct):
-    """A category of an item."""
+    """A category of an item.
+
+    Attributes:
+        id: The platform's id of it.
+    """
 
     id: str | None = None
 
 
 class OrderItem(AnswerStruct):
-    """A line of an order."""
+    """A line of an order.
+
+    Attributes:
+        title: What the buyer is shown.
+        unit_price: The price of one.
+        quantity: How many.
+        unit_measure: What it is counted in.
+        external_code: The integrator's own code of it.
+        external_categories: Categories that give it discounts.
+    """
 
     title: str | None = None
     unit_price: Decimal | None = None
@@ -355,26 +475,46 @@ class OrderItem(AnswerStruct):
 
 
 class Discount(AnswerStruct):
-    """The total for a buyer who pays by one kind of method."""
+    """The total for a buyer who pays by one kind of method.
+
+    Attributes:
+        new_total_amount: What they pay.
+        type: The kind of method.
+    """
 
     new_total_amount: Decimal | None = None
     type: str | None = None
 
 
 class Discounts(AnswerStruct):
-    """Totals by kind of method."""
+    """Totals by kind of method.
+
+    Attributes:
+        payment_methods: The totals.
+    """
 
     payment_methods: tuple[Discount, ...] | None = None
 
 
 class Sponsor(AnswerStruct):
-    """The integrator's own account."""
+    """The integrator's own account.
+
+    Attributes:
+        id: The user id of the account.
+    """
 
     id: str | None = None
 
 
 class IntegrationData(AnswerStruct):
-    """Who made the integration."""
+    """Who made the integration.
+
+    Attributes:
+        application_id: The application that made the order.
+        platform_id: What the integration runs on, where that is a product of its own.
+        integrator_id: The integrator.
+        sponsor: The integrator's own account.
+    """
 
     application_id: str | None = None
     platform_id: str | None = None
@@ -383,7 +523,31 @@ class IntegrationData(AnswerStruct):
 
 
 class Order(AnswerStruct):
-    """An order as the platform has it. The answer to a refund may hold only the members that changed."""
+    """An order as the platform has it. The answer to a refund may hold only the members that changed.
+
+    Attributes:
+        id: ``ORD`` and 26 characters; the other operations ask for it.
+        user_id: The seller.
+        type: ``qr``.
+        total_amount: What it comes to, in ``currency``.
+        external_reference: The integrator's own name of it.
+        description: What it is for.
+        expiration_time: How long after its creation it expires: an ISO 8601 duration such as ``PT15M``.
+        processing_mode: ``automatic``.
+        status: Its state.
+        status_detail: What led to it; ``partially_refunded`` after a refund of a part.
+        currency: That of the seller's account: ``ARS``, ``BRL``, ``CLP`` or ``UYU``.
+        country_code: The seller's country, in two or three capitals.
+        created_date: When it was made.
+        last_updated_date: When it was last changed.
+        marketplace_fee: The marketplace's share.
+        config: The point of sale and the mode of the code.
+        type_response: Holds the text of its QR code; see ``qr_data``.
+        transactions: Its payment and its refunds; see ``payment`` and ``refunds``.
+        items: Its lines.
+        discounts: Totals by kind of method.
+        integration_data: Who made the integration.
+    """
 
     id: GivenId
     user_id: str | None = None

@@ -15,6 +15,8 @@ from paymentsdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
 CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf-8")
+OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="utf-8")
+ANSWERS = ROOT.joinpath("docs/reference/answers.md").read_text(encoding="utf-8")
 
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,3 +78,41 @@ def test_every_member_of_the_control_api_has_a_meaning():
 
     assert 30 < len(rows)
     assert [] == [name for name, meaning in rows if not meaning and "payment_methods_allowed." not in name]
+
+
+def meanings(page: str, section: str, rows: str) -> dict[str, str]:
+    """Return the members in *section* of *page*, each with its meaning; *rows* is what their names look like."""
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(rf"^\| `({rows})` \|.*\| ?(.*?) \|$", text, re.MULTILINE))
+
+
+def headings(page: str) -> list[str]:
+    """Return the names of the sections of *page*."""
+    return re.findall(r"^## ([\w.]+)$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("operation", headings(OPERATIONS))
+def test_every_member_that_goes_out_has_a_meaning(operation: str):
+    """Whoever has only the page knows what to put into a body."""
+    told = meanings(OPERATIONS, operation, r"\w+")
+
+    assert [] == [name for name, meaning in told.items() if not meaning]
+
+
+@pytest.mark.parametrize("answer", headings(ANSWERS))
+def test_every_member_that_comes_back_has_a_meaning(answer: str):
+    """Whoever has only the page knows what an answer says; a preference repeats what its request says."""
+    told = meanings(ANSWERS, answer, r"\w+")
+    asked = meanings(OPERATIONS, "preferences.create", r"\w+") if answer == "Preference" else {}
+
+    assert told
+    assert [] == [name for name, meaning in told.items() if not (meaning or asked.get(name))]
+
+
+@pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (ANSWERS, "Order")])
+def test_every_part_of_an_order_has_a_meaning(page: str, section: str):
+    """What most come for is told to the last member."""
+    told = meanings(page, section, r"[\w.\[\]]+")
+
+    assert 25 < len(told)
+    assert [] == [name for name, meaning in told.items() if not meaning]
