@@ -135,7 +135,15 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
     if operation.query is not None:
         yield "Filters, beside those of [every walk](settings.md#a-walk):"
         position = [code("offset"), code("limit")]
-        yield table(["Filter", "Kind"], (row[:2] for row in members(operation.query) if row[0] not in position))
+        meanings = section(filters_of(operation.query).__doc__, "Attributes")
+        rows = (row[:2] for row in members(operation.query) if row[0] not in position)
+        yield table(["Filter", "Kind", "Meaning"], ([*row, meanings[row[0].strip("`")]] for row in rows))
+
+
+def filters_of(query: type) -> type:
+    """Return the filters in *query*, which say what they mean: of a TypedDict, Python does not keep the bases."""
+    filters: type = getattr(sys.modules[query.__module__], query.__name__.replace("Query", "Filters"))
+    return filters
 
 
 def answers() -> str:

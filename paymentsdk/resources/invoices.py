@@ -112,7 +112,14 @@ class InvoicePage(AnswerStruct):
 
 
 class InvoiceFilters(TypedDict, total=False):
-    """What invoices can be searched by: the invoice, its subscription, its payment, its payer."""
+    """What invoices can be searched by (4.2). The contract does not say which go together; none is required here.
+
+    Attributes:
+        id: The invoice.
+        preapproval_id: The subscription that they belong to.
+        payment_id: The payment that one led to.
+        payer_id: The buyer who is charged.
+    """
 
     id: Id
     preapproval_id: str

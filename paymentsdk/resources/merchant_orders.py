@@ -220,7 +220,25 @@ class MerchantOrderPage(AnswerStruct):
 
 
 class MerchantOrderFilters(TypedDict, total=False):
-    """What merchant orders can be searched by. Moments need a time zone; ``items`` is the id of an item."""
+    """What merchant orders can be searched by (4.7).
+
+    Moments need a time zone. Whether a range includes the moments at its ends, the contract does not say.
+
+    Attributes:
+        status: Whether they are covered by payments, such as ``closed``.
+        preference_id: The preference that they were paid through.
+        application_id: The application that made them.
+        payer_id: The buyer.
+        sponsor_id: The sponsor of the preference or the order.
+        external_reference: The integrator's own name of them.
+        site_id: The platform's site.
+        marketplace: The marketplace.
+        date_created_from: Made at this moment or later.
+        date_created_to: Made at this moment or earlier.
+        last_updated_from: Changed last at this moment or later.
+        last_updated_to: Changed last at this moment or earlier.
+        items: The id of one of their items.
+    """
 
     status: str
     preference_id: str

@@ -120,7 +120,14 @@ class PlanPage(AnswerStruct):
 
 
 class PlanFilters(TypedDict, total=False):
-    """What plans can be searched by: ``q`` is free text, ``sort`` names a member, ``criteria`` is the order."""
+    """What plans can be searched by (4.6).
+
+    Attributes:
+        status: Their state, such as ``active``.
+        q: Free text to look for.
+        sort: The member to sort by.
+        criteria: The order to sort in. The contract names no values; in the sandbox they are ``asc`` and ``desc``.
+    """
 
     status: str
     q: str

@@ -93,10 +93,18 @@ def headings(page: str) -> list[str]:
 
 @pytest.mark.parametrize("operation", headings(OPERATIONS))
 def test_every_member_that_goes_out_has_a_meaning(operation: str):
-    """Whoever has only the page knows what to put into a body."""
+    """Whoever has only the page knows what to put into a body, or into a search."""
     told = meanings(OPERATIONS, operation, r"\w+")
 
     assert [] == [name for name, meaning in told.items() if not meaning]
+
+
+def test_every_filter_has_a_row_with_a_meaning():
+    """A search is told what it can look for: each filter of each search has a row with three cells."""
+    for operation in ("invoices.search", "plans.search", "merchant_orders.search"):
+        filters = OPERATIONS.partition(f"\n## {operation}\n")[2].partition("\n## ")[0].count("\n| `")
+
+        assert 0 < filters == len(meanings(OPERATIONS, operation, r"\w+"))
 
 
 @pytest.mark.parametrize("answer", headings(ANSWERS))
