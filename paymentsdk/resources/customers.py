@@ -210,10 +210,14 @@ class Customers(Resource):
 
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
+        Args:
+            customer: Whom to create.
+
         Raises:
             RequestInvalid: The customer breaks a rule; nothing was sent.
             BadRequest: The platform refused; ``code`` is one of the numbers in ``CREATE.errors``, as text (``"101"``:
                 the customer exists).
+            NotFound: What the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
         """
         return (await self._caller.call(CREATE, customer)).value

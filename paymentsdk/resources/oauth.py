@@ -195,7 +195,8 @@ class OAuth(Resource):
             client_secret: Its secret; goes with *client_id*.
 
         Raises:
-            RequestInvalid: Neither the call nor the client has an id and a secret.
+            RequestInvalid: Neither the call nor the client has an id and a secret, or the code is empty; nothing was
+                sent.
             BadRequest: The platform refused; see ``TOKEN.errors`` for the codes.
             OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
         """
@@ -231,7 +232,8 @@ class OAuth(Resource):
             client_secret: Its secret; goes with *client_id*.
 
         Raises:
-            RequestInvalid: Neither the call nor the client has an id and a secret.
+            RequestInvalid: Neither the call nor the client has an id and a secret, or the refresh token is empty;
+                nothing was sent.
             ReauthorizationRequired: ``invalid_grant``, ``invalid_client`` or ``unauthorized_client``: a person must
                 authorise again.
             BadRequest: The platform refused for another reason.

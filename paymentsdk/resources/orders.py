@@ -767,6 +767,7 @@ class Orders(Resource):
             order_id: ``ORD`` and 26 characters, as :meth:`create` returned it.
 
         Raises:
+            RequestInvalid: *order_id* has a character that no id has; nothing was sent.
             BadRequest: It does not have the form of an order id.
             NotFound: No such order for this seller.
         """
@@ -780,8 +781,8 @@ class Orders(Resource):
             idempotency_key: As in :meth:`create`.
 
         Raises:
-            BadRequest, NotFound: As in :meth:`get`.
-            Conflict: The order's state does not allow it.
+            RequestInvalid, BadRequest, NotFound: As in :meth:`get`.
+            Conflict: The order's state does not allow it, or the key went with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
         return (await self._caller.call(CANCEL, idempotency_key=idempotency_key, order_id=order_id)).value
@@ -802,12 +803,13 @@ class Orders(Resource):
         Args:
             order_id: The order.
             payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
-            amount: How much, above zero and not above what is left; goes with *payment_id*.
+            amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
             idempotency_key: As in :meth:`create`. Two partial refunds are two keys.
 
         Raises:
-            RequestInvalid: Only one of *payment_id* and *amount* was given.
-            BadRequest, Conflict: More than what is left, or a state that does not allow it.
+            RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
+            BadRequest, Conflict: More than what is left, a state that does not allow it, or a key that went with
+                another request.
             NotFound: As in :meth:`get`.
             OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
         """

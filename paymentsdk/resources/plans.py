@@ -184,8 +184,11 @@ class Plans(Resource):
     async def get(self, plan_id: str) -> Plan:
         """Return the plan, without ``subscribed`` (4.5).
 
+        Args:
+            plan_id: The plan.
+
         Raises:
-            RequestInvalid: *plan_id* cannot be one.
+            RequestInvalid: *plan_id* has a character that no id has, or is ``search``; nothing was sent.
             NotFound: No such plan for this seller.
         """
         require(plan_id != "search", "$path.id", "'search' is no id: it is where plans are searched")

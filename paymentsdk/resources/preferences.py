@@ -517,6 +517,9 @@ class Preferences(Resource):
 
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
+        Args:
+            preference: What the buyer is to pay, and how.
+
         Raises:
             RequestInvalid: The preference breaks a rule; nothing was sent.
             BadRequest: The platform refused; see ``CREATE.errors`` for the codes.

@@ -247,6 +247,7 @@ class WalletPayments(Resource):
         Raises:
             RequestInvalid: The payment breaks a rule; nothing was sent.
             BadRequest: The platform refused.
+            Conflict: The key went with another request.
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
         headers = None if session_id is None else {self._caller.session_header: session_id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,7 +11,8 @@ from decimal import Decimal
 
 import pytest
 
-from paymentsdk import PaymentsClient, RequestInvalid, Response
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, RequestInvalid, Response
+from paymentsdk.errors import Conflict, error_class
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import AccessTokenKind, TokenRequest, parse_access_token
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -151,6 +153,30 @@ async def test_what_breaks_a_rule_is_not_sent(
 
     assert place == refusal.value.path
     assert [] == transport.requests
+
+
+#: The methods that make one call, and the operation of each.
+METHODS = [
+    (name, operation) for name, operation in OPERATIONS.items() if operation.page is None and name != "oauth.token"
+]
+METHODS += [(f"oauth.{name}", OPERATIONS["oauth.token"]) for name in ("exchange_code", "refresh")]
+#: Statuses about the request itself; every call can meet the others, and the base of all resources says so.
+OF_THE_REQUEST = (400, 404, 409)
+
+
+@pytest.mark.parametrize(("name", "operation"), METHODS, ids=[name for name, _ in METHODS])
+def test_a_docstring_names_what_the_method_raises(
+    client: PaymentsClient, name: str, operation: Operation[object, object]
+) -> None:
+    """Whoever reads the docstring knows the errors to handle: local ones, and those of the documented refusals."""
+    noun, method = name.split(".")
+    raises = inspect.getdoc(getattr(getattr(client, noun), method)).partition("Raises:")[2]
+    classes = {error_class(one.status, one.code) for one in operation.errors if one.status in OF_THE_REQUEST}
+    names = {Conflict.__name__ if issubclass(cls, Conflict) else cls.__name__ for cls in classes}
+    if operation.body is not None or operation.path_names:
+        names.add(RequestInvalid.__name__)
+
+    assert [] == [name for name in sorted(names) if name not in raises]
 
 
 async def test_a_token_needs_an_application(transport: MemoryTransport) -> None:
