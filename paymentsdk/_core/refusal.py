@@ -120,7 +120,7 @@ def _entries(parsed: object) -> list[object]:
 def _lines(entry: Mapping[str, object]) -> Iterable[str]:
     """Yield the further lines of an entry: texts as they are, objects as ``name: text`` pairs."""
     if "field" in entry:
-        yield _plain(entry["field"])
+        yield _plain(entry["field"])[:_MESSAGE_LIMIT]
     lines = entry.get("details") or entry.get("data") or ()
     for line in lines if isinstance(lines, list | tuple) else (lines,):
         if isinstance(line, Mapping):
