@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from paymentsdk._core.decode import Anomaly
     from paymentsdk._core.intent import Result
     from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-    from paymentsdk._core.paging import Page, Pager, ResumePoint, WalkOptions
+    from paymentsdk._core.paging import Page, Pager, WalkOptions
     from paymentsdk._core.report import Attempt
+    from paymentsdk._core.resume import ResumePoint
     from paymentsdk._core.retry import RetryPolicy
     from paymentsdk._core.settings import Timeout
     from paymentsdk._core.token_store import (

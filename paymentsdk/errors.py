@@ -34,6 +34,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from paymentsdk._core.resume import ResumePoint
+
 __all__ = [
     "APIError",
     "AuthenticationFailed",
@@ -80,15 +82,15 @@ class PaymentsError(Exception):
         attempts: How many requests were sent or tried.
         idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
         request_id: The platform's ``X-Request-Id`` of the answer to the last attempt, if one came.
-        resume_point: On an error that ended a walk: what to hand to ``search(start=)`` to go on from there, a
-            ``ResumePoint``.
+        resume_point: On an error that ended a walk: what to hand to ``search(start=)`` to go on from there. Whoever
+            stores it keeps both of its numbers.
     """
 
     operation: str | None = None
     attempts: int = 0
     idempotency_key: str | None = None
     request_id: str | None = None
-    resume_point: int | None = None
+    resume_point: ResumePoint | None = None
 
 
 class RequestInvalid(PaymentsError, ValueError):

@@ -14,11 +14,12 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Generic, Self, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
 from msgspec import Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.resume import ResumePoint
 from paymentsdk.errors import ClientClosed, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
@@ -45,30 +46,6 @@ MOST_PREFETCH = 64
 MOST_ROWS = 1_000_000
 #: The last row that can be asked for: up to here every JSON reader counts exactly.
 LARGEST_OFFSET = 2**53
-
-
-class ResumePoint(int):
-    """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
-
-    It is an ``int``, and goes into ``search(start=)``. If the search has fewer rows by then, those behind have moved up
-    by at most as many, and the walk begins as much earlier. Whoever stores it keeps both numbers.
-
-    Attributes:
-        total: How many rows there were; ``None`` if the platform did not say.
-    """
-
-    total: int | None
-
-    def __new__(cls, offset: int, total: int | None = None) -> Self:
-        point = super().__new__(cls, offset)
-        point.total = total
-        return point
-
-    def __repr__(self) -> str:
-        return f"ResumePoint({int(self)}, total={self.total})"
-
-    def __str__(self) -> str:
-        return str(int(self))
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from paymentsdk import (
     Request,
     Response,
     Result,
+    ResumePoint,
     RetryPolicy,
     Timeout,
     Transport,
@@ -157,4 +158,10 @@ def errors_are_told_apart(error: paymentsdk.PaymentsError) -> None:
             assert_type(error.status, int)
             assert_type(error.details, tuple[paymentsdk.ErrorDetail, ...])
         case _:
-            assert_type(error.resume_point, int | None)
+            assert_type(error.resume_point, ResumePoint | None)
+
+
+def a_resume_point_knows_both_of_its_numbers(error: paymentsdk.PaymentsError, page: Page[Order]) -> None:
+    for point in (error.resume_point, page.resume_point):
+        if point is not None:
+            assert_type(ResumePoint(point, point.total), ResumePoint)

@@ -1,0 +1,29 @@
+"""Where a walk goes on, as its pages and its errors say it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class ResumePoint(int):
+    """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
+
+    It is an ``int``, and goes into ``search(start=)``. If the search has fewer rows by then, those behind have moved up
+    by at most as many, and the walk begins as much earlier. Whoever stores it keeps both numbers.
+
+    Attributes:
+        total: How many rows there were; ``None`` if the platform did not say.
+    """
+
+    total: int | None
+
+    def __new__(cls, offset: int, total: int | None = None) -> Self:
+        point = super().__new__(cls, offset)
+        point.total = total
+        return point
+
+    def __repr__(self) -> str:
+        return f"ResumePoint({int(self)}, total={self.total})"
+
+    def __str__(self) -> str:
+        return str(int(self))
