@@ -167,9 +167,10 @@ def errors_and_codes() -> str:
         [str(status), code(name), meaning, ", ".join(code(o.name) for o in raised), raised_as(status, name, raised)]
         for (status, name, meaning), raised in known.items()
     )
+    told = [value for name, value in vars(errors).items() if name in errors.__all__]
     attributes = (
         [code(name), code(cls.__name__), text]
-        for cls in (errors.PaymentsError, errors.RequestInvalid, errors.NoAnswer, errors.APIError, errors.ErrorDetail)
+        for cls in sorted(told, key=lambda cls: not issubclass(cls, errors.PaymentsError))
         for name, text in section(cls.__doc__, "Attributes").items()
     )
     return "\n\n".join([

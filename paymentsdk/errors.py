@@ -253,7 +253,11 @@ class ReauthorizationRequired(APIError):
 
 
 class PaginationStalled(PaymentsError):
-    """The platform's paging went in a circle; going on would loop for ever or repeat rows."""
+    """The platform's paging went in a circle; going on would loop for ever or repeat rows.
+
+    Attributes:
+        reason: How that was seen.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -11,11 +11,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from paymentsdk import errors
 from paymentsdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
 CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf-8")
 OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="utf-8")
+ERRORS = ROOT.joinpath("docs/reference/errors.md").read_text(encoding="utf-8")
 ANSWERS = ROOT.joinpath("docs/reference/answers.md").read_text(encoding="utf-8")
 
 
@@ -124,3 +126,22 @@ def test_every_part_of_an_order_has_a_meaning(page: str, section: str):
 
     assert 25 < len(told)
     assert [] == [name for name, meaning in told.items() if not meaning]
+
+
+MADE = [
+    errors.RequestInvalid("$.items", "is empty"),
+    errors.NotSent("no connection"),
+    errors.NoAnswer("a reset"),
+    errors.OutcomeUnknown("a reset"),
+    errors.APIError(400),
+    errors.PaginationStalled("the same page twice"),
+]
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
+def test_every_attribute_of_an_error_is_in_the_reference(error: errors.PaymentsError):
+    """Whatever an error holds stands there, beside its class or one above it."""
+    classes = {cls.__name__ for cls in type(error).__mro__}
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", ERRORS, re.MULTILINE)
+
+    assert set() == vars(error).keys() - {name for name, of in rows if of in classes}
