@@ -249,7 +249,12 @@ class ServerError(APIError):
 
 
 class ReauthorizationRequired(APIError):
-    """The grant is spent or revoked: no refresh will ever work again, and a person must authorise once more."""
+    """The access token cannot be renewed, however often it is tried.
+
+    As a rule the refresh token is spent or its grant revoked, and a person must authorise once more. With the code
+    ``invalid_client`` it is the application that the platform does not know: mend ``client_id`` or ``client_secret``,
+    and begin anew with the same refresh token.
+    """
 
 
 class PaginationStalled(PaymentsError):

@@ -80,7 +80,7 @@ class Auth(Protocol):
             now: Seconds since the epoch.
 
         Raises:
-            ReauthorizationRequired: The grant is spent.
+            ReauthorizationRequired: There is no grant that can be renewed.
             PaymentsError: The platform could not be asked.
         """
         ...

@@ -234,8 +234,8 @@ class OAuth(Resource):
         Raises:
             RequestInvalid: Neither the call nor the client has an id and a secret, or the refresh token is empty;
                 nothing was sent.
-            ReauthorizationRequired: ``invalid_grant``, ``invalid_client`` or ``unauthorized_client``: a person must
-                authorise again.
+            ReauthorizationRequired: ``invalid_grant`` or ``unauthorized_client``: a person must authorise again;
+                ``invalid_client``: the id or the secret of the application is wrong.
             BadRequest: The platform refused for another reason.
             OutcomeUnknown: The refresh token may be spent.
         """

@@ -56,6 +56,15 @@ async def test_a_code_is_good_for_ten_minutes(client, sandbox, milliseconds, tak
         assert "invalid_grant" == refused.value.code
 
 
+async def test_a_wrong_secret_of_the_application_spends_no_grant(client, sandbox):
+    """`invalid_client` ends the renewals of a program, and the refresh token is good once its secret is right."""
+    with pytest.raises(ReauthorizationRequired) as refused:
+        await client.oauth.refresh(sandbox.refresh_token, client_id=sandbox.client_id, client_secret="wrong")
+    token = await client.oauth.refresh(sandbox.refresh_token)
+
+    assert ("invalid_client", "bearer") == (refused.value.code, token.token_type)
+
+
 async def test_a_seller_can_consent_again(client, sandbox):
     """A new code, as often as a test needs one."""
     for _ in range(2):
