@@ -37,7 +37,7 @@ class SandboxTenant:
         account: The seller with all their identifiers and credentials: ``user_id``, ``client_id``,
             ``external_pos_id``, ``plan_id``, ...
         base_url: Where the server listens.
-        buyer: Scans and pays; the seller's tills and plan are meant where no other is named.
+        buyer: Scans and pays; the seller's points of sale and plan are meant where no other is named.
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:

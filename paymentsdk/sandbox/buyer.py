@@ -46,8 +46,8 @@ class Buyer:
     Args:
         platform: Where they buy.
         payer_id: Who they are.
-        tenant: Whose customer they are: their tills and their plan are meant where no other is named; those of the
-            first seller unless given.
+        tenant: Whose customer they are: this seller's points of sale and plan are meant where no other is named; those
+            of the first seller unless given.
     """
 
     def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
@@ -59,12 +59,12 @@ class Buyer:
         """Return the order behind a QR code.
 
         Args:
-            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a till: this one stands for the
-                newest order there that waits to be paid.
-            tenant: The seller of the till; the buyer's own unless given.
+            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale: this one
+                stands for the newest order there that waits to be paid.
+            tenant: The seller of the point of sale; the buyer's own unless given.
 
         Raises:
-            Refused: There is no such order, or the till has none.
+            Refused: There is no such order, or the point of sale has none.
         """
         name = _name_in(code)
         self._platform.settle()

@@ -94,8 +94,8 @@ class ScanRequest(ControlStruct):
     """A code to scan.
 
     Attributes:
-        code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a till.
-        tenant: The user id of the till's seller; the first seller unless given.
+        code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale.
+        tenant: The user id of the seller of that point of sale; the first seller unless given.
     """
 
     code: str

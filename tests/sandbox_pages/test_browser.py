@@ -100,12 +100,12 @@ async def test_an_order_appears_and_is_paid(tab, sandbox, shop) -> None:
 @pytest.mark.parametrize(
     ("qr", "words"),
     [
-        ({"mode": "static", "external_pos_id": "POS001"}, "To be paid with the code of the till POS001"),
-        ({"mode": "static"}, "No code leads here: the order names no till"),
+        ({"mode": "static", "external_pos_id": "POS001"}, "To be paid with the code of the point of sale POS001"),
+        ({"mode": "static"}, "No code leads here: the order names no point of sale"),
     ],
 )
 async def test_a_card_says_what_code_the_buyer_scans(tab, sandbox, shop, qr, words) -> None:
-    """That of the till, where the order names one; a till's code does not find the others."""
+    """That of the point of sale, where the order names one; no such code finds the others."""
     await shop.order(config={"qr": qr})
     await open_dashboard(tab, sandbox)
 

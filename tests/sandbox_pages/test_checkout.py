@@ -75,7 +75,7 @@ async def test_qr_data_is_the_address_of_the_page(shop, visitor, sandbox) -> Non
 
 
 async def test_the_code_of_a_till_leads_to_its_order(shop, visitor) -> None:
-    """A fixed code has an address as well: that of the order that waits at the till."""
+    """A fixed code has an address as well: that of the order that waits at the point of sale."""
     order = await shop.order(mode="static")
 
     await visitor.get("/qr/POS001")

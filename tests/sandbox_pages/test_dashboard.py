@@ -120,18 +120,18 @@ async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:
 
 
 async def test_a_static_order_has_no_code_of_its_own(shop, visitor) -> None:
-    """The buyer scans that of the till."""
+    """The buyer scans that of the point of sale."""
     order = await shop.order(mode="static")
 
-    assert "that of the till POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert "that of the point of sale POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
     assert 404 == visitor.status
 
 
 async def test_an_order_without_a_till_has_no_code_at_all(shop, visitor) -> None:
-    """No buyer finds it by the code of a till, and none is told to."""
+    """No buyer finds it by the code of a point of sale, and none is told to."""
     order = await shop.order(config={"qr": {"mode": "static"}})
 
-    assert "names no till" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert "names no point of sale" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
     assert 404 == visitor.status
 
 

@@ -50,7 +50,7 @@ def _say(line: str) -> None:
 
 
 def _show(order: Order) -> None:
-    """Show the code of *order*, as a till would."""
+    """Show the code of *order*, as a point of sale would."""
     code = order.qr_data or ""
     _say(f"\nscan to pay {order.total_amount} {order.currency} ({order.external_reference}): {code}\n{picture(code)}")
 

@@ -122,8 +122,8 @@ async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
     text = order.qr_data
     if not text:
-        till = order.config and order.config.qr and order.config.qr.external_pos_id
-        where = f"the buyer scans that of the till {till}" if till else "and it names no till"
+        pos = order.config and order.config.qr and order.config.qr.external_pos_id
+        where = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
         raise Refused(404, "not_found", f"the order has no code of its own: {where}")
     return web.Response(body=codes.svg(text), content_type="image/svg+xml", headers=headers.FORM)
 
@@ -161,7 +161,7 @@ class _Counter:
 
 def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
     order = Buyer(platform).scan(name)
-    if order.id != name:  # The code of a till: its order has an address of its own.
+    if order.id != name:  # The code of a point of sale: its order has an address of its own.
         raise web.HTTPFound(f"/qr/{order.id}")
     record = platform.store.get(ORDERS, name)
     assert record is not None  # noqa: S101 - it was just scanned

@@ -148,8 +148,10 @@ function tickCard(card) {
 async function drawCode(place, order) {
   const data = order.type_response?.qr_data;
   if (!data) {
-    const till = order.config?.qr?.external_pos_id;
-    const words = till ? `To be paid with the code of the till ${till}` : "No code leads here: the order names no till";
+    const pos = order.config?.qr?.external_pos_id;
+    const words = pos
+      ? `To be paid with the code of the point of sale ${pos}`
+      : "No code leads here: the order names no point of sale";
     place.replaceChildren(make("p", { className: "quiet small" }, words));
     return;
   }
