@@ -211,6 +211,8 @@ class APIError(PaymentsError):
         parts = [str(self.status), self.code, self.message]
         if self.meaning and self.meaning != self.message:
             parts.append(f"({self.meaning})")
+        if self.retry_after is not None:
+            parts.append(f"[retry after {self.retry_after:g} s]")
         if self.request_id:
             parts.append(f"[request {self.request_id}]")
         return " ".join(part for part in parts if part)

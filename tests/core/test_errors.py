@@ -101,7 +101,7 @@ def test_every_error_has_its_place() -> None:
         (OutcomeUnknown("the reason"), "outcome unknown after 0 attempt(s): the reason; look before you send it again"),
         (made(errors.PaginationStalled), "paging stalled at offset 60: the reason"),
         (made(errors.ClientClosed), "the reason"),
-        (REFUSAL, "402 failed no funds (the payment failed) [request r-1]"),
+        (REFUSAL, "402 failed no funds (the payment failed) [retry after 7 s] [request r-1]"),
         (APIError(500), "500"),
     ],
     ids=lambda value: type(value).__name__,

@@ -242,12 +242,14 @@ def test_an_undocumented_code_has_none() -> None:
 
 
 def test_an_error_reads_well() -> None:
-    """Status, code, message, meaning where it says more, and the request id that the platform's support asks for."""
+    """Status, code, message, meaning where it says more, when to come back, and the id that the support asks for."""
     error = read({"code": "pos_not_found", "message": "no such till"}, 404, x_request_id="r-1")
     bare = read({"code": "pos_not_found", "message": "external_pos_id is unknown"}, 404)
+    later = read({"error": "too_many_requests", "message": "slow down"}, 429, retry_after="3600", x_request_id="r-1")
 
     assert "404 pos_not_found no such till (external_pos_id is unknown) [request r-1]" == str(error)
     assert "404 pos_not_found external_pos_id is unknown" == str(bare)
+    assert "429 too_many_requests slow down [retry after 3600 s] [request r-1]" == str(later)
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
