@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paymentsdk import SendFailed, errors
+from paymentsdk import ResumePoint, SendFailed, errors
 from paymentsdk.errors import APIError, ErrorDetail, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -40,7 +40,7 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
     if isinstance(error, NoAnswer):
         error.first_reason, error.last_error, error.first_sent_at = "reset", REFUSAL, NOW
     error.operation, error.attempts, error.idempotency_key = "orders.create", 3, "k-1"
-    error.request_id, error.resume_point = "r-1", 60
+    error.request_id, error.resume_point = "r-1", ResumePoint(60, total=100)
     return error
 
 
@@ -56,6 +56,7 @@ def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
     ):
         assert (type(error), str(error), error.args) == (type(twin), str(twin), twin.args)
         assert state(error) == state(twin)
+        assert (60, 100) == (twin.resume_point, twin.resume_point.total)
 
 
 def state(error: PaymentsError) -> dict[str, object]:
