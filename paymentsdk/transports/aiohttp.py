@@ -23,7 +23,7 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paymentsdk._core.wire import Request, Response, SendFailed
-from paymentsdk.errors import ClientClosed
+from paymentsdk.errors import ClientClosed, RequestInvalid
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -92,7 +92,7 @@ class AiohttpTransport:
             is kept, 15 unless given.
 
     Raises:
-        ValueError: *session* was given, and an option as well, or it has an ``auth``.
+        RequestInvalid: *session* was given, and an option as well, or it has an ``auth``.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class AiohttpTransport:
         **connector: Unpack[ConnectorOptions],
     ) -> None:
         if session is not None and (proxy is not None or trust_env or connector):
-            raise ValueError("the options of an injected session are its owner's; give either a session or options")
+            raise RequestInvalid("session", "has the options of its owner: give either a session or options")
         if session is not None and session.auth is not None:
-            raise ValueError("the session has an auth of its own, and there is room for one token only")
+            raise RequestInvalid("session", "has an auth of its own, and there is room for one token only")
         self._session = session
         self._owned = session is None
         self._proxy = proxy

@@ -16,8 +16,8 @@ import trustme
 from msgspec import structs
 
 import paymentsdk.transports.aiohttp as ours
-from paymentsdk import Request, SendFailed
-from paymentsdk.errors import ClientClosed
+from paymentsdk import PaymentsClient, Request, SendFailed
+from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import TOKEN, failed
@@ -208,7 +208,7 @@ async def test_a_session_comes_without_options() -> None:
     """Options beside a session would have no effect, so they are refused."""
     async with aiohttp.ClientSession() as session:
         for options in ({"proxy": "http://127.0.0.1:9"}, {"trust_env": True}, {"limit": 5}):
-            with pytest.raises(ValueError, match="either a session or options"):
+            with pytest.raises(RequestInvalid, match=r"^session: .* either a session or options"):
                 AiohttpTransport(session=session, **options)
 
 
@@ -216,8 +216,8 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
     """They cannot stand beside a token: a session with an auth is refused, and nothing is sent beside a `.netrc`."""
     with warnings.catch_warnings(action="ignore"):  # aiohttp is about to drop the argument.
         session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("u", "p"))
-    with pytest.raises(ValueError, match="auth of its own"):
-        AiohttpTransport(session=session)
+    with pytest.raises(RequestInvalid, match=r"^session: has an auth of its own"):
+        PaymentsClient("TEST-token", base_url="http://127.0.0.1", session=session)
     await session.close()
 
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login u password p\n")
