@@ -158,8 +158,11 @@ class OutcomeUnknown(NoAnswer):
     """A write was sent and nobody can say whether it took effect: the money may have moved.
 
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
-    answers with what it did the first time. A write that takes no key (``idempotency_key`` is ``None``) has to be
-    looked up by hand before it is sent again; only ``release_reports.disable_schedule`` can simply be repeated.
+    answers with what it did the first time.
+
+    A write that takes no key (``idempotency_key`` is ``None``) has to be looked up by hand before it is sent again;
+    ``release_reports.disable_schedule`` can simply be repeated. A code or a refresh token cannot be looked up: it may
+    be spent, and if it is, a person must authorise again.
     """
 
     def __str__(self) -> str:

@@ -150,7 +150,7 @@ class RefreshingToken:
             the store that ends later, or whose end nobody knows, takes its place; any other does when its grant is
             spent.
         store: Where pairs are kept; in memory unless given.
-        early: Seconds before the expiry at which a renewal is tried, 0 or more.
+        early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 unless given.
 
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
 

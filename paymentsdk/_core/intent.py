@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Result(Struct, Generic[R], frozen=True, kw_only=True):
-    """A value, and how it was come by.
+    """The value of a call, and how it was obtained.
 
     Attributes:
         value: What the platform answered.

@@ -7,7 +7,7 @@ from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Reso
 
 
 class ReportOrigin(OpenEnum):
-    """What had the report made: a person, or the schedule."""
+    """Who had the report made: a person, or the schedule."""
 
     MANUAL = "manual"
     SCHEDULE = "schedule"
@@ -47,7 +47,7 @@ class ReleaseReport(AnswerStruct):
         account_id: The account that it is about.
         begin_date: From when it reports, UTC.
         end_date: Until when it reports, UTC.
-        created_from: What had it made.
+        created_from: Whether a person or the schedule had it made.
         currency_id: The currency of its amounts.
         generation_date: When it was made.
         internal_management: How the platform handles it.

@@ -1,7 +1,7 @@
 """The platform on localhost: develop, test and demonstrate with no account and no network.
 
 It behaves as the contract says, with states, errors, limits, idempotency, expiry and a clock that can be moved. It
-is no real service, moves no money, and listens on this machine only.
+is no real service, moves no money, and listens on this machine only, unless it is told otherwise.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ class AiohttpTransport:
             own. Its pool is aiohttp's: under a limit, tasks do not take turns.
             Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
         proxy: URL of a proxy for all requests.
-        trust_env: Take proxies from the environment.
-        drain: Seconds that requests in flight get to end when the transport is closed.
+        trust_env: Take proxies from the environment; not unless given.
+        drain: Seconds that requests in flight get to end when the transport is closed; 5 unless given.
         **connector: Options of :class:`aiohttp.TCPConnector`. Some of them: ``ssl``, a context or a fingerprint;
             ``limit``, connections at a time, 500 unless given; ``keepalive_timeout``, seconds that an idle connection
             is kept, 15 unless given.

@@ -63,8 +63,8 @@ class PyreqwestTransport:
     Args:
         ca: A certificate authority to trust in addition to the built-in ones, as PEM.
         proxy: URL of a proxy for all requests.
-        trust_env: Take proxies from the environment.
-        limit: The most requests in flight; those beyond wait.
+        trust_env: Take proxies from the environment; not unless given.
+        limit: The most requests in flight, 100 unless given; those beyond wait.
         configure: Sets what else the library can do (``lambda builder: builder.tcp_keepalive(...)``). What the
             transport itself relies on is set after it.
     """
