@@ -61,13 +61,21 @@ class SandboxTenant:
         return f"SandboxTenant({self.account.user_id} at {self.base_url})"
 
     def add_fault(self, rule: FaultRule) -> AddedFault:
-        """Put *rule* in force for this seller alone, until the test ends, or ``remove()``, or the end of a ``with``."""
+        """Put *rule* in force for this seller alone, until the test ends, or ``remove()``, or the end of a ``with``.
+
+        Raises:
+            ValueError: A detail is of the wrong type or out of bounds.
+        """
         from msgspec.structs import replace  # noqa: PLC0415
 
         return self.sandbox.faults.add(replace(rule, tenant=self.account.user_id))
 
     def create_plan(self, request: PlanRequest) -> Plan:
-        """Make another plan of this seller; ``buyer.subscribe(plan.id)`` subscribes to it."""
+        """Make another plan of this seller; ``buyer.subscribe(plan.id)`` subscribes to it.
+
+        Raises:
+            ValueError: A member of *request* has a value that it may not have.
+        """
         return self.sandbox.create_plan(request, self.account)
 
     def ledger(self) -> list[Entry]:

@@ -145,6 +145,15 @@ class Buyer:
         installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
         payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
         review, the next call decides it, and makes no other.
+
+        Args:
+            preference: The preference, its id or its ``init_point``.
+            payment_method: The kind of method.
+            installments: In how many parts; with any method but a credit card it is one.
+            outcome: ``approved``, ``rejected`` or ``in_review``.
+
+        Returns:
+            The merchant order as it is now.
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():

@@ -132,7 +132,11 @@ class FakeClock:
         return alarm
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds*, 0 or more, and ring every alarm on the way at its own time."""
+        """Move on by *seconds*, 0 or more, and ring every alarm on the way at its own time.
+
+        Raises:
+            ValueError: *seconds* is negative.
+        """
         if not seconds >= 0:
             raise ValueError("time does not go backwards")
         end = self._monotonic + seconds
