@@ -14,13 +14,14 @@ from paymentsdk.sandbox.faults import FaultRule, Faults
 from paymentsdk.sandbox.platform import Platform, SandboxInfo
 from paymentsdk.sandbox.policies import Policies, Policy
 from paymentsdk.sandbox.policies import describe as describe_policies
-from paymentsdk.sandbox.records import Entry, Subscription, Tenant
+from paymentsdk.sandbox.records import Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox.server import Sandbox, SandboxThread
 from paymentsdk.sandbox.tenants import TenantRequest
 
 __all__ = [
     "Buyer",
     "Entry",
+    "EntryKind",
     "FaultRule",
     "Faults",
     "FreeTrialRequest",

@@ -13,7 +13,7 @@ from msgspec import Struct
 from paymentsdk import money
 from paymentsdk.sandbox.answers import Refused, encode
 from paymentsdk.sandbox.policies import Policies
-from paymentsdk.sandbox.records import Entry, Grant, Tenant
+from paymentsdk.sandbox.records import Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox.store import Condition, Due, Noun, Store
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Book:
 
     def enter(
         self,
-        kind: str,
+        kind: EntryKind,
         *,
         id: str,  # noqa: A002 - the ledger's own word
         order_id: str,

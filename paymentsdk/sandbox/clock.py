@@ -25,7 +25,8 @@ class Happening(Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: When, by the clock of the sandbox.
-        kind: What: ``order.expired``, ``invoice.processed``, ...
+        kind: What: ``order.expired``, ``refund.processed``, ``refund.failed``, ``invoice.processed``,
+            ``invoice.recycling`` or ``invoice.canceled``.
         tenant: The seller.
         id: The order, invoice or other thing that it happened to.
     """

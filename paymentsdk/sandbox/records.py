@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -166,15 +166,33 @@ class ReportRecord(Struct, frozen=True, kw_only=True):
     report: ReleaseReport
 
 
+#: What a line of the ledger can be about.
+EntryKind: TypeAlias = Literal[
+    "order_created",
+    "order_canceled",
+    "order_expired",
+    "payment",
+    "refund",
+    "refund_failed",
+    "wallet_payment",
+    "wallet_payment_authorized",
+    "wallet_payment_pending",
+    "wallet_payment_rejected",
+    "invoice_payment",
+    "preference_created",
+    "customer_created",
+    "token_created",
+    "schedule_disabled",
+]
+
+
 class Entry(Struct, frozen=True, kw_only=True):
     """A line of the ledger: one effect.
 
     Attributes:
         at: When, by the clock of the sandbox.
         tenant: The seller.
-        kind: ``order_created``, ``payment``, ``refund``, ``refund_failed``, ``order_canceled``, ``order_expired``,
-            ``wallet_payment``, ``wallet_payment_authorized``, ``invoice_payment``, ``preference_created``,
-            ``customer_created``, ``token_created``, ...
+        kind: What it is about, in one of the words of ``EntryKind``: ``order_created``, ``payment``, ...
         amount: The money that moved: to the seller, or back when it is below zero; 0 where none did.
         currency: Its currency.
         id: What was made or moved: the payment, the refund, the order.
@@ -185,7 +203,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     at: datetime
     tenant: int
-    kind: str
+    kind: EntryKind
     amount: Decimal
     currency: str
     id: str

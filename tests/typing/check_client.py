@@ -34,6 +34,7 @@ from paymentsdk.resources.plans import Plan
 from paymentsdk.resources.preferences import AuthenticationType, PayerRequest, Preference, PreferenceRequest
 from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
+from paymentsdk.sandbox import Entry, EntryKind
 from paymentsdk.testing import MemoryTransport
 
 
@@ -142,6 +143,12 @@ async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, 
     OrderRequest()  # type: ignore[call-arg]
     answer.id = "ORD2"  # type: ignore[misc]
     assert_type(await client.orders.get("ORD1"), Preference)  # type: ignore[assert-type]
+
+
+def the_ledger_is_about_what_is_named(entry: Entry) -> None:
+    assert_type(entry.kind, EntryKind)
+    kinds: list[EntryKind] = ["order_created", "wallet_payment_rejected", "schedule_disabled"]
+    kinds.append("order_made")  # type: ignore[arg-type]
 
 
 def errors_are_told_apart(error: paymentsdk.PaymentsError) -> None:

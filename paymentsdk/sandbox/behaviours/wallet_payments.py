@@ -6,6 +6,8 @@ binary mode: is rejected), and any other is approved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import (
@@ -20,6 +22,15 @@ from paymentsdk.resources.wallet_payments import (
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.records import EntryKind
+
+#: What the ledger says of a payment, by the state that it ends in.
+_KINDS: Mapping[str, EntryKind] = {
+    "approved": "wallet_payment",
+    "authorized": "wallet_payment_authorized",
+    "pending": "wallet_payment_pending",
+    "rejected": "wallet_payment_rejected",
+}
 
 
 def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
@@ -59,7 +70,7 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
         date_last_updated=book.now,
     )
     book.enter(
-        "wallet_payment" if status == "approved" else f"wallet_payment_{status}",
+        _KINDS[status],
         id=str(part.id),
         order_id=str(payment.id),
         amount=amount if status == "approved" else money.ZERO,
