@@ -61,7 +61,13 @@ class InvoicePaymentStatus(OpenEnum):
 
 
 class InvoicePayment(AnswerStruct):
-    """The payment that an invoice led to."""
+    """The payment that an invoice led to.
+
+    Attributes:
+        id: The payment.
+        status: Its state.
+        status_detail: What led to it.
+    """
 
     id: Id | None = None
     status: InvoicePaymentStatus | None = None

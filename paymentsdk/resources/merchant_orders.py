@@ -35,7 +35,18 @@ class Party(AnswerStruct):
 
 
 class MerchantOrderItem(AnswerStruct):
-    """A line of an order."""
+    """A line of an order.
+
+    Attributes:
+        id: The seller's own id of it.
+        category_id: Its category.
+        currency_id: The currency of the price.
+        description: More about it.
+        picture_url: A picture of it.
+        title: What the buyer is shown.
+        quantity: How many.
+        unit_price: The price of one.
+    """
 
     id: Id | None = None
     category_id: str | None = None
@@ -48,7 +59,21 @@ class MerchantOrderItem(AnswerStruct):
 
 
 class MerchantOrderPayment(AnswerStruct):
-    """A payment of an order. There may be several, some of them rejected."""
+    """A payment of an order. There may be several, some of them rejected.
+
+    Attributes:
+        id: The payment.
+        transaction_amount: How much it is of, without the shipment.
+        total_paid_amount: How much it is of, with the shipment.
+        shipping_cost: What of it is for the shipment.
+        currency_id: The currency of its amounts.
+        status: Its state, such as ``approved``.
+        status_detail: What led to it.
+        date_approved: When it was approved.
+        date_created: When it was made.
+        last_modified: When it was last changed.
+        amount_refunded: What went back of it.
+    """
 
     id: Id | None = None
     transaction_amount: Decimal | None = None
@@ -133,7 +158,18 @@ class Speed(AnswerStruct):
 
 
 class ShippingOption(AnswerStruct):
-    """How a shipment is carried, and at what price. ``list_cost`` is the price without a discount."""
+    """How a shipment is carried, and at what price.
+
+    Attributes:
+        id: The option.
+        cost: What the buyer pays.
+        currency_id: The currency of both prices.
+        shipping_method_id: The method.
+        estimated_delivery: When it is expected to arrive.
+        name: What the buyer is shown.
+        list_cost: The price without a discount.
+        speed: How long it takes.
+    """
 
     id: Id | None = None
     cost: Decimal | None = None

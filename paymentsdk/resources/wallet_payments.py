@@ -57,7 +57,13 @@ class ForwardData(RequestStruct):
 
 
 class WalletDiscountDetail(RequestStruct):
-    """How a discount was worked out: ``value`` of the kind ``type``, and never more than ``cap``."""
+    """How a discount was worked out.
+
+    Attributes:
+        cap: The most that it takes off, zero or more; two decimals or none.
+        type: What ``value`` counts.
+        value: How much it takes off, zero or more; two decimals or none.
+    """
 
     cap: Amount | None = None
     type: str | None = None
@@ -65,7 +71,14 @@ class WalletDiscountDetail(RequestStruct):
 
 
 class WalletDiscount(RequestStruct):
-    """A discount, which must exist as a discount promise before it is used."""
+    """A discount, which must exist as a discount promise before it is used.
+
+    Attributes:
+        amount: How much is taken off, zero or more; two decimals or none.
+        description: What the buyer is told.
+        code: The code that it was promised under.
+        detail: How it was worked out.
+    """
 
     amount: Amount | None = None
     description: str | None = None
@@ -94,7 +107,12 @@ class WalletChargeRequest(RequestStruct):
 
 
 class WalletPayerRequest(Secretive, RequestStruct):
-    """Who pays: the token of their wallet, and its type. ``repr`` hides the token."""
+    """Who pays. ``repr`` hides the token.
+
+    Attributes:
+        token: The token of their wallet; not empty.
+        type_token: Its type; not empty.
+    """
 
     token: Annotated[str, Meta(min_length=1)]
     type_token: Annotated[str, Meta(min_length=1)]
@@ -118,7 +136,18 @@ class WalletPaymentRequest(RequestStruct):
 
 
 class WalletPaymentPart(AnswerStruct):
-    """One of the payments that a wallet payment consists of."""
+    """One of the payments that a wallet payment consists of.
+
+    Attributes:
+        id: The payment.
+        status_detail: How it ended, such as ``accredited``.
+        payment_method_id: What it was paid with.
+        transaction_amount: How much it is of.
+        installments: In how many parts.
+        description: What for.
+        capture: Whether it was captured; ``False`` if the amount is only reserved.
+        external_reference: The integrator's own name of it.
+    """
 
     id: Id | None = None
     status_detail: str | None = None
@@ -131,7 +160,16 @@ class WalletPaymentPart(AnswerStruct):
 
 
 class WalletCharge(AnswerStruct):
-    """What was charged, as it was asked for."""
+    """What was charged, as it was asked for.
+
+    Attributes:
+        transaction_amount: How much; the platform may say it with the discount or without.
+        description: What for.
+        external_reference: The integrator's own name of the payment.
+        statement_descriptor: What the buyer's statement says.
+        forward_data: What is handed on to the acquirer.
+        discount: What is taken off.
+    """
 
     transaction_amount: Decimal | None = None
     description: str | None = None

@@ -119,6 +119,17 @@ def test_every_member_that_comes_back_has_a_meaning(answer: str):
     assert [] == [name for name, meaning in told.items() if not (meaning or asked.get(name))]
 
 
+@pytest.mark.parametrize("answer", headings(ANSWERS))
+def test_every_amount_has_a_meaning(answer: str):
+    """However deep it stands, an amount says what it is of; a preference repeats what its request says."""
+    place = r"[\w.\[\]]+"
+    amounts = {name for name, kind in re.findall(rf"^\| `({place})` \| (amount)[^|]*\|", ANSWERS, re.MULTILINE)}
+    told = meanings(ANSWERS, answer, place)
+    asked = meanings(OPERATIONS, "preferences.create", place) if answer == "Preference" else {}
+
+    assert [] == [name for name in sorted(amounts & told.keys()) if not (told[name] or asked.get(name))]
+
+
 @pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (ANSWERS, "Order")])
 def test_every_part_of_an_order_has_a_meaning(page: str, section: str):
     """What most come for is told to the last member."""
