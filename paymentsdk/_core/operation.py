@@ -40,7 +40,13 @@ _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryCla
 
 
 class ErrorCode(Struct, frozen=True):
-    """A documented refusal: its HTTP status, the platform's code, and what the code means."""
+    """A documented refusal.
+
+    Attributes:
+        status: The HTTP status, 400 to 599.
+        code: The platform's code, as text (``"101"``, ``"property_value"``).
+        meaning: What the contract says that it means.
+    """
 
     status: int
     code: str

@@ -38,7 +38,18 @@ _AT_ONCE = 100
 
 
 class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
-    """What a program needs to know of a sandbox: where it is, and one seller's credentials."""
+    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these.
+
+    Attributes:
+        base_url: Where it listens.
+        access_token: A token made without OAuth.
+        client_id: The seller's application.
+        client_secret: Its secret.
+        authorization_code: Good for one token, for 10 minutes.
+        refresh_token: Good for one refresh.
+        external_pos_id: A point of sale.
+        plan_id: A plan to subscribe to.
+    """
 
     base_url: str
     access_token: str
