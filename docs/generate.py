@@ -250,7 +250,7 @@ def taken(command: commands.Command) -> type[Struct] | None:
 
 
 def policies() -> str:
-    """Write the switches of a sandbox."""
+    """Write the policies of a sandbox."""
     rows = (
         [code(one.name), code(one.value), ", ".join(code(value) for value in one.allowed), one.description]
         for one in describe_policies()

@@ -53,7 +53,7 @@ class Book:
     Attributes:
         tenant: The seller.
         now: The moment.
-        policies: The seller's switches.
+        policies: Those that hold for the seller.
         ids: Makes identifiers.
         base_url: Where links lead: the sandbox as buyers reach it.
         key: The idempotency key of the request, if it has one.

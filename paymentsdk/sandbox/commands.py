@@ -44,7 +44,7 @@ Command = Callable[[Platform, ControlRequest], object]
 
 
 def state(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
-    """Say where it is, who sells, what time it is and which switches are set."""
+    """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
         "clock": _clock(platform),
@@ -204,7 +204,7 @@ def _shown_fault(added: AddedFault) -> object:
 
 
 def list_policies(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
-    """List the switches: what each may be, and what it is."""
+    """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
         {**msgspec.structs.asdict(one), "default": one.value, "value": values[one.name]} for one in policies.describe()
@@ -212,7 +212,7 @@ def list_policies(platform: Platform, request: ControlRequest) -> object:  # noq
 
 
 def change_policies(platform: Platform, request: ControlRequest) -> object:
-    """Set switches."""
+    """Set policies: the body is an object of names and values."""
     try:
         changes = msgspec.json.decode(request.body or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):

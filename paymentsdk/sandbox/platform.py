@@ -80,7 +80,7 @@ class Platform:
     Args:
         db: The file that keeps it all; in memory without one.
         seed: Makes identifiers and credentials repeatable.
-        policies: The switches of every seller who has none of their own.
+        policies: Those of every seller who has none of their own.
 
     Raises:
         OSError: The file cannot be used.
@@ -151,7 +151,7 @@ class Platform:
         )
 
     def policies_of(self, tenant: Tenant) -> Policies:
-        """Return the switches that hold for *tenant*."""
+        """Return the policies that hold for *tenant*."""
         return self.policies.merged(tenant.policies) if tenant.policies else self.policies
 
     def _tell(self, table: str, tenant: int, document: Struct) -> None:
@@ -234,7 +234,7 @@ class Platform:
         return grant is not None
 
     def change_policies(self, changes: Mapping[str, object]) -> Policies:
-        """Set switches for every seller who has none of their own; with a file they outlive the process.
+        """Set policies for every seller who has none of their own; with a file they outlive the process.
 
         Raises:
             ValueError: A name is unknown, or a value is not one of those it may have.

@@ -1,4 +1,4 @@
-"""What the contract leaves open, or says twice, as named switches.
+"""What the contract leaves open, or says twice, as policies.
 
 Each has a default, the values that it may have, and a sentence about what it decides. A sandbox takes them as
 ``Sandbox(policies={"cancel_from": "any"})``; a tenant may have its own.
@@ -25,7 +25,7 @@ Seconds = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
 class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One value for every switch."""
+    """One value for every policy."""
 
     cancel_from: Annotated[
         Literal["created", "any"],
@@ -167,7 +167,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A switch, for people.
+    """A policy, for people.
 
     Attributes:
         name: Its name.
@@ -184,7 +184,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 @cache
 def describe() -> tuple[Policy, ...]:
-    """Return every switch with its default."""
+    """Return every policy with its default."""
     hints = get_type_hints(Policies, include_extras=True)
     return tuple(
         Policy(

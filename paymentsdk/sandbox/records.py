@@ -44,7 +44,7 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
         marketplace: The marketplace of their application, if it has one.
         scope: What their application may do.
         redirect_uri: Where codes are sent; checked only when there is one.
-        policies: Their own switches.
+        policies: Their own, by name.
         discount_promises: The discount codes that wallet payments may use.
         compliant: Whether their identity is validated.
     """

@@ -66,7 +66,7 @@ class Sandbox:
         db: The file that keeps it all, across restarts and kills, but for faults, snapshots and the list of requests;
             in memory without one.
         seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
-        policies: Switches by name, for as long as it runs; see :class:`Policies`. They win over those that were changed
+        policies: By name, for as long as it runs; see :class:`Policies`. They win over those that were changed
             while an earlier one ran, which stay in ``db``.
         frozen_at: Freeze the clock, at this moment: since 1970, ten years ahead at most, and with a time zone.
         frozen: Freeze the clock as it stands.
@@ -213,7 +213,7 @@ class Sandbox:
 
     @property
     def policies(self) -> Policies:
-        """The switches."""
+        """The policies in force, of every seller who has none of their own."""
         return self.platform.policies
 
     def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:

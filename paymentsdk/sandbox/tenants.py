@@ -40,7 +40,7 @@ class TenantRequest(ControlStruct):
         redirect_uri: Where codes are sent; not checked unless given.
         compliant: Whether the seller's identity is validated, as it is unless given.
         discount_promises: Discount codes that wallet payments may use.
-        policies: The seller's own switches.
+        policies: The seller's own, by name.
     """
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"

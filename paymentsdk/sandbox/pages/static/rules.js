@@ -84,7 +84,7 @@ async function addFault(event) {
 
 // --- policies ---
 
-/** Load the switches. */
+/** Load the policies. */
 export async function loadPolicies() {
   const policies = await call("GET", "policies");
   fill(byId("policies"), policies, makePolicy);
