@@ -85,7 +85,7 @@ class BodyEncoder(Generic[B]):
             if read != body:  # Nearly always the same: then nothing was written in another form.
                 _compare(body, read)
         except ValidationError as error:
-            failure = request_invalid(error)
+            failure = request_invalid(error, self._type)
         except RequestInvalid as error:
             failure = _below("$", error)
         except (TypeError, ValueError, RecursionError) as error:
@@ -105,7 +105,7 @@ class BodyEncoder(Generic[B]):
         try:
             value = self._decode(body)
         except ValidationError as error:
-            raise request_invalid(error) from None
+            raise request_invalid(error, self._type) from None
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
         self._on_wire(value)
@@ -160,17 +160,42 @@ def _below(place: str, error: RequestInvalid) -> RequestInvalid:
     return RequestInvalid(place + error.path, error.reason)
 
 
-def request_invalid(error: ValidationError) -> RequestInvalid:
-    """Return msgspec's *error* as ours, with the place taken out of its text."""
+def request_invalid(error: ValidationError, body: type | None = None) -> RequestInvalid:
+    """Return msgspec's *error* as ours, with the place taken out of its text.
+
+    If it was found in a *body*, it says which values there are, where only some may stand.
+    """
     match = _PLACE.match(str(error))
     path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
+    if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
+        reason += f": must be one of {', '.join(map(str, choices))}"
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
         # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
         return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason)
     return RequestInvalid(path, reason)
+
+
+def _choices(body: type, path: str) -> tuple[object, ...]:
+    """Return the values that may stand at *path* of a *body*, where only some may."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    def held(info: inspect.Type) -> inspect.Type:
+        match info:
+            case inspect.Metadata(type=inner) | inspect.ListType(item_type=inner):
+                return held(inner)
+            case inspect.UnionType(types=types):
+                return next(held(one) for one in types if not isinstance(one, inspect.NoneType))
+            case _:
+                return info
+
+    info = inspect.type_info(body)
+    for name in re.sub(r"\[[^]]*\]", "", path).split(".")[1:]:
+        info = held(next((one.type for one in getattr(info, "fields", ()) if one.encode_name == name), info))
+    values: tuple[object, ...] = getattr(info, "values", ())
+    return values
 
 
 def rule_of(pattern: str) -> str | None:
