@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -14,7 +13,8 @@ import msgspec
 from aiohttp import web
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import answers
+from paymentsdk.sandbox import answers, control
+from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Handler
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
@@ -23,21 +23,14 @@ from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
 from paymentsdk.sandbox.intake import MAX_BODY, TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.line import Outcome, break_off, hang, pause, spoiled, transmit
 from paymentsdk.sandbox.masks import mask_body, mask_parameters
+from paymentsdk.sandbox.pages import routes
 from paymentsdk.sandbox.platform import Platform
 
 __all__ = ["PLATFORM", "PREFIX", "STOPPING", "make_app"]
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-PLATFORM = web.AppKey("platform", Platform)
-#: Where the control API is, which has one shape of refusals whatever the interfaces have.
-PREFIX = "/_sandbox/"
-#: Set when the server stops: hangs, drips and event streams end.
-STOPPING = web.AppKey("stopping", asyncio.Event)
 _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
 #: Codes that say the least about the request, the best first; a fault that names none has no other cause.
@@ -59,12 +52,9 @@ def make_app(
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
     """
-    # They ask for the keys above.
-    from paymentsdk.sandbox import control  # noqa: PLC0415
-    from paymentsdk.sandbox.pages import routes  # noqa: PLC0415
-
     app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_answered])
     app[PLATFORM] = platform
+    app[ALLOWED_HOSTS] = allowed_hosts
     app[STOPPING] = asyncio.Event()
     app[_SERVICE] = service = _Service(platform, app[STOPPING], live_tokens=live_tokens)
     app.on_response_prepare.append(service.name_answer)
@@ -74,42 +64,37 @@ def make_app(
         for route in (path, path + "/"):
             app.router.add_route(operation.method, route, service.handler(operation))
     app.router.add_get("/openapi.json", _openapi)
-    control.add_routes(app, allowed_hosts)
+    control.add_routes(app)
     routes.add_routes(app)
     return app
 
 
 @web.middleware
 async def _always_answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer whatever happens, a program in JSON and a browser with a page; what went wrong inside is for the log."""
-    headers = {}
+    """Answer whatever happens; what went wrong inside is for the log."""
     try:
         return await handler(request)
-    except web.HTTPException as error:
-        if error.status < 400 or error.content_type != "text/plain":  # noqa: PLR2004 - redirects, and pages of their own
-            raise
-        reason = error.reason.lower()
-        if "Allow" in error.headers:
-            headers["Allow"] = error.headers["Allow"]
-        if request.match_info.http_exception is not None:
-            reason = _NOTHING_HERE if error.status == 404 else reason  # noqa: PLR2004
-            request.app[_SERVICE].note_stranger(request, error.status)
-        refused = Refused(error.status, _CODES.get(error.status, "bad_request"), reason)
-    except Refused as error:
-        refused = error
+    except web.HTTPNotFound:
+        answer = _said(request, Refused(404, "not_found", _NOTHING_HERE))
+    except web.HTTPMethodNotAllowed as error:
+        answer = _said(request, Refused(405, "method_not_allowed", "method not allowed"))
+        answer.headers["Allow"] = error.headers["Allow"]
+    except web.HTTPException:
+        raise  # A redirect.
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
-        refused = Refused(500, "generic", "internal error of the sandbox")
-    if "text/html" in request.headers.get("Accept", ""):
-        from paymentsdk.sandbox.pages.routes import refusal_page  # noqa: PLC0415 - as in `make_app`
+        return _said(request, Refused(500, "generic", "internal error of the sandbox"))
+    request.app[_SERVICE].note_stranger(request, answer.status)
+    return answer
 
-        page = refusal_page(refused)
-        page.headers.update(headers)
-        return page
-    policies = request.app[PLATFORM].policies
-    shape = "flat" if request.path.startswith(PREFIX) else policies.error_shape
+
+def _said(request: web.Request, refused: Refused) -> web.Response:
+    """Return what is said where no operation, command or page answers: to a program JSON, and to a browser a page."""
+    if "text/html" in request.headers.get("Accept", ""):
+        return routes.refusal_page(refused)
+    shape = "flat" if request.path.startswith(PREFIX) else request.app[PLATFORM].policies.error_shape
     body = answers.refusal(refused, _nearest(request.path), shape)
-    return web.Response(status=refused.status, body=body, content_type="application/json", headers=headers)
+    return web.Response(status=refused.status, body=body, content_type="application/json")
 
 
 def _nearest(path: str) -> AnyOperation | None:

@@ -6,14 +6,14 @@ Bodies and answers are JSON; errors are ``{code, message}``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from aiohttp import web
 
 from paymentsdk.sandbox import answers
+from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Handler
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.app import PLATFORM, PREFIX, STOPPING
 from paymentsdk.sandbox.commands import COMMANDS, PARAMETERS, Command
 from paymentsdk.sandbox.control_bodies import ControlRequest
 from paymentsdk.sandbox.guard import check_origin
@@ -21,16 +21,12 @@ from paymentsdk.sandbox.intake import TOO_LARGE
 
 __all__ = ["ALLOWED_HOSTS", "PREFIX", "add_routes", "guarded"]
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 #: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
 _TICK = 1.0
 
 
-def add_routes(app: web.Application, allowed_hosts: frozenset[str]) -> None:
+def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
-    app[ALLOWED_HOSTS] = allowed_hosts
     for (method, path), command in COMMANDS.items():
         app.router.add_route(method, PREFIX + path, guarded(_handler(command, PARAMETERS.get((method, path), ()))))
     app.router.add_get(PREFIX + "ledger", guarded(_ledger))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -14,12 +14,12 @@ from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderSta
 from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import answers
+from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, Handler
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.app import PLATFORM
 from paymentsdk.sandbox.behaviours.merchant_orders import in_review
 from paymentsdk.sandbox.behaviours.sales import asked, currency_of
 from paymentsdk.sandbox.buyer import Buyer, Outcome
-from paymentsdk.sandbox.control import ALLOWED_HOSTS, PREFIX, guarded
+from paymentsdk.sandbox.control import guarded
 from paymentsdk.sandbox.guard import check_origin
 from paymentsdk.sandbox.intake import unfit
 from paymentsdk.sandbox.pages import codes, forms, headers, snippets, subscription, views
@@ -31,8 +31,6 @@ from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENCES, SUBSCRIPTIONS, TENANTS
 
 __all__ = ["add_routes", "refusal_page"]
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _FORM_KEY = web.AppKey("form_key", FormKey)
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
