@@ -81,6 +81,8 @@ async def _always_answered(request: web.Request, handler: Handler) -> web.Stream
         answer.headers["Allow"] = error.headers["Allow"]
     except web.HTTPException:
         raise  # A redirect.
+    except (ConnectionError, web.RequestPayloadError):
+        return break_off(request)  # The client has gone amid its body, which is no failure of the sandbox.
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         return _said(request, Refused(500, "generic", "internal error of the sandbox"))

@@ -16,6 +16,8 @@ import pytest
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
 from paymentsdk.sandbox.intake import MAX_BODY
+from paymentsdk.sandbox.line import break_off
+from paymentsdk.sandbox.records import SUBSCRIPTIONS
 from paymentsdk.sandbox.tenants import TenantOptions
 
 
@@ -395,6 +397,23 @@ async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
 
     assert [None] == [line.status for line in sandbox.platform.feed.requests]
     assert [] == caplog.records
+
+
+@pytest.mark.parametrize("path", ["/_sandbox/scan", "/subscriptions/{plan}"])
+async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, until, caplog, monkeypatch, path):
+    """Nor is it logged as one: a page that is closed, or a script that is stopped, says nothing of the sandbox."""
+    over = []
+    monkeypatch.setattr("paymentsdk.sandbox.app.break_off", lambda request: over.append(request) or break_off(request))
+    host = sandbox.base_url.removeprefix("http://")
+    _, writer = await asyncio.open_connection(*host.split(":"))
+    head = f"POST {path.format(plan=sandbox.plan_id)} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n"
+    writer.write(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\nform".encode())
+    writer.close()
+    await writer.wait_closed()
+    await until(lambda: over or caplog.records)
+
+    assert [] == caplog.records
+    assert [] == sandbox.platform.store.find(SUBSCRIPTIONS, None)
 
 
 @pytest.mark.parametrize(
