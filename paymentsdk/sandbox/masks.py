@@ -20,6 +20,8 @@ _SECRETS_OF_GRANT = _SECRETS | {"code"}
 #: How the names of those parameters end whose values are credentials.
 _ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
 
+#: What may be one of their names: itself, or a letter that is written as its number.
+_TELLING = re.compile(rf'"(?:{"|".join(_SECRETS)})"|\\u00[567]'.encode())
 _ESCAPED = re.compile(r"\\u00([567][0-9A-Fa-f])")
 #: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
@@ -45,13 +47,8 @@ def mask_body(body: bytes, *, grant: bool) -> str:
     text = body.decode(errors="replace")
     if grant and text and not _MEMBERS.fullmatch(text):
         return _MASK  # Where its secrets begin and end, nobody knows.
-    if _telling(secrets).search(body):
-        try:
-            text = _WRITE(_without(secrets, _READ(body))).decode()
-        except (ValueError, ArithmeticError, RecursionError):
-            text = _without_members(secrets, text)
-    elif grant:
-        text = _without_members(secrets, text)
+    if grant or _TELLING.search(body):
+        text = _masked(secrets, body, text)
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
     return mask_parameters(text) if grant else text
 
@@ -63,28 +60,27 @@ def mask_parameters(text: str) -> str:
     )
 
 
+def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:
+    """Return *body*, which is *text*, with a mask for every member of *secrets*, be it JSON or only look like it."""
+    try:
+        return _WRITE(_without(secrets, _READ(body))).decode()
+    except (ValueError, ArithmeticError, RecursionError):
+        text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+        return _member_of(secrets).sub(rf'\1"{_MASK}"', text)
+
+
 def _without(secrets: Container[str], value: object) -> object:
     """Return *value*, read from JSON, with a mask in the place of every member of *secrets*, whatever that holds."""
     match value:
         case dict():
             members = cast("dict[str, object]", value)
-            return {name: _MASK if name in secrets else _without(secrets, inner) for name, inner in members.items()}
+            return {
+                name: _MASK if name.lower() in secrets else _without(secrets, inner) for name, inner in members.items()
+            }
         case list():
             return [_without(secrets, inner) for inner in cast("list[object]", value)]
         case _:
             return value
-
-
-def _without_members(secrets: frozenset[str], text: str) -> str:
-    """Return *text*, which is no JSON, with a mask wherever it looks like a member of *secrets*."""
-    text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-    return _member_of(secrets).sub(rf'\1"{_MASK}"', text)
-
-
-@cache
-def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
-    """Find what may be one of *names*: itself, or a letter that is written as its number."""
-    return re.compile(rf'"(?:{"|".join(names)})"|\\u00[567]'.encode())
 
 
 @cache

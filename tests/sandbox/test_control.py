@@ -366,12 +366,13 @@ MASKED = [
     (b'{"\\u0063ode": "SECRET", "scope": "read"}', '{"code":"***","scope":"read"}'),
     (b'{"a": [{"token": {"b": ["SECRET"]}}, 24.90]}', '{"a":[{"token":"***"},24.90]}'),
     (b'{"code": "SECRET", "code": "SECRET"}', '{"code":"***"}'),
+    (b'{"code": "SECRET", "Client_Secret": "SECRET"}', '{"code":"***","Client_Secret":"***"}'),
 ]
 
 
 @pytest.mark.parametrize(("body", "shown"), MASKED)
 async def test_a_credential_is_masked_whatever_it_is(plain, body, shown):
-    """A number, an object, in a list, under a name in which a letter is written as its number, or twice."""
+    """A number, an object, in a list, twice, or under a name with a letter written as its number or as a capital."""
     await plain("POST", "/oauth/token", body)
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
