@@ -31,6 +31,8 @@ __all__ = ["PLATFORM", "PREFIX", "STOPPING", "make_app"]
 _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 
+#: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
+_GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
 #: Codes that say the least about the request, the best first; a fault that names none has no other cause.
@@ -81,8 +83,8 @@ async def _always_answered(request: web.Request, handler: Handler) -> web.Stream
         answer.headers["Allow"] = error.headers["Allow"]
     except web.HTTPException:
         raise  # A redirect.
-    except (ConnectionError, web.RequestPayloadError):
-        return break_off(request)  # The client has gone amid its body, which is no failure of the sandbox.
+    except _GONE:
+        return break_off(request)
     except Exception:  # noqa: BLE001 - nothing that went wrong here may reach the caller
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         return _said(request, Refused(500, "generic", "internal error of the sandbox"))
@@ -253,7 +255,7 @@ async def _incoming(request: web.Request) -> Incoming:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", TOO_LARGE) from None
-    except (OSError, web.RequestPayloadError):
+    except _GONE:
         raise _BrokenOff from None
     return Incoming(
         path=dict(request.match_info),

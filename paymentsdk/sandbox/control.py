@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 from aiohttp import web
 
@@ -97,8 +96,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     platform, stopping = request.app[PLATFORM], request.app[STOPPING]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     await response.prepare(request)
-    # A watcher may leave at any moment, as every page does that is loaded anew.
-    with suppress(ConnectionResetError), platform.feed.watch() as queue:
+    with platform.feed.watch() as queue:
         await response.write(b": watching\n\n")
         while not stopping.is_set():
             try:

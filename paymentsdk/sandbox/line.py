@@ -106,12 +106,11 @@ async def transmit(
     response.content_type = outcome.content_type
     response.content_length = len(outcome.body) + outcome.missing
     pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
-    with suppress(ConnectionResetError):  # The client has gone meanwhile.
-        await response.prepare(request)
-        for piece in pieces:
-            if stopping.is_set():
-                return break_off(request)
-            await response.write(piece)
-            if slow is not None:
-                await pause(slow.seconds, stopping)
+    await response.prepare(request)
+    for piece in pieces:
+        if stopping.is_set():
+            return break_off(request)
+        await response.write(piece)
+        if slow is not None:
+            await pause(slow.seconds, stopping)
     return break_off(request) if outcome.missing else response

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import get_args, get_type_hints
 
@@ -259,7 +258,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
         await call
 
 
-@pytest.mark.control("paymentsdk.sandbox.line.suppress", lambda *_: nullcontext())
+@pytest.mark.control("paymentsdk.sandbox.app._GONE", ())
 async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
     """Who has left before a late answer begins gets none of it, and nothing is logged: what was done stays done."""
     sandbox.faults.add(FaultRule(effect="truncate"))

@@ -399,6 +399,7 @@ async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
     assert [] == caplog.records
 
 
+@pytest.mark.control("paymentsdk.sandbox.app._GONE", ())
 @pytest.mark.parametrize("path", ["/_sandbox/scan", "/subscriptions/{plan}"])
 async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, until, caplog, monkeypatch, path):
     """Nor is it logged as one: a page that is closed, or a script that is stopped, says nothing of the sandbox."""
