@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
+
+from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk.resources.invoices import Invoice
@@ -29,6 +31,8 @@ from paymentsdk.sandbox.records import (
 from paymentsdk.sandbox.store import Noun
 
 __all__ = ["Buyer", "Outcome", "PaymentMethod"]
+
+D = TypeVar("D", bound=Struct)
 
 Outcome = Literal["approved", "rejected", "in_review"]
 PaymentMethod = Literal["account_money", "credit_card", "debit_card", "prepaid_card"]
@@ -113,8 +117,7 @@ class Buyer:
         order_id = order.id if isinstance(order, Order) else self.scan(order).id
         with self._platform.store.transaction():
             return orders.pay(
-                self._book(ORDERS, order_id),
-                order_id,
+                *self._found(ORDERS, order_id),
                 method=payment_method,
                 installments=installments,
                 outcome=outcome,
@@ -127,9 +130,9 @@ class Buyer:
 
     def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
         """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
-        name = preference.id if isinstance(preference, Preference) else _name_in(preference)
         with self._platform.store.transaction():
-            return preferences.open_checkout(self._book(PREFERENCES, name), name)
+            book, record = self._found(PREFERENCES, _checkout_name(preference))
+            return record, preferences.open_checkout(book, record)
 
     def pay_preference(
         self,
@@ -157,13 +160,13 @@ class Buyer:
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():
-            asked, record = self.open_checkout(preference)
-            preferences.check_way(asked.preference, payment_method, installments)
-            book = self._book(PREFERENCES, asked.preference.id)
+            book, record = self._found(PREFERENCES, _checkout_name(preference))
+            opened = preferences.open_checkout(book, record)
+            preferences.check_way(record.preference, payment_method, installments)
             if outcome == "approved":
-                return merchant_orders.pay_preference(book, record, self.payer_id)
-            reviewed = outcome == "in_review" and not asked.preference.binary_mode
-            return merchant_orders.attempt(book, record, self.payer_id, "in_process" if reviewed else "rejected")
+                return merchant_orders.pay_preference(book, opened, self.payer_id)
+            reviewed = outcome == "in_review" and not record.preference.binary_mode
+            return merchant_orders.attempt(book, opened, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
         """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid.
@@ -171,11 +174,9 @@ class Buyer:
         Raises:
             ValueError: *amount* has more than two decimals, or is no number.
         """
-        name = str(merchant_order)
         amount = None if amount is None else money.exact(amount)
         with self._platform.store.transaction():
-            book = self._book(MERCHANT_ORDERS, name)
-            record = book.known(MERCHANT_ORDERS, name)
+            book, record = self._found(MERCHANT_ORDERS, str(merchant_order))
             if record.merchant_order.preference_id is None:
                 raise Refused(404, "not_found", "a QR order is refunded through the Orders API")
             return merchant_orders.refund_preference(book, record, amount)
@@ -193,11 +194,9 @@ class Buyer:
         if plan is None:
             seller = self._seller(self.tenant)
             plan = seller.plan_id if seller else ""
-        name = _name_in(plan)
         with self._platform.store.transaction():
             return invoices.subscribe(
-                self._book(PLANS, name),
-                name,
+                *self._found(PLANS, _name_in(plan)),
                 payer_id=self.payer_id,
                 external_reference=external_reference,
                 rejections=rejections,
@@ -207,7 +206,7 @@ class Buyer:
         """End a subscription: its open invoices are ``canceled``."""
         name = subscription.id if isinstance(subscription, Subscription) else subscription
         with self._platform.store.transaction():
-            return invoices.end(self._book(SUBSCRIPTIONS, name), name)
+            return invoices.end(*self._found(SUBSCRIPTIONS, name))
 
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
         """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
@@ -215,19 +214,24 @@ class Buyer:
         The invoice goes with it: one that was paid, or whose payment was canceled, is not collected again.
         """
         with self._platform.store.transaction():
-            return invoices.change_payment(self._book(INVOICES, str(invoice)), str(invoice), status)
+            return invoices.change_payment(*self._found(INVOICES, str(invoice)), status)
 
     def _seller(self, user_id: int | None) -> Tenant | None:
         return self._platform.default_tenant() if user_id is None else self._platform.tenant(user_id)
 
-    def _book(self, noun: Noun, name: str) -> Book:  # type: ignore[type-arg]  # any noun will do
-        """Return the book that the thing *name* is in."""
+    def _found(self, noun: Noun[D], name: str) -> tuple[Book, D]:
+        """Return the thing *name*, as it is once all that is due is done, and before it the book that it is in."""
         now = self._platform.clock.now()
         self._platform.settle(now)
-        owner: Tenant | None = self._platform.find_owner(noun, name)
+        owner = self._platform.find_owner(noun, name)
         if owner is None:
             raise Refused(404, "not_found", f"there is no {name!r}")
-        return self._platform.book(owner, now=now)
+        book = self._platform.book(owner, now=now)
+        return book, book.known(noun, name)
+
+
+def _checkout_name(preference: str | Preference) -> str:
+    return preference.id if isinstance(preference, Preference) else _name_in(preference)
 
 
 def _name_in(address: str) -> str:

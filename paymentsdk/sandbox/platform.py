@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,9 @@ from paymentsdk.sandbox.store import Noun, Store
 from paymentsdk.sandbox.tenants import TenantRequest, move_in, new_tenant, with_usable_grants
 
 __all__ = ["Platform", "SandboxInfo"]
+
+D = TypeVar("D", bound=Struct)
+
 #: What a dashboard may see; the other documents are credentials.
 _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
 
@@ -272,7 +275,7 @@ class Platform:
             kept.restore_faults()
             self._tell_changed("everything")
 
-    def find_owner(self, noun: Noun[Struct], key: str) -> Tenant | None:
+    def find_owner(self, noun: Noun[D], key: str) -> Tenant | None:
         """Return whose document *key* is: buyers know things by their ids alone."""
         owner = self.store.owner(noun, key)
         return None if owner is None else self.tenant(owner)

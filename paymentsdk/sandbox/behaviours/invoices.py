@@ -67,21 +67,20 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
 
 
 def subscribe(
-    book: Book, plan_id: str, *, payer_id: int, external_reference: str | None = None, rejections: int = 0
+    book: Book, plan: Plan, *, payer_id: int, external_reference: str | None = None, rejections: int = 0
 ) -> Subscription:
     """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
 
     Args:
         book: The book of the plan's seller.
-        plan_id: The plan.
+        plan: The plan.
         payer_id: The buyer.
         external_reference: The integrator's own name of the subscription.
         rejections: How many attempts to collect are rejected before one is approved; -1 for all.
 
     Raises:
-        Refused: There is no such plan, or it is not active; the rejections are neither a number of attempts nor -1.
+        Refused: The plan is not active; the rejections are neither a number of attempts nor -1.
     """
-    plan = book.known(PLANS, plan_id)
     if plan.status != PlanStatus.ACTIVE:
         raise Refused(409, "plan_not_active", f"the plan is {plan.status}")
     if rejections < ALL_REJECTED:
@@ -97,14 +96,9 @@ def subscribe(
     return _issue(book, subscription, plan)
 
 
-def end(book: Book, subscription_id: str) -> Subscription:
-    """Cancel a subscription, and every invoice of it that is not done.
-
-    Raises:
-        Refused: There is no such subscription.
-    """
-    subscription = book.known(SUBSCRIPTIONS, subscription_id)
-    for record in book.find(INVOICES, [("preapproval_id", "=", subscription_id)]):
+def end(book: Book, subscription: Subscription) -> Subscription:
+    """Cancel a subscription, and every invoice of it that is not done."""
+    for record in book.find(INVOICES, [("preapproval_id", "=", subscription.id)]):
         if record.invoice.summarized == InvoiceSummary.PENDING:
             _keep(book, record, status=InvoiceStatus.CANCELED, summarized=InvoiceSummary.DONE)
     return book.put(SUBSCRIPTIONS, replace(subscription, status=CANCELED))
@@ -134,16 +128,15 @@ def collect(book: Book, invoice_id: str) -> str | None:
     return f"invoice.{status.value}"
 
 
-def change_payment(book: Book, invoice_id: str, status: str) -> Invoice:
+def change_payment(book: Book, record: InvoiceRecord, status: str) -> Invoice:
     """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
 
     An invoice that was paid, also one whose money went back since, is ``processed``, and one whose payment was canceled
     is ``canceled``: neither is collected again. In any other state it stays as it is, and so do its attempts.
 
     Raises:
-        Refused: There is no such invoice or no such state, or the invoice has no payment yet.
+        Refused: There is no such state, or the invoice has no payment yet.
     """
-    record = book.known(INVOICES, invoice_id)
     if status not in set(InvoicePaymentStatus):
         raise Refused(400, "bad-request", "the contract knows no such status of a payment", details=("status",))
     if record.invoice.payment is None:

@@ -152,8 +152,9 @@ def open_preference(book: Book, record: PreferenceRecord) -> MerchantOrderRecord
         marketplace=preference.marketplace,
         additional_info=preference.additional_info,
     )
-    return _keep(
-        book, MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id), opened
+    return book.put(
+        MERCHANT_ORDERS,
+        MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id),
     )
 
 
@@ -227,11 +228,10 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         currency=_currency(book, order),
         external_reference=order.external_reference,
     )
-    revert(book, record.source, amount)
-    return book.known(MERCHANT_ORDERS, str(order.id)).merchant_order
+    return revert(book, record.source, amount)
 
 
-def revert(book: Book, source: str, amount: Decimal) -> None:
+def revert(book: Book, source: str, amount: Decimal) -> MerchantOrder:
     """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
     [record] = book.find(MERCHANT_ORDERS, [("source", "=", source)])
     order = record.merchant_order
@@ -247,7 +247,7 @@ def revert(book: Book, source: str, amount: Decimal) -> None:
         order_status=MerchantOrderState.REVERTED if whole else order.order_status,
         payments=(*others, payment),
     )
-    _keep(book, record, changed)
+    return _keep(book, record, changed).merchant_order
 
 
 def _opened(

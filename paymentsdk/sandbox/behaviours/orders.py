@@ -166,13 +166,12 @@ def expire(book: Book, order_id: str) -> str | None:
     return "order.expired"
 
 
-def pay(book: Book, order_id: str, *, method: str, installments: int, outcome: str, payer_id: int) -> Order:
+def pay(book: Book, record: OrderRecord, *, method: str, installments: int, outcome: str, payer_id: int) -> Order:
     """Have the buyer try to pay: ``approved``, ``rejected`` (nothing changes) or ``in_review`` (decided later).
 
     Raises:
         Refused: The order cannot be paid any more.
     """
-    record = book.known(ORDERS, order_id)
     order = record.order
     if order.status != OrderStatus.CREATED:
         raise Refused(409, "cannot_pay_order", f"the order is {order.status}")

@@ -107,16 +107,15 @@ def _check_rules(body: PreferenceRequest) -> None:
             raise refuse(preferences.CREATE, RequestInvalid(path, reason))
 
 
-def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, MerchantOrderRecord]:
-    """Return a preference and what it has come to, as its checkout page shows them.
+def open_checkout(book: Book, record: PreferenceRecord) -> MerchantOrderRecord:
+    """Return what a preference has come to, as its checkout page shows it.
 
     Raises:
-        Refused: There is none, or it was not paid and is outside the dates of its validity.
+        Refused: It was not paid and is outside the dates of its validity.
     """
-    record = book.known(PREFERENCES, preference_id)
     preference = record.preference
     begin, end = preference.expiration_date_from, preference.expiration_date_to
-    opened = merchant_orders.of_source(book, preference_id)
+    opened = merchant_orders.of_source(book, preference.id)
     # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
     waits = opened is None or (
         opened.merchant_order.status == MerchantOrderStatus.OPENED
@@ -124,7 +123,7 @@ def open_checkout(book: Book, preference_id: str) -> tuple[PreferenceRecord, Mer
     )
     if preference.expires and waits and not _within(begin, book.now, end):
         raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
-    return record, merchant_orders.open_preference(book, record)
+    return merchant_orders.open_preference(book, record)
 
 
 def offered(preference: Preference) -> tuple[str, ...]:
