@@ -274,15 +274,11 @@ def refusals() -> str:
         when = " of the order when it is created" if "order_id" in operation.path_names else ""
         parts.append(f"Magic values go into {code(member)}{when}." if member else "It takes no magic value.")
         rows = (
-            [str(e.status), code(e.code), naturally(operation, e), magically(operation, e)] for e in operation.errors
+            [str(e.status), code(e.code), magic.natural(operation, e) or "", magically(operation, e)]
+            for e in operation.errors
         )
         parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
     return "\n\n".join(parts)
-
-
-def naturally(operation: Operation[object, object], error: ErrorCode) -> str:
-    """Say what leads to a refusal by itself."""
-    return magic.NATURAL.get((operation.name, error.code)) or magic.NATURAL.get(("*", error.code)) or ""
 
 
 def magically(operation: Operation[object, object], error: ErrorCode) -> str:

@@ -26,7 +26,7 @@ from paymentsdk.resources import (
 )
 from paymentsdk.sandbox.answers import Refused
 
-__all__ = ["MEMBERS", "NATURAL", "demanded", "value_for", "ways"]
+__all__ = ["MEMBERS", "NATURAL", "demanded", "natural", "value_for", "ways"]
 
 B = TypeVar("B")
 
@@ -158,13 +158,17 @@ def value_for(operation: Operation[B, object], error: ErrorCode) -> str | None:
     return f"refuse-{_LATER.get(operation.name, '')}{_slug(error)}{domain}"
 
 
+def natural(operation: Operation[B, object], error: ErrorCode) -> str | None:
+    """Return what leads to *error* by itself; ``None`` where nothing that a sandbox could know does."""
+    return NATURAL.get((operation.name, error.code)) or NATURAL.get(("*", error.code))
+
+
 def ways(operation: Operation[B, object], error: ErrorCode) -> tuple[str, ...]:
     """Return every way to be refused with *error*: for people, and for the test that wants one for each."""
-    natural = NATURAL.get((operation.name, error.code)) or NATURAL.get(("*", error.code))
     magic = value_for(operation, error)
     where = MEMBERS.get(operation.name)
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
-    return tuple(filter(None, (natural, magic and f"{where}: {magic}", rule)))
+    return tuple(filter(None, (natural(operation, error), magic and f"{where}: {magic}", rule)))
 
 
 def _slug(error: ErrorCode) -> str:
