@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -205,21 +205,13 @@ class Store:
 
     def get(self, noun: Noun[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
-        with self._lock:
-            row = self._connection.execute(
-                f"SELECT document, tenant FROM {noun.table} WHERE key = ?",  # noqa: S608
-                (key,),
-            ).fetchone()
-        return None if row is None or tenant not in (None, row[1]) else noun.decode(row[0])
+        rows = self._rows(f"SELECT document, tenant FROM {noun.table} WHERE key = ?", (key,))  # noqa: S608
+        return noun.decode(rows[0][0]) if rows and tenant in (None, rows[0][1]) else None
 
     def owner(self, noun: Noun[D], key: str) -> int | None:
         """Return whose document *key* is."""
-        with self._lock:
-            row = self._connection.execute(
-                f"SELECT tenant FROM {noun.table} WHERE key = ?",  # noqa: S608
-                (key,),
-            ).fetchone()
-        return None if row is None else row[0]
+        rows = self._rows(f"SELECT tenant FROM {noun.table} WHERE key = ?", (key,))  # noqa: S608
+        return rows[0][0] if rows else None
 
     def unused(self, noun: Noun[D], number: Callable[[], int]) -> int:
         """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
@@ -230,8 +222,7 @@ class Store:
     def put(self, noun: Noun[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
         columns = [_column(value(document)) for value in noun.columns.values()]
-        with self._lock:
-            self._connection.execute(noun.put, (tenant, noun.key(document), *columns, msgspec.json.encode(document)))
+        self._rows(noun.put, (tenant, noun.key(document), *columns, msgspec.json.encode(document)))
 
     def find(
         self,
@@ -248,79 +239,66 @@ class Store:
         where, values = _where(noun, tenant, conditions)
         way = "DESC" if descending else "ASC"
         sort = f"{order} {way}, seq {way}" if order in noun.columns else f"seq {way}"
-        with self._lock:
-            rows = self._connection.execute(
-                f"SELECT document FROM {noun.table}{where} ORDER BY {sort} LIMIT ? OFFSET ?",  # noqa: S608
-                (*values, limit, offset),
-            ).fetchall()
-        return [noun.decode(row[0]) for row in rows]
+        rows = self._rows(
+            f"SELECT document FROM {noun.table}{where} ORDER BY {sort} LIMIT ? OFFSET ?",  # noqa: S608
+            (*values, limit, offset),
+        )
+        return [noun.decode(document) for (document,) in rows]
 
     def count(self, noun: Noun[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
         """Return how many documents meet all *conditions*."""
         where, values = _where(noun, tenant, conditions)
-        with self._lock:
-            row = self._connection.execute(f"SELECT COUNT(*) FROM {noun.table}{where}", values).fetchone()  # noqa: S608
-        return int(row[0])
+        [(count,)] = self._rows(f"SELECT COUNT(*) FROM {noun.table}{where}", values)  # noqa: S608
+        return int(count)
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
-        with self._lock:
-            self._connection.execute("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
+        self._rows("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
     def ledger(self, tenant: int | None = None) -> list[bytes]:
         """Return the lines of the ledger, oldest first, as JSON."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,)
-            )
-            return [row[0] for row in rows]
+        rows = self._rows("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
+        return [line for (line,) in rows]
 
     def saved_answers(self, tenant: int, key: str) -> list[SavedAnswer]:
         """Return the answers that went with the idempotency key *key*, at most one for each place."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT answer FROM saved_answers WHERE tenant = ? AND key = ?", (tenant, key)
-            ).fetchall()
-        return [msgspec.json.decode(row[0], type=SavedAnswer) for row in rows]
+        rows = self._rows("SELECT answer FROM saved_answers WHERE tenant = ? AND key = ?", (tenant, key))
+        return [msgspec.json.decode(answer, type=SavedAnswer) for (answer,) in rows]
 
     def save_answer(self, tenant: int, key: str, answer: SavedAnswer) -> None:
         """Keep the answer that went with *key*, instead of an older one of its place."""
-        with self._lock:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO saved_answers VALUES (?, ?, ?, ?)",
-                (tenant, key, answer.place, msgspec.json.encode(answer)),
-            )
+        self._rows(
+            "INSERT OR REPLACE INTO saved_answers VALUES (?, ?, ?, ?)",
+            (tenant, key, answer.place, msgspec.json.encode(answer)),
+        )
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""
-        with self._lock:
-            self._connection.execute(
-                "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)",
-                (_column(due.at), due.tenant, due.kind, due.id),
-            )
+        self._rows(
+            "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)",
+            (_column(due.at), due.tenant, due.kind, due.id),
+        )
 
     def take_due(self, until: datetime) -> Due | None:
         """Take out the first thing that is due up to *until*."""
         with self._lock:
-            row = self._connection.execute(
+            rows = self._rows(
                 "SELECT seq, at, tenant, kind, id FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1", (_column(until),)
-            ).fetchone()
-            if row is None:
+            )
+            if not rows:
                 return None
-            self._connection.execute("DELETE FROM due WHERE seq = ?", row[:1])
-        _, at, tenant, kind, name = row
+            seq, at, tenant, kind, name = rows[0]
+            self._rows("DELETE FROM due WHERE seq = ?", (seq,))
         return Due(at=datetime.fromisoformat(at), tenant=tenant, kind=kind, id=name)
 
     def setting(self, name: str) -> bytes | None:
         """Return what was kept under *name*."""
-        with self._lock:
-            row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
+        rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
+        return rows[0][0] if rows else None
 
     def keep_setting(self, name: str, value: bytes) -> None:
         """Keep *value* under *name*."""
-        with self._lock:
-            self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def snapshot(self) -> sqlite3.Connection:
         """Return a copy of everything, in memory; close it when it is no longer needed."""
@@ -333,6 +311,11 @@ class Store:
         """Make everything as it was when *snapshot* was taken."""
         with self._lock:
             snapshot.backup(self._connection)
+
+    def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
+        """Run one statement, and return its rows; in another thread's transaction it has no part."""
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
 
 
 def _column(value: object) -> object:
