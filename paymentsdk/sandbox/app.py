@@ -117,7 +117,6 @@ class _Exchange:
     incoming: Incoming | None = None
     caller: Caller | None = None
     hit: Hit = field(default_factory=Hit)
-    waited: bool = False
 
 
 class _Service:
@@ -176,24 +175,17 @@ class _Service:
         platform, operation = self._platform, exchange.operation
         exchange.incoming = incoming = await _incoming(request)
         exchange.caller = caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
-        user_id = caller.tenant.user_id
+        user_id, policies = caller.tenant.user_id, platform.policies_of(caller.tenant)
         exchange.hit = platform.faults.match(operation.name, user_id)
-        if operation.keyed and incoming.key:
-            policies = platform.policies_of(caller.tenant)
-            claim = claim_of(user_id, incoming.key, place_of(operation, incoming.path), policies)
-            async with self._in_flight.turn(claim, policies) as exchange.waited:
-                await self._faults_before(request, exchange)
-                return self._carry_out(exchange, incoming, caller)
-        await self._faults_before(request, exchange)
-        return self._carry_out(exchange, incoming, caller)
-
-    def _carry_out(self, exchange: _Exchange, incoming: Incoming, caller: Caller) -> Outcome:
-        """Do what is asked for, as things stand now: while it waited, an order expired or a token ended."""
-        platform, operation = self._platform, exchange.operation
-        platform.settle()
-        if exchange.waited or exchange.hit.rules:
-            caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
-        return carry_out(platform, operation, incoming, caller, exchange.hit)
+        key = incoming.key if operation.keyed else None
+        claim = claim_of(user_id, key, place_of(operation, incoming.path), policies) if key else None
+        async with self._in_flight.turn(claim, policies) as waited:
+            await self._faults_before(request, exchange)
+            platform.settle()
+            if waited or exchange.hit.rules:
+                # While it waited, the token may have ended.
+                caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
+            return carry_out(platform, operation, incoming, caller, exchange.hit)
 
     async def _faults_before(self, request: web.Request, exchange: _Exchange) -> None:
         """Let the faults that come before the commit have their way."""

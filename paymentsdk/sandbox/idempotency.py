@@ -98,12 +98,15 @@ class InFlight:
         self._claims: dict[Claim, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def turn(self, claim: Claim, policies: Policies) -> AsyncIterator[bool]:
-        """Keep *claim* in flight, once no other request does, and say whether one has.
+    async def turn(self, claim: Claim | None, policies: Policies) -> AsyncIterator[bool]:
+        """Keep *claim* in flight, once no other request does, and say whether one has; ``None`` claims nothing.
 
         Raises:
             Refused: One does, and the policy ``concurrent_twin`` says to refuse the second.
         """
+        if claim is None:
+            yield False
+            return
         waited = False
         while (done := self._claims.get(claim)) is not None:
             if policies.concurrent_twin != "wait":
