@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
-from paymentsdk.resources.preferences import Payer, PaymentMethods, Preference
+from paymentsdk.resources.preferences import Payer, Preference
 from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, in_review, last_payment
 from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of, refundable
 from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
@@ -200,30 +200,28 @@ def from_preference(record: PreferenceRecord, opened: MerchantOrderRecord, attem
     preference, order = record.preference, opened.merchant_order
     currency = currency_of(order.items or (), "")
     lines = tuple(_preference_lines(order, currency))
-    able = offered(preference)
-    kinds = tuple(kind for kind in NAMES if kind in able)
-    wishes = preference.payment_methods or PaymentMethods()
-    most = most_installments(preference)
-    # One that a database keeps from before it was checked may be above.
-    proposed = min(default_installments(preference), most)
-    outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
-    more = len(order.items or ()) - 1
+    methods = tuple(_preference_methods(preference, order))
+    outcome = _preference_outcome(order, attempt) or (None if methods else _NO_METHOD)
     return Sale(
-        heading=f"{lines[0].what} and {more} more" if more > 0 else lines[0].what,
+        heading=_heading(lines[0], len(order.items or ())),
         seller=preference.statement_descriptor or f"Seller {preference.collector_id}",
         currency=currency,
         total=amount_due(order),
         lines=lines,
-        facts=_preference_facts(record, order, currency),
-        methods=tuple(Method(kind, NAMES[kind], amount_due(order)) for kind in kinds),
-        method=_favourite(wishes.default_payment_method_id, kinds),
-        installments=tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), proposed, most})),
-        installment=proposed,
+        facts=_preference_facts(preference, order, currency),
+        methods=methods,
+        method=_favourite(preference, methods),
+        installments=_installments(preference),
+        installment=_proposed(preference),
         until=preference.expiration_date_to if preference.expires else None,
         outcome=outcome,
         back=_back(preference, outcome),
         auto_return=preference.auto_return == "approved",
     )
+
+
+def _heading(first: Line, items: int) -> str:
+    return f"{first.what} and {items - 1} more" if items > 1 else first.what
 
 
 def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
@@ -234,14 +232,37 @@ def _preference_lines(order: MerchantOrder, currency: str) -> Iterator[Line]:
         yield Line("Shipping", "", order.shipping_cost)
 
 
-def _preference_facts(record: PreferenceRecord, order: MerchantOrder, currency: str) -> tuple[tuple[str, str], ...]:
-    payer = record.preference.payer or Payer()
+def _preference_methods(preference: Preference, order: MerchantOrder) -> Iterator[Method]:
+    able = offered(preference)
+    for kind, name in NAMES.items():
+        if kind in able:
+            yield Method(kind, name, amount_due(order))
+
+
+def _favourite(preference: Preference, methods: Iterable[Method]) -> str | None:
+    """Return the kind of payment method that the shop prefers, by itself or by its method."""
+    favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
+    return next((one.type for one in methods if favourite in (one.type, METHODS[one.type])), None)
+
+
+def _installments(preference: Preference) -> tuple[int, ...]:
+    most = most_installments(preference)
+    return tuple(sorted({*(number for number in _USUAL_INSTALLMENTS if number < most), _proposed(preference), most}))
+
+
+def _proposed(preference: Preference) -> int:
+    # One that a database keeps from before it was checked may be above the most.
+    return min(default_installments(preference), most_installments(preference))
+
+
+def _preference_facts(preference: Preference, order: MerchantOrder, currency: str) -> tuple[tuple[str, str], ...]:
+    payer = preference.payer or Payer()
     names = (payer.first_name or payer.name, payer.last_name or payer.surname)
     return _facts(
         ("Buyer", " ".join(filter(None, names))),
         ("Email", payer.email),
-        ("Reference", record.preference.external_reference),
-        ("Note", record.preference.additional_info),
+        ("Reference", preference.external_reference),
+        ("Note", preference.additional_info),
         ("Paid", money(currency, order.paid_amount) if order.paid_amount else None),
         ("Given back", money(currency, order.refunded_amount) if order.refunded_amount else None),
     )
@@ -265,10 +286,6 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
     url = {"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone)
     # The request was checked; this is the place where any other scheme would do harm.
     return url if url and url.startswith(("http://", "https://")) else None
-
-
-def _favourite(method: str | None, kinds: Iterable[str]) -> str | None:
-    return next((kind for kind in kinds if method in (kind, METHODS[kind])), None)
 
 
 # --- both --------------------------------------------------------------------------------------------------------
