@@ -208,9 +208,7 @@ def _show(counter: _Counter) -> Handler:
 
 def _pay(counter: _Counter) -> Handler:
     async def pay(request: web.Request) -> web.StreamResponse:
-        check_origin(request.headers, request.app[ALLOWED_HOSTS])
-        form = await forms.read(request)
-        request.app[_FORM_KEY].check(request.path, form.form_token)
+        form = await _form(request)
         outcome = counter.pay(request.app[PLATFORM], _name(request), form)
         # So that loading the page again pays nothing.
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
@@ -232,9 +230,7 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
 
 
 async def _subscribe(request: web.Request) -> web.StreamResponse:
-    check_origin(request.headers, request.app[ALLOWED_HOSTS])
-    form = await forms.read(request)
-    request.app[_FORM_KEY].check(request.path, form.form_token)
+    await _form(request)
     made = Buyer(request.app[PLATFORM]).subscribe(_plan(request).id)
     # So that loading the page again makes no second subscription.
     raise web.HTTPSeeOther(f"{request.path}?subscription={made.id}")
@@ -255,6 +251,18 @@ def _name(request: web.Request) -> str:
     if unfit(name):
         raise Refused(404, "not_found", "There is nothing at this address.")
     return name
+
+
+async def _form(request: web.Request) -> PaymentForm:
+    """Return what the buyer has sent, from the very page that it is sent to.
+
+    Raises:
+        Refused: It comes from elsewhere, or is no such form.
+    """
+    check_origin(request.headers, request.app[ALLOWED_HOSTS])
+    form = await forms.read(request)
+    request.app[_FORM_KEY].check(request.path, form.form_token)
+    return form
 
 
 def _page(handler: Handler) -> Handler:

@@ -18,7 +18,7 @@ from paymentsdk.sandbox.behaviours.preferences import default_installments, most
 from paymentsdk.sandbox.behaviours.sales import currency_of, line_total
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
-__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money"]
+__all__ = ["Line", "Method", "Outcome", "Sale", "from_order", "from_preference", "money", "shop_address"]
 
 #: The colour of a state; its word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
@@ -283,12 +283,15 @@ def _back(preference: Preference, outcome: Outcome | None) -> str | None:
     urls = preference.back_urls
     if urls is None or outcome is None:
         return None
-    url = {"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone)
-    # The request was checked; this is the place where any other scheme would do harm.
+    return shop_address({"good": urls.success, "bad": urls.failure, "wait": urls.pending}.get(outcome.tone))
+
+
+# --- all of them -------------------------------------------------------------------------------------------------
+
+
+def shop_address(url: str | None) -> str | None:
+    """Return the address of a shop, if it is one to lead a buyer to: any other scheme, such as `javascript:`, harms."""
     return url if url and url.startswith(("http://", "https://")) else None
-
-
-# --- both --------------------------------------------------------------------------------------------------------
 
 
 def _facts(*facts: tuple[str, str | None]) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paymentsdk.resources.plans import AutoRecurring, Plan
 from paymentsdk.sandbox.pages.markup import Markup, render
-from paymentsdk.sandbox.pages.sale import money
+from paymentsdk.sandbox.pages.sale import money, shop_address
 from paymentsdk.sandbox.pages.views import Way, framed, message
 from paymentsdk.sandbox.records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
@@ -41,8 +41,7 @@ def _often(recurring: AutoRecurring) -> Iterator[str]:
 
 def subscribed(plan: Plan, subscription: Subscription) -> Markup:
     """Return the page that says what it has come to, with the way back to the shop where the plan has one."""
-    # Anything else in the plan's text, such as `javascript:`, is no place to lead a buyer to.
-    url = plan.back_url if plan.back_url and plan.back_url.startswith(("http://", "https://")) else None
+    url = shop_address(plan.back_url)
     ways: list[Way] = [(url, "Back to the shop")] if url else []
     state = _STATES[subscription.status]
     return message("Subscribed", f"The subscription is {subscription.id}. {state} No money moves.", ways)
