@@ -102,7 +102,7 @@ class Sandbox:
         if not public and not _is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines, which `public` has to allow")
         self._host, self._port, self._live_tokens = host, port, live_tokens
-        self._names = frozenset({host, *_names(public_url)})
+        self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
@@ -296,14 +296,12 @@ class SandboxThread:
         self._loop.close()
 
 
-def _names(public_url: str | None) -> frozenset[str]:
+def _public_host(public_url: str) -> str:
     """Return the host in *public_url*.
 
     Raises:
         ValueError: It is no address.
     """
-    if public_url is None:
-        return frozenset()
     try:
         parts = urlsplit(public_url)
         _ = parts.port  # It is looked at only now.
@@ -313,7 +311,7 @@ def _names(public_url: str | None) -> frozenset[str]:
     whole = public_url.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
     if parts.scheme not in {"http", "https"} or not parts.hostname or not whole:
         raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
-    return frozenset({parts.hostname})
+    return parts.hostname
 
 
 def _in_url(host: str) -> str:
