@@ -461,7 +461,8 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
         return OutcomeUnknown(last.reason)
     if last.error is not None:
         return last.error
-    if last.cause is not None and not isinstance(last.cause, NoAnswer | NotSent):
+    # Not what a renewal was refused with: a caller would take it for what the platform says of the request.
+    if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | ClientClosed):
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
     return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)

@@ -664,15 +664,15 @@ async def test_a_spent_grant_whose_token_is_refused(signed_in, issuer) -> None:
 
 
 async def test_a_refusal_that_is_not_terminal(signed_in, issuer) -> None:
-    """Any other refusal of a renewal is raised, and the next call tries again."""
+    """After any other refusal of a renewal the next call tries again."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_scope"}')]
     client = signed_in(issuer.pair(expires_at=0.0))
 
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(NotSent, match="no token: 400 invalid_scope") as unsent:
         await client.orders.get("ORD1")
     await client.orders.get("ORD1")
 
-    assert ("invalid_scope", 0) == (refused.value.code, refused.value.attempts)
+    assert 0 == unsent.value.attempts
 
 
 async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
@@ -720,6 +720,19 @@ async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issu
     assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
     assert "orders.cancel" == warned.payments_operation
     assert ["the token could not be renewed: "] == [note[:32] for note in refused.value.__notes__]
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 429])
+async def test_the_refusal_of_a_renewal_is_not_that_of_the_request(signed_in, issuer, status: int) -> None:
+    """A call that has no token was not sent: nobody settles a write, or misses an order, by what its renewal met."""
+    issuer.trouble = [Response(status, {}, b'{"error":"invalid_request"}')] * 9
+    client = signed_in(issuer.pair(expires_at=0.0))
+
+    for call in (client.orders.cancel("ORD1", idempotency_key="kept"), client.orders.get("ORD1")):
+        with pytest.raises(NotSent, match=f"no token: {status} invalid_request"):
+            await call
+
+    assert [] == issuer.used
 
 
 async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
