@@ -103,7 +103,8 @@ class Pager(Generic[T]):
     Some rows may come twice then: recognise them by their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
-    before it has been handed out. Closing it ends it for the others with :class:`~paymentsdk.ClientClosed`.
+    before it has been handed out. Closing it before its end has whoever asks for more raise
+    :class:`~paymentsdk.ClientClosed`.
 
     Args:
         caller: Makes the calls.
@@ -196,23 +197,29 @@ class Pager(Generic[T]):
 class Items(AsyncIterator[T]):
     """The rows of a walk, one by one."""
 
-    __slots__ = ("_page", "_pages", "_turn")
+    __slots__ = ("_cut", "_page", "_pages", "_turn")
 
     def __init__(self, pages: Pages[T]) -> None:
         self._pages = pages
         self._page: deque[T] = deque()
         self._turn = asyncio.Lock()
+        #: Whether it was closed while it had rows that nobody had taken.
+        self._cut = False
 
     async def __anext__(self) -> T:
         if not self._page:
             async with self._turn:
                 while not self._page:  # Another task may have got the page while this one waited.
+                    if self._cut:
+                        raise _closed()
                     self._page.extend((await self._pages.__anext__()).items)
         return self._page.popleft()
 
     async def aclose(self) -> None:
         """End the walk, and the fetches that are under way."""
-        self._page.clear()
+        if self._page:
+            self._cut = True
+            self._page.clear()
         await self._pages.aclose()
 
 
@@ -228,7 +235,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._fetch = fetch
         self._operation = operation
         self._shape = operation.page
-        #: Where the next page begins; ``None`` after the last, and once the walk is closed.
+        #: Where the next page begins; ``None`` after the last.
         self._position: int | None = max(0, start - overlap)
         self._prefetch = prefetch
         #: Rows to read again at every page.
@@ -278,7 +285,9 @@ class Pages(AsyncIterator[Page[T]]):
 
     async def aclose(self) -> None:
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
-        self._position = None
+        if self._position is not None and self._failure is None:
+            # Another task may read it as well, and must not take this for its end, now or when it next asks.
+            self._failure = _closed()
         await _gone(self._drop_ahead())
 
     def __del__(self) -> None:
@@ -313,9 +322,9 @@ class Pages(AsyncIterator[Page[T]]):
         return result
 
     def _check_open(self) -> None:
-        """End the wait for a page of a walk that another task has closed: to those who read it, that is not its end."""
-        if self._position is None:
-            raise ClientClosed("the walk was closed")
+        """End the wait for a page of a walk that another task has closed."""
+        if self._failure is not None:
+            raise copy(self._failure)
 
     def _ask_ahead(self, offset: int) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
@@ -410,6 +419,10 @@ class _Seen:
 def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
     """Return how many entries were dropped as no rows: the platform counts them in its offsets all the same."""
     return sum(1 for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the walk was closed")
 
 
 async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:

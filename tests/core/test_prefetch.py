@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from paymentsdk import PaymentsError, Response
+from paymentsdk import ClientClosed, PaymentsError, Response
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
 
@@ -85,7 +85,8 @@ async def walks(table, way: str) -> None:
             await anext(rows)
         await rows.aclose()
         await rows.aclose()
-        assert [] == [row async for row in rows]
+        with pytest.raises(ClientClosed):
+            await anext(rows)
     if way == "collect":
         await walk.collect(40)
 

@@ -82,6 +82,33 @@ async def test_closing_a_walk_is_no_end_of_it(tables, until, prefetch: int) -> N
         await anext(walk)
 
 
+@pytest.mark.control("paymentsdk._core.paging._closed", StopAsyncIteration)
+@pytest.mark.parametrize("taken", [1, 10, 91], ids=["rows-left", "pages-left", "last-page"])
+async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
+    """A task that works on its row while another closes the walk does not take that for its end."""
+    table = tables(100)
+    rows = aiter(table.search(over(table), page_size=10))
+    for _ in range(taken):
+        await anext(rows)
+
+    await rows.aclose()
+
+    for _ in range(2):
+        with pytest.raises(ClientClosed):
+            await anext(rows, None)
+
+
+async def test_closing_a_walk_after_its_end(tables) -> None:
+    """A walk that has come to its end is at its end, closed or not."""
+    table = tables(20)
+    rows = aiter(table.search(over(table), page_size=10))
+    assert 20 == len([row async for row in rows])
+
+    await rows.aclose()
+
+    assert [] == [row async for row in rows]
+
+
 async def next_page(walk, patience: int):
     """Ask for a page, go away after *patience* turns of the loop, and ask again; return what came of the wait."""
     for turns in (patience, 1_000):
