@@ -325,7 +325,11 @@ async def again(
     Raises:
         AttemptFailed: The last failure.
     """
-    from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
+    try:
+        from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
+    except (ImportError, OSError):
+        # Perhaps no file can be opened any more. In place of what came of the call, that would be all the caller knew.
+        raise first from None
 
     pending: AttemptFailed | None = first
     paid = 0

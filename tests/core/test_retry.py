@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import subprocess
 import sys
@@ -14,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RequestInvalid, Response, RetryPolicy, SendFailed, Timeout
+from paymentsdk import (
+    NoAnswer,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    RateLimited,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
 from paymentsdk._core import retry
 from paymentsdk._core.refusal import retry_after
 from paymentsdk._core.retry import LAST_RESEND, AttemptFailed, Failure, RetryBudget, pause
@@ -479,3 +491,28 @@ def test_a_foreign_exception_is_not_retried() -> None:
 
     with pytest.raises(TypeError, match="only a failed attempt"):
         retry._failure(state)
+
+
+@pytest.mark.parametrize("trouble", [OSError(errno.EMFILE, "Too many open files"), ImportError("no module")])
+@pytest.mark.parametrize(
+    ("first", "outcome"),
+    [(RESET, OutcomeUnknown), (SendFailed("refused", sent=False), NotSent), (Response(404), NotFound)],
+)
+async def test_a_process_that_can_open_no_more_files(
+    play, monkeypatch: pytest.MonkeyPatch, trouble: Exception, first: object, outcome: type[Exception]
+) -> None:
+    """What retries need is imported at the first failure: when that cannot be, the caller learns how the call ended."""
+
+    class Full:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "tenacity":
+                raise trouble
+
+    monkeypatch.delitem(sys.modules, "tenacity")
+    monkeypatch.setattr(sys, "meta_path", [Full, *sys.meta_path])
+
+    played = await play("orders.create", first)
+
+    assert (outcome, 1) == (type(played.error), len(played.requests))
+    assert played.error.idempotency_key
