@@ -229,18 +229,21 @@ class PaymentsClient(Caller):
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
-        they fail; those that wait for their next attempt fail at once. A token pair that was obtained is saved before
-        this returns. Closing twice is allowed.
+        they fail; those that wait for their next attempt fail at once. A renewal of a token that was sent is waited for
+        before, and its pair saved. Closing twice is allowed.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.
         """
         if self._owner:
             self._shared.close()
-            # The calls that are let end still have their deadlines.
-            await self._shared.transport.aclose()
-            for token in tuple(self._shared.renewing):
-                await token.settle()
+            try:
+                # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
+                for token in tuple(self._shared.renewing):
+                    await token.settle()
+            finally:
+                # The calls that are let end still have their deadlines.
+                await self._shared.transport.aclose()
             self._shared.deadlines.close()
 
     async def __aenter__(self) -> Self:

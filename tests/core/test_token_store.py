@@ -25,6 +25,7 @@ from paymentsdk import (
 )
 from paymentsdk._core.token_store import _lock
 from paymentsdk.resources.oauth import Token
+from paymentsdk.testing import MemoryTransport
 from tests.core.issuer import ONCE, ORDER, START, Issuer, counted
 
 
@@ -184,6 +185,43 @@ async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(si
     await until(lambda: store.log)
 
     assert [("saved", 0)] == saved
+
+
+class Abrupt(MemoryTransport):
+    """Ends what is in flight when it is closed."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        super().__init__(issuer)
+        self.cut = asyncio.Event()
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.cut.set()
+
+
+@pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
+async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
+    """A transport that gives requests in flight no time does not take away the answer with the only pair that works."""
+    store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
+    client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
+
+    async def slowly(refresh_token: str) -> Response:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        if transport.cut.is_set():
+            raise SendFailed("the transport was closed")
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    await client.aclose()
+    await until(lambda: client._settings.auth._flight is None)
+
+    assert transport.closed
+    assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
