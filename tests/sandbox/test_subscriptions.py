@@ -101,6 +101,21 @@ async def test_a_plan_without_the_member_is_sorted_last(plain, client):
     assert ["Zebra", "Ant", None] == await sorted_by(criteria="desc")
 
 
+async def test_plans_are_sorted_by_their_subscribers(plain, client, sandbox):
+    """`subscribed` is a member of the results like any other: a number, of which 10 comes after 9."""
+    for subscribers in (10, 2, 9):
+        body = {"reason": f"{subscribers}", "auto_recurring": {"transaction_amount": "1"}}
+        plan_id = (await plain("POST", "/_sandbox/plans", body)).json["id"]
+        for _ in range(subscribers):
+            sandbox.buyer.subscribe(plan_id)
+
+    async def sorted_by(**criteria: str) -> list[int | None]:
+        return [plan.subscribed async for plan in client.plans.search(sort="subscribed", page_size=2, **criteria)]
+
+    assert [0, 2, 9, 10] == await sorted_by()
+    assert [10, 9, 2, 0] == await sorted_by(criteria="desc")
+
+
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
 )

@@ -22,7 +22,7 @@ from paymentsdk.sandbox.store import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]
-SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed", "subscribed"}
+SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed"}
 
 
 class FreeTrialRequest(ControlStruct):
@@ -125,7 +125,10 @@ def search(book: Book, call: Call[None]) -> PlanPage:
     status, words = call.query.get("status"), str(call.query.get("q", "")).lower()
     conditions: list[Condition] = [("status", "=", status)] if status else []
     found = [plan for plan in book.find(PLANS, conditions) if words in _text(plan)]
-    found = _sorted(found, call.query.get("sort"), str(call.query.get("criteria", "asc")).lower())
+    sort = call.query.get("sort")
+    if sort == "subscribed":
+        found = [replace(plan, subscribed=_subscribed(book, plan.id)) for plan in found]
+    found = _sorted(found, sort, str(call.query.get("criteria", "asc")).lower())
     part = window(book.policies, call, len(found))
     results = tuple(
         replace(plan, subscribed=_subscribed(book, plan.id)) for plan in found[part.start : part.start + part.limit]
@@ -149,7 +152,8 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
     if member is not None and member not in SORTABLE:
         raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
     if member is not None:
-        found = sorted(found, key=lambda plan: str(wire_form(getattr(plan, str(member)))))
+        # In a pair, as `None` compares with neither the numbers nor the texts of others.
+        found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
     if criteria == "desc":
         found = found[::-1]
     # What has no such member comes last, both ways.
