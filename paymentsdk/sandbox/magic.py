@@ -133,6 +133,7 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("customers.create", "116"): "a description that is no text",
     ("customers.create", "117"): "a metadata that is no object",
     ("customers.create", "118"): "a body that is no JSON object",
+    ("customers.create", "121"): "a default_card that is neither text nor a number",
     ("customers.create", "125"): "no email, or any other member of the wrong type",
     ("customers.create", "128"): "an email that is none of test_payer_ and digits, under the policy test_emails",
 }

@@ -7,6 +7,7 @@ import pytest
 
 from paymentsdk import BadRequest
 from paymentsdk.resources.customers import Customer, CustomerRequest
+from paymentsdk.sandbox.magic import NATURAL
 
 EVERYTHING = {
     "email": "Ana@example.com",
@@ -81,10 +82,11 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
     ],
 )
 async def test_a_broken_rule_has_the_number_of_its_member(plain, members, code):
-    """In `cause[0].code`, as a number."""
+    """In `cause[0].code`, as a number; the table that people read says what leads to it."""
     answer = await plain("POST", "/v1/customers", {"email": "ana@example.com", **members})
 
     assert (400, code) == (answer.status, answer.json["cause"][0]["code"])
+    assert ("customers.create", str(code)) in NATURAL
 
 
 @pytest.mark.parametrize("odd", ["a\0b", ["a\0b"], [{"a": ["a\0b"]}], {"a\0b": 1}, 2**63, [2**64], {"a": [-(2**63)]}])
