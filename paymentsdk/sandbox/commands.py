@@ -104,8 +104,8 @@ def create_tenant(platform: Platform, request: ControlRequest) -> object:
 
 
 def tenants(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
-    """List the sellers."""
-    return [_shown_tenant(platform, tenant) for tenant in platform.tenants()]
+    """List the sellers, with credentials that can be used."""
+    return [_shown_tenant(platform, platform.able(tenant)) for tenant in platform.tenants()]
 
 
 def _shown_tenant(platform: Platform, tenant: Tenant) -> object:

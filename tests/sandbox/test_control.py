@@ -124,6 +124,25 @@ async def test_sellers_are_made(plain, connect, sandbox):
     assert 2 == len((await plain("GET", "/_sandbox/tenants")).json)
 
 
+async def test_every_seller_is_listed_with_credentials_that_can_be_used(plain, sandbox):
+    """However far the clock was moved: in place of what has expired there is a new one, and the rest is as it was."""
+    made = (await plain("POST", "/_sandbox/tenants", {})).json
+    fresh = (await plain("GET", "/_sandbox/tenants")).json[1]
+    sandbox.clock.advance("P181D")
+    later = (await plain("GET", "/_sandbox/tenants")).json[1]
+    body = {
+        "grant_type": "authorization_code",
+        "client_id": made["client_id"],
+        "client_secret": made["client_secret"],
+        "code": later["authorization_code"],
+    }
+
+    assert made == fresh
+    assert {"access_token", "authorization_code"} == {name for name in made if made[name] != later[name]}
+    assert 200 == (await plain("GET", f"/preapproval_plan/{made['plan_id']}", token=later["access_token"])).status
+    assert 200 == (await plain("POST", "/oauth/token", body, token=None)).status
+
+
 async def test_a_token_is_revoked(plain, sandbox):
     """At once; the sandbox hands out another one from then on."""
     token = sandbox.access_token
