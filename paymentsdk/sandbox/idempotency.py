@@ -48,8 +48,8 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
         raise Refused(400, "bad_request", details=("X-Idempotency-Key: has a character that is not visible ASCII",))
     if len(key) > policies.max_key_length:
         code = "invalid_idempotency_key_length"
-        known = code in operation.meanings
-        raise Refused(400, code if known else "bad_request", details=(f"at most {policies.max_key_length} characters",))
+        details = (f"X-Idempotency-Key: has more than {policies.max_key_length} characters",)
+        raise Refused(400, code if code in operation.meanings else "bad_request", details=details)
     return key
 
 
