@@ -78,6 +78,10 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("orders.create", "marketplace_fee_not_allowed"): "a marketplace_fee of a seller without a marketplace",
     ("orders.cancel", "order_already_canceled"): "an order that was canceled",
     ("orders.cancel", "cannot_cancel_order"): "an order that was paid, refunded or has expired",
+    (
+        "orders.cancel",
+        "resource_locked",
+    ): "a key that is in flight (concurrent_twin=locked), or a refund that is processing (cancel_from=any)",
     ("orders.refund", "refund_amount_exceeds"): "an amount above what is left of the payment",
     ("orders.refund", "cannot_refund_order"): "an order that was not paid",
     ("orders.refund", "order_already_refunded"): "an order of which nothing is left",

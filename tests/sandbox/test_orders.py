@@ -13,6 +13,7 @@ from paymentsdk import APIError, BadRequest, Conflict, NotFound
 from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Refused
+from paymentsdk.sandbox.magic import NATURAL
 
 
 def payment(order: Order):
@@ -331,7 +332,7 @@ async def test_money_goes_back_when_a_refund_is_done(start, connect, order):
 
 
 async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
-    """423 `resource_locked`: otherwise the money would go back twice."""
+    """423 `resource_locked`, as the table of refusals says: otherwise the money would go back twice."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
     async with connect(sandbox) as client:
         made = await client.orders.create(order())
@@ -343,6 +344,7 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
         sandbox.clock.advance("PT60S")
 
     assert (423, "resource_locked") == (refused.value.status, refused.value.code)
+    assert "a refund that is processing" in NATURAL[("orders.cancel", "resource_locked")]
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
