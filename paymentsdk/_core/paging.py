@@ -309,7 +309,7 @@ class Pages(AsyncIterator[Page[T]]):
         """Return the page at *offset*, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != offset:
             self._drop_ahead()
-        if not self._ahead and (self._prefetch == 1 or not self._size):
+        if self._prefetch == 1 or not self._size:
             result = await self._fetch(offset)
             self._check_open()
             return result
@@ -365,7 +365,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._count += 1
         ids = tuple(getattr(row, "id", None) for row in rows)
         # Rows that appear or vanish in front can bring the same ones again, but then the total is another.
-        if rows and ids == self._previous and any(ids) and total in (None, self._total):
+        if ids == self._previous and any(ids) and total in (None, self._total):
             raise PaginationStalled("the platform sent the same page twice")
         self._previous = ids
         if received and proposed and proposed <= offset and offset + received < (total or 0):

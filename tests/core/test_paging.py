@@ -274,6 +274,17 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
     assert (30, [0, 30]) == (again.value.resume_point, table.offsets)
 
 
+async def test_a_failure_is_an_error_of_its_own_for_each_who_asks(tables) -> None:
+    """One error raised again and again would grow by a traceback each time."""
+    table = tables(30, changes=lambda answer, request: Response(400))
+    walk = table.search(over(table)).pages()
+
+    failures = await asyncio.gather(*(anext(walk) for _ in range(3)), return_exceptions=True)
+
+    assert [0] * 3 == [failure.resume_point for failure in failures]
+    assert 3 == len({id(failure) for failure in failures})
+
+
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     """Each row goes to one of those who take from one iterator, and when it fails, all of them learn of it."""

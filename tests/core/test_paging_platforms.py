@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from paymentsdk import NoAnswer, PaginationStalled
+from paymentsdk import Anomaly, NoAnswer, PaginationStalled
 from paymentsdk._core import paging
 from paymentsdk.testing import MemoryTransport
 from tests.core.walks import SHAPES, ids, over
@@ -71,12 +71,13 @@ ENDINGS = {
 
 @pytest.mark.parametrize("rows", [0, 1, 30, 60, 75])
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int) -> None:
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int, prefetch: int) -> None:
     """However a platform tells its position, or does not, the walk ends with the last row and not before."""
     elements, changes = ENDINGS[ending]
     table = tables(rows, elements=elements, changes=changes)
 
-    assert table.ids == await ids(table.search(over(table)))
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
     assert len(table.offsets) <= rows // 30 + 2
 
 
@@ -230,8 +231,25 @@ async def test_an_empty_page_too_early_is_flagged(tables, caplog, elements: bool
     pages = [page async for page in table.search(over(table)).pages()]
 
     assert [30, 30, 0] == [len(page.items) for page in pages]
-    assert ["an empty page at offset 60, though the total is 90"] == [anomaly.reason for anomaly in pages[-1].anomalies]
-    assert [logging.WARNING] == [record.levelno for record in caplog.records]
+    reason = "an empty page at offset 60, though the total is 90"
+    name = "merchant_orders.search" if elements else "invoices.search"
+    assert (Anomaly("$", 90, reason),) == pages[-1].anomalies
+    assert [(logging.WARNING, f"{name}: an empty page at offset 60 of 90")] == [
+        (record.levelno, record.getMessage()) for record in caplog.records
+    ]
+
+
+@SHAPES
+@pytest.mark.parametrize(("rows", "start"), [(0, 0), (60, 60)])
+async def test_an_empty_page_at_the_end_is_as_it_should_be(
+    tables, caplog, rows: int, start: int, elements: bool
+) -> None:
+    """A search that finds nothing, or nothing more, is no reason to warn anybody."""
+    table = tables(rows, elements=elements)
+
+    [page] = [page async for page in table.search(over(table), start=start).pages()]
+
+    assert ((), (), []) == (page.items, page.anomalies, caplog.records)
 
 
 async def test_a_page_that_nobody_asked_for(tables, make_client) -> None:

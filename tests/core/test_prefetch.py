@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from paymentsdk import ClientClosed, PaymentsError, Response
+from paymentsdk import ClientClosed, PaymentsError, Response, ResumePoint
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
 
@@ -44,6 +44,20 @@ async def test_a_page_is_asked_for_once(tables, cap: int) -> None:
     assert table.ids == await ids(pager)
     assert list(range(0, 20 * cap, cap)) == table.offsets
     assert 4 == table.most_waiting
+
+
+@pytest.mark.parametrize(
+    ("start", "overlap"), [(ResumePoint(60, 200), 0), (0, 10)], ids=["goes on", "overlap is larger than a page"]
+)
+async def test_no_page_ahead_is_asked_for_in_vain(tables, start: int, overlap: int) -> None:
+    """Where the pages ahead begin is known before they are asked for: none has to be asked for at another place."""
+    table = tables(200, cap=8)
+
+    rows = await ids(table.search(over(table), start=start, prefetch=4, overlap=overlap))
+
+    assert table.ids[start:] == rows
+    assert len(set(table.offsets)) == len(table.offsets)
+    assert all((offset - start) % max(1, 8 - overlap) == 0 for offset in table.offsets)
 
 
 async def test_a_slow_reader_is_waited_for(tables) -> None:
