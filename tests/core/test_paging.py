@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,19 @@ async def test_a_row_that_is_mended_is_counted_once(tables, caplog, elements: bo
 
     assert table.ids == await ids(table.search(over(table)))
     assert "of 9" not in caplog.text
+
+
+@pytest.mark.control("paymentsdk._core.paging._ROW", re.compile(""))
+@pytest.mark.parametrize("member", [{"external_reference": [5]}, {"shipments": [None]}])
+async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[str, object]) -> None:
+    """What is dropped within a row, a member or an entry of its lists, is no row: none behind it is skipped."""
+
+    def spoil(answer: dict[str, object], request) -> dict[str, object]:
+        return {"elements": [row | member for row in answer["elements"]], "total": answer["total"]}
+
+    table = tables(9, cap=4, elements=True, changes=spoil)
+
+    assert table.ids == await ids(table.search(over(table)))
 
 
 async def test_a_page_knows_where_it_stands(tables) -> None:
@@ -423,6 +437,18 @@ async def test_options_that_make_no_sense(client, option: str, value: object) ->
         client.invoices.search(**{"page_size": 30, option: value})
 
     assert option == refused.value.path
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "second"),
+    [({"page_size": 10, "limit": 20}, "page_size", "limit"), ({"start": 0, "offset": 30}, "start", "offset")],
+)
+async def test_one_option_by_two_names(client, options: dict[str, int], first: str, second: str) -> None:
+    """Of two names for one thing one is given: nobody has to guess which of them would count."""
+    with pytest.raises(RequestInvalid) as refused:
+        client.invoices.search(**options)
+
+    assert (second, f"is another name of {first}: give one of them") == (refused.value.path, refused.value.reason)
 
 
 async def test_options_at_their_bounds(client, transport) -> None:
