@@ -61,6 +61,21 @@ async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
     assert 1 == len(issuer.renewals)
 
 
+async def test_a_renewal_that_fails_is_one_failure_for_all(issuer) -> None:
+    """All who waited for it learn of it, each by an error of its own; none of them asks the platform once more."""
+    auth, asked = RefreshingToken(issuer.pair(expires_at=0.0)), []
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        asked.append(refresh_token)
+        await asyncio.sleep(0)
+        raise NotSent("connection refused")
+
+    failures = await asyncio.gather(*(auth.renew(None, exchange, START) for _ in range(20)), return_exceptions=True)
+
+    assert ({NotSent}, 20) == ({type(failure) for failure in failures}, len({id(failure) for failure in failures}))
+    assert ["TG-refresh-1"] == asked
+
+
 async def test_a_token_that_stays_the_same_is_renewed_once(signed_in, issuer) -> None:
     """A platform that gives the refused token again is not asked by each call in turn: each costs a refresh token."""
     client = signed_in(issuer.pair())

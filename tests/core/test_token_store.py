@@ -125,10 +125,16 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
 
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._keep", used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
-async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None) -> None:
-    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other renewal."""
-    store = SlowStore(issuer, failures=1)
-    client = signed_in(issuer.pair(expires_at=expires_at), store=store)
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:
+    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other renewal.
+
+    The pair before it, which the store still holds, is not what came after it.
+    """
+    store, pair = SlowStore(issuer, failures=1), issuer.pair(expires_at=expires_at)
+    if held:
+        await MemoryTokenStore.save(store, pair)
+    client = signed_in(pair, store=store)
     if expires_at is None:
         issuer.generation, issuer.renew = 2, counted(issuer)
 
@@ -325,8 +331,12 @@ async def none(self, unsaved) -> None:
 
 
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken._successor", none, raises=ReauthorizationRequired)
-async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer) -> None:
-    """A store that fails after it has saved does not make an old pair take the place of one that came after it."""
+@pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
+async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
+    """A store that fails after it has saved does not make an old pair take the place of one that came after it.
+
+    If that one has ended, it is renewed in its turn.
+    """
     store = Unsure()
     one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
     issuer.generation, issuer.used = 1, []
@@ -336,12 +346,14 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer) -> None:
     with pytest.raises((NotSent, AuthenticationFailed)):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
-    await store.save(issuer.pair(3))  # Another process has gone on from there.
+    await store.save(issuer.pair(3, expires_at))  # Another process has gone on from there.
 
-    await one.orders.get("ORD1")
+    for _ in range(2):
+        await one.orders.get("ORD1")
 
-    assert issuer.pair(3) == await store.load()
-    assert "Bearer APP_USR-access-3" == issuer.used[-1]
+    assert f"APP_USR-access-{generation}" == (await store.load()).access_token
+    assert [f"Bearer APP_USR-access-{generation}"] * 2 == issuer.used[-2:]
+    assert [f"TG-refresh-{spent}" for spent in range(1, generation)] == issuer.renewals
 
 
 @pytest.mark.control("paymentsdk._core.auth._alive", lambda pair, now: True)
