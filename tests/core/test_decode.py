@@ -268,7 +268,8 @@ def test_street_names_of_two_kinds() -> None:
 def test_anomalies_name_their_places() -> None:
     """Each anomaly has the path of its member and what came there."""
     page, anomalies = OPERATIONS["invoices.search"].decode(
-        b'{"paging":{"total":"3"},"results":[{"id":1},{"id":2,"debit_date":"","payment":{"id":[]}},null]}'
+        b'{"paging":{"total":"3"},"results":[{"id":1},{"id":2,"debit_date":"","payment":{"id":[]}},null,'
+        b'{"id":3,"retry_attempt":"many","reason":{"es":"libro"},"payment":5},{}]}'
     )
 
     assert {
@@ -276,8 +277,12 @@ def test_anomalies_name_their_places() -> None:
         "$.results[1].debit_date": "",
         "$.results[1].payment.id": [],
         "$.results[2]": None,
+        "$.results[3].retry_attempt": "many",
+        "$.results[3].reason": {"es": "libro"},
+        "$.results[3].payment": 5,
+        "$.results[4].id": None,
     } == {anomaly.path: anomaly.value for anomaly in anomalies}
-    assert (3, 2) == (page.paging.total, len(page.results))
+    assert (3, 4) == (page.paging.total, len(page.results))
 
 
 def test_one_crooked_member_costs_nothing_else() -> None:
