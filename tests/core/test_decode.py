@@ -168,6 +168,7 @@ REPAIRS = [
     ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, MENDED),
     ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), MENDED),
     ("orders.get", {"created_date": " 2026-01-31T12:30:00Z "}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": " 2026-01-31T08:30:00-04:00 "}, "created_date", NOON, MENDED),
     ("orders.get", {"created_date": int(NOON.timestamp())}, "created_date", NOON, MENDED),
     ("orders.get", {"created_date": int(NOON.timestamp()) * 1000}, "created_date", NOON, MENDED),
     ("orders.get", {"created_date": 10**30}, "created_date", None, DROPPED),
@@ -302,6 +303,8 @@ def test_one_crooked_member_costs_nothing_else() -> None:
 NOT_AMOUNTS = [
     *(f'"{text}"' for text in ("NaN", "nan", "-NaN", "sNaN", "nan123", "Infinity", "-infinity", "iNf", "+inf")),
     *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"', "0e-999999999"),
+    # Not so long as it is written, but as a number.
+    *("1e99", '"1e99"', "9" * 50 + "e50", "0.1e-99"),
 ]
 
 
