@@ -118,6 +118,8 @@ def test_a_client_from_the_environment_takes_every_other_setting() -> None:
     [
         ({"access_token": ""}, "access_token"),
         ({"access_token": "a", "auth": StaticToken("b")}, "auth"),
+        ({"auth": "token"}, "auth"),
+        ({"observer": 5}, "observer"),
         ({"timeout": 5}, "timeout"),
         ({"retry": True}, "retry"),
         ({"strict": 0}, "strict"),
