@@ -144,7 +144,8 @@ async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
     payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))])
     order = OrderRequest(external_reference="a", total_amount=Decimal(5), transactions=payments, expiration_time="PT4H")
 
-    async with client() as longest, client(max_order_expiration=timedelta(hours=3)) as shorter:
+    most, three = timedelta(hours=3600), timedelta(hours=3)
+    async with client(max_order_expiration=most) as longest, client(max_order_expiration=three) as shorter:
         await longest.orders.create(order)
         with pytest.raises(RequestInvalid, match="maximum of 3 hours") as refused:
             await shorter.orders.create(order)
@@ -363,11 +364,17 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
     assert ["Bearer other"] * 2 == [request.headers["Authorization"] for request in transport.requests]
 
 
-async def test_a_closed_client_says_so() -> None:
+@pytest.mark.parametrize("way", ["async with", "aclose"])
+async def test_a_closed_client_says_so(way: str) -> None:
     """After `async with`, or `aclose`, every call is refused in the client's own words, and so are its copies'."""
-    async with client() as one:
-        copy = one.with_options(access_token="other")
-    await one.aclose()
+    one = client()
+    copy = one.with_options(access_token="other")
+    if way == "async with":
+        async with one:
+            pass
+    else:
+        await one.aclose()
+        await one.aclose()
 
     for closed in (one, copy):
         with pytest.raises(ClientClosed, match="the client is closed"):
