@@ -302,6 +302,18 @@ def test_every_resource_is_there_once() -> None:
     assert (Orders, OAuth) == (type(one.orders), type(one.oauth))
 
 
+async def test_a_copy_has_an_observer_of_its_own() -> None:
+    """The attempts of a copy are told to its own observer, those of the original to the original's."""
+    ours, theirs = [], []
+    one = client(observer=ours.append)
+    copy = one.with_options(observer=theirs.append)
+
+    for caller in (copy, one, one):
+        await caller.orders.get("ORD1")
+
+    assert (2, 1) == (len(ours), len(theirs))
+
+
 def test_options_that_are_not_given_stay() -> None:
     """A copy of a copy has the options of both, and the original none of them."""
     one = client(strict=True)
