@@ -260,7 +260,7 @@ class Model:
     def preference_refusal(self, preference_id: str, method: str | None) -> str | None:
         """Why a preference cannot be opened, or be paid with *method*."""
         body, sale = self.preferences[preference_id], self.sale_of(preference_id)
-        if body.get("expires") and self.now > body["expiration_date_to"]:
+        if body.get("expires") and self.now >= body["expiration_date_to"]:
             return "preference_expired"
         if method in [one["id"] for one in body.get("payment_methods", {}).get("excluded_payment_types", ())]:
             return "bad_request"

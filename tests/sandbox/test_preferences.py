@@ -504,20 +504,36 @@ async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
 
 
 async def test_the_dates_of_validity_hold(client, sandbox):
-    """With `expires`, a preference is paid from one date to the other; without, the dates are words."""
+    """With `expires`, a preference is paid from one date up to the other; without, the dates are words."""
     sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))
     dates = {"expiration_date_from": "2026-06-02T00:00:00Z", "expiration_date_to": "2026-06-03T00:00:00Z"}
     made = await client.preferences.create(preference(expires=True, **dates))
     free = await client.preferences.create(preference(**dates))
 
-    for days, payable in ((0, False), (1, True), (2, True), (3, False)):
-        sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC) + timedelta(days=days))
+    begin, end, moment = datetime(2026, 6, 2, tzinfo=UTC), datetime(2026, 6, 3, tzinfo=UTC), timedelta(milliseconds=1)
+    for now, payable in ((begin - moment, False), (begin, True), (end - moment, True), (end, False)):
+        sandbox.clock.freeze(now)
         if payable:
             assert sandbox.buyer.open_checkout(made)
         else:
             with pytest.raises(Refused, match="cannot be paid"):
                 sandbox.buyer.open_checkout(made)
     assert "closed" == sandbox.buyer.pay_preference(free).status
+
+
+@pytest.mark.control("paymentsdk.sandbox.behaviours.preferences._within", lambda begin, now, end: now <= end)
+async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox, order):
+    """At the moment that both are to be paid before, neither can be."""
+    sandbox.clock.freeze()
+    end = (sandbox.clock.now() + timedelta(minutes=5)).isoformat()
+    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    waiting = await client.orders.create(order(expiration_time="PT5M"))
+    sandbox.clock.advance("PT5M")
+
+    with pytest.raises(Refused, match="the order is expired"):
+        sandbox.buyer.pay(waiting)
+    with pytest.raises(Refused, match="cannot be paid"):
+        sandbox.buyer.pay_preference(made)
 
 
 async def test_nobody_pays_what_is_not_there(sandbox):

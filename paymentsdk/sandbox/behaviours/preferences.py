@@ -158,7 +158,8 @@ def check_way(preference: Preference, method: str, installments: int) -> None:
 
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:
-    return (begin is None or begin <= now) and (end is None or now <= end)
+    # At its end it is over: a page says "before", and orders, tokens and keys end at their very moment as well.
+    return (begin is None or begin <= now) and (end is None or now < end)
 
 
 BEHAVIOUR = {preferences.CREATE: create}
