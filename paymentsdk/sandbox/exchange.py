@@ -146,7 +146,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         body = answers.encode(answer, decimal_strings=operation.decimal_strings)
         if key:
             saved = SavedAnswer(place=place, fingerprint=mark, status=operation.status, body=body, at=book.now)
-            platform.store.save_answer(tenant.user_id, key, saved)
+            platform.store.save_answer(tenant.user_id, key, saved, forgotten=idempotency.forgotten(book))
     return Outcome(status=operation.status, body=body)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -24,11 +24,13 @@ from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.store import SavedAnswer
 
-__all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "place_of", "replay"]
+__all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "forgotten", "place_of", "replay"]
 
 #: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
 Claim: TypeAlias = tuple[int, str, str]
 
+#: For how long the contract remembers a key (spec: Limits).
+_CONTRACT_HOURS = 24
 #: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
@@ -89,6 +91,12 @@ def replay(book: Book, key: str, place: str, mark: str) -> SavedAnswer | None:
     if remembered and same is None:
         raise Refused(409, "idempotency_key_already_used")
     return same
+
+
+def forgotten(book: Book) -> datetime:
+    """Return the moment up to which the answers of keys need not be kept."""
+    # A policy of fewer hours may be taken back: what the contract remembers is there until then.
+    return book.now - timedelta(hours=max(book.policies.key_hours, _CONTRACT_HOURS))
 
 
 class InFlight:

@@ -31,6 +31,7 @@ CREATE TRIGGER IF NOT EXISTS ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT
 CREATE TRIGGER IF NOT EXISTS ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TABLE IF NOT EXISTS saved_answers
     (tenant INTEGER, key TEXT, place TEXT, answer BLOB, PRIMARY KEY (tenant, key, place));
+CREATE INDEX IF NOT EXISTS saved_answers_tenant ON saved_answers (tenant);
 CREATE TABLE IF NOT EXISTS due (seq INTEGER PRIMARY KEY, at TEXT, tenant INTEGER, kind TEXT, id TEXT);
 CREATE INDEX IF NOT EXISTS due_at ON due (at, seq);
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB);
@@ -265,12 +266,21 @@ class Store:
         rows = self._rows("SELECT answer FROM saved_answers WHERE tenant = ? AND key = ?", (tenant, key))
         return [msgspec.json.decode(answer, type=SavedAnswer) for (answer,) in rows]
 
-    def save_answer(self, tenant: int, key: str, answer: SavedAnswer) -> None:
-        """Keep the answer that went with *key*, instead of an older one of its place."""
-        self._rows(
-            "INSERT OR REPLACE INTO saved_answers VALUES (?, ?, ?, ?)",
-            (tenant, key, answer.place, msgspec.json.encode(answer)),
-        )
+    def save_answer(self, tenant: int, key: str, answer: SavedAnswer, *, forgotten: datetime) -> None:
+        """Keep the answer that went with *key*, instead of an older one of its place.
+
+        The seller's oldest answers are dropped, if they were given up to the moment *forgotten*.
+        """
+        with self._lock:
+            # Two for each that comes: so there are never many more than the keys that are remembered.
+            oldest = "SELECT rowid, answer FROM saved_answers WHERE tenant = ? ORDER BY rowid LIMIT 2"
+            for row, kept in self._rows(oldest, (tenant,)):
+                if msgspec.json.decode(kept, type=SavedAnswer).at <= forgotten:
+                    self._rows("DELETE FROM saved_answers WHERE rowid = ?", (row,))
+            self._rows(
+                "INSERT OR REPLACE INTO saved_answers VALUES (?, ?, ?, ?)",
+                (tenant, key, answer.place, msgspec.json.encode(answer)),
+            )
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -185,6 +186,40 @@ async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
     assert first.raw == remembered.raw
     assert 201 == new.status
     assert first.json["id"] != new.json["id"]
+
+
+def kept(sandbox, key):
+    """Return how many saved answers of *key* the first seller has."""
+    return len(sandbox.platform.store.saved_answers(sandbox.tenant.user_id, key))
+
+
+@pytest.mark.control("paymentsdk.sandbox.idempotency.forgotten", lambda book: book.now - timedelta(days=36500))
+async def test_the_answer_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
+    """A sandbox that runs for weeks keeps the answers of a day; the answers of other sellers are left alone."""
+    other = sandbox.create_tenant()
+    await plain("POST", "/v1/orders", data(), key="others", token=other.access_token)
+    for day in range(4):
+        for number in range(3):
+            await plain("POST", "/v1/orders", data(), key=f"{day}-{number}")
+        sandbox.clock.advance("PT24H" if day < 3 else "PT23H59M59.999S")
+
+    await plain("POST", "/v1/orders", data(), key="last")
+
+    rows = [[kept(sandbox, f"{day}-{number}") for number in range(3)] for day in range(4)]
+    assert [[0] * 3, [0] * 3, [0] * 3, [1] * 3] == rows
+    assert 1 == len(sandbox.platform.store.saved_answers(other.user_id, "others"))
+
+
+async def test_a_shorter_memory_of_keys_can_be_taken_back(plain, sandbox, data):
+    """The answers of the contract's 24 hours are kept, whatever the policy says in between."""
+    first = await plain("POST", "/v1/orders", data(), key="k")
+    sandbox.platform.change_policies({"key_hours": 1})
+    sandbox.clock.advance("PT2H")
+    await plain("POST", "/v1/orders", data(), key="other")
+
+    sandbox.platform.change_policies({"key_hours": 24})
+
+    assert first.raw == (await plain("POST", "/v1/orders", data(), key="k")).raw
 
 
 async def test_how_long_keys_are_and_are_remembered_are_policies(start, plain_to, data):
