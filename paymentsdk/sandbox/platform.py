@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.plans import Plan
-from paymentsdk.sandbox.behaviours import DUE, plans
+from paymentsdk.sandbox.behaviours import DUE, RELINK, plans
 from paymentsdk.sandbox.behaviours.plans import PlanRequest
 from paymentsdk.sandbox.book import Book
 from paymentsdk.sandbox.clock import ClockState, Happening, SandboxClock
@@ -118,6 +118,18 @@ class Platform:
             for name in list(self._snapshots):
                 self._snapshots.pop(name).documents.close()
             self.store.close()
+
+    def open_at(self, base_url: str) -> None:
+        """Be found at *base_url*: links that were kept from an earlier start lead here as well."""
+        self.base_url = base_url
+        links = (self.public_url or base_url).encode()
+        if self.store.setting("links") == links:
+            return
+        with self.store.transaction():
+            for tenant in self.tenants():
+                for relink in RELINK:
+                    relink(self.book(tenant))
+            self.store.keep_setting("links", links)
 
     def _seed(self, seed: int | None) -> str:
         """Return a new seed for every start: identifiers must not come again in a file that lives on."""

@@ -123,7 +123,7 @@ class Sandbox:
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()
             port = runner.addresses[0][1]
-            self.platform.base_url = f"http://{_in_url(self._host)}:{port}"
+            self.platform.open_at(f"http://{_in_url(self._host)}:{port}")
             self._tenant = self.platform.default_tenant()
         except BaseException:
             await runner.cleanup()

@@ -65,7 +65,7 @@ class Killer:
 def open_platform(path: Path, *, sabotage: bool) -> Platform:
     """Open the books in *path*, with or without the defence."""
     platform = Platform(db=str(path))
-    platform.base_url = "http://sandbox"
+    platform.open_at("http://sandbox")
     if sabotage:  # The defence taken away: every statement is committed by itself.
         platform.store.transaction = nullcontext
     return platform

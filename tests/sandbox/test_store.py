@@ -12,7 +12,10 @@ from itertools import count
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
+from paymentsdk.resources.orders import TypeResponse
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox.ids import Ids
 from paymentsdk.sandbox.platform import Platform
@@ -272,6 +275,28 @@ async def test_a_file_keeps_everything(tmp_path, connect, order):
     assert one.id != two.id
     assert 3 == len({made.id for made in made})
     assert str(first.user_id) in seller
+
+
+@pytest.mark.control("paymentsdk.sandbox.platform.RELINK", ())
+async def test_links_follow_the_address_of_a_restart(tmp_path, connect, order):
+    """Codes, checkouts and plans of an earlier start lead to where the sandbox is now; nothing else changes."""
+    path, dynamic = str(tmp_path / "sandbox.db"), {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}
+    async with Sandbox(db=path, public_url="https://first.example.com") as sandbox, connect(sandbox) as client:
+        other = sandbox.create_tenant()
+        coded, plain = await client.orders.create(order(config=dynamic)), await client.orders.create(order())
+        made = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(title="Lamp")]))
+        plan = await client.plans.get(sandbox.plan_id)
+
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client, connect(sandbox, other) as others:
+        here = sandbox.base_url
+        orders = [await client.orders.get(one.id) for one in (coded, plain)]
+        preference = sandbox.buyer.open_checkout(made.id)[0].preference
+        plans = [await client.plans.get(plan.id), await others.plans.get(other.plan_id)]
+
+    assert [replace(coded, type_response=TypeResponse(qr_data=f"{here}/qr/{coded.id}")), plain] == orders
+    assert (f"{here}/checkout/{made.id}",) * 2 == (preference.init_point, preference.sandbox_init_point)
+    assert [f"{here}/subscriptions/{one.id}" for one in plans] == [one.init_point for one in plans]
+    assert replace(plan, init_point=plans[0].init_point) == plans[0]
 
 
 async def test_a_restart_gives_grants_that_work(tmp_path, connect):

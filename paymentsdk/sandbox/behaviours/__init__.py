@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from paymentsdk._core.operation import Operation
@@ -19,7 +19,7 @@ from paymentsdk.sandbox.behaviours import (
 )
 from paymentsdk.sandbox.book import Book, Call
 
-__all__ = ["BEHAVIOUR", "DUE", "Behaviour"]
+__all__ = ["BEHAVIOUR", "DUE", "RELINK", "Behaviour"]
 
 #: The answer is a Struct, or plain data where a Struct cannot say it.
 Behaviour = Callable[[Book, Call[object]], object]
@@ -47,3 +47,5 @@ DUE: Mapping[str, Callable[[Book, str], str | None]] = {
     "refund.settle": orders.settle_refund,
     "invoice.collect": invoices.collect,
 }
+#: What brings the links of a seller's documents to where the sandbox is now.
+RELINK: Sequence[Callable[[Book], None]] = (orders.relink, preferences.relink, plans.relink)

@@ -81,7 +81,7 @@ def create(book: Book, call: Call[OrderRequest]) -> Order:
     order = replace(
         order,
         config=order.config and replace(order.config, qr=replace(order.config.qr or QRConfig(), mode=mode)),
-        type_response=None if mode == QRMode.STATIC else TypeResponse(qr_data=f"{book.base_url}/qr/{order_id}"),
+        type_response=None if mode == QRMode.STATIC else _code(book, order_id),
         integration_data=replace(order.integration_data or IntegrationData(), application_id=book.tenant.client_id),
     )
     expires_at = book.now + parse_duration(order.expiration_time or DEFAULT_EXPIRATION)
@@ -89,6 +89,16 @@ def create(book: Book, call: Call[OrderRequest]) -> Order:
     book.schedule(expires_at, "order.expire", order_id)
     book.enter("order_created", id=order_id, order_id=order_id, external_reference=order.external_reference)
     return order
+
+
+def _code(book: Book, order_id: str) -> TypeResponse:
+    return TypeResponse(qr_data=f"{book.base_url}/qr/{order_id}")
+
+
+def relink(book: Book) -> None:
+    """Have the codes of orders that an earlier start made lead to where the sandbox is now."""
+    for record in book.find(ORDERS, [("mode", "<>", QRMode.STATIC)]):
+        book.put(ORDERS, replace(record, order=replace(record.order, type_response=_code(book, record.order.id))))
 
 
 def _check_seller(book: Book, call: Call[OrderRequest]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
@@ -36,7 +37,7 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
     _check_sponsor(book, body.sponsor_id)
     _check_rules(body)
     preference_id = f"{book.tenant.user_id}-{book.ids.uuid()}"
-    init_point = f"{book.base_url}/checkout/{preference_id}"
+    init_point = _checkout(book, preference_id)
     preference = echo(
         body,
         Preference,
@@ -58,6 +59,18 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         external_reference=preference.external_reference,
     )
     return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
+
+
+def _checkout(book: Book, preference_id: str) -> str:
+    return f"{book.base_url}/checkout/{preference_id}"
+
+
+def relink(book: Book) -> None:
+    """Have the checkouts of preferences that an earlier start made lead to where the sandbox is now."""
+    for record in book.find(PREFERENCES):
+        link = _checkout(book, record.preference.id)
+        preference = replace(record.preference, init_point=link, sandbox_init_point=link)
+        book.put(PREFERENCES, replace(record, preference=preference))
 
 
 def _dates_as_sent(answer: object, sent: object) -> object:
