@@ -22,7 +22,7 @@
 
 A failed write has exactly one of three outcomes, and each asks for something else: :class:`NotSent` (do it again),
 :class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
-same ``idempotency_key``, within 23 hours; if that is ``None``, look before).
+same ``idempotency_key``, within 23 hours; if that is ``None``, its ``advice`` says what to do).
 
 Every error pickles, and none holds a credential.
 """
@@ -158,18 +158,20 @@ class OutcomeUnknown(NoAnswer):
     """A write was sent and nobody can say whether it took effect: the money may have moved.
 
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
-    answers with what it did the first time.
+    answers with what it did the first time. For a write that takes no key (``idempotency_key`` is ``None``), what to do
+    depends on the operation.
 
-    A write that takes no key (``idempotency_key`` is ``None``) has to be looked up by hand before it is sent again;
-    ``release_reports.disable_schedule`` can simply be repeated. A code or a refresh token cannot be looked up: it may
-    be spent, and if it is, a person must authorise again.
+    Attributes:
+        advice: What to do about a write that takes no key.
     """
+
+    advice: str = "look before you send it again"
 
     def __str__(self) -> str:
         again = (
             f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
             if self.idempotency_key
-            else "look before you send it again"
+            else self.advice
         )
         return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {again}"
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from paymentsdk._core.decode import Anomaly, AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
+from paymentsdk.errors import OutcomeUnknown
 
 B = TypeVar("B")
 R = TypeVar("R", covariant=True)
@@ -98,6 +99,8 @@ class Operation(Generic[B, R]):
         errors: The documented refusals.
         status: The status of a success as documented; any 2xx is taken.
         decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
+        in_doubt: What to do when nobody knows the outcome of a write without a key; the contract has no operation to
+            look with.
         empty_answer: A 2xx without a body is a success.
         authenticated: The call carries a bearer token.
         page: The shape of a search answer.
@@ -125,6 +128,7 @@ class Operation(Generic[B, R]):
     errors: tuple[ErrorCode, ...] = ()
     status: int = 200
     decimal_strings: bool = False
+    in_doubt: str = OutcomeUnknown.advice
     empty_answer: bool = False
     authenticated: bool = True
     page: PageShape | None = None

@@ -182,6 +182,7 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
     section="4.8",
     summary="Create a customer",
     retry=RetryClass.UNKEYED,
+    in_doubt="send it again: a customer who exists is refused with the code 101",
     body=CustomerRequest,
     example={
         "email": "ana@example.com",

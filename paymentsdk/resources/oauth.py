@@ -134,6 +134,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     section="4.1",
     summary="Create or refresh an access token",
     retry=RetryClass.TOKEN_CODE,
+    in_doubt="do not send it again: the code may be spent, and then the seller has to authorise once more",
     body=TokenRequest,
     example={
         "client_id": "1234567890",
@@ -168,7 +169,11 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     ),
 )
 # The same operation, with another answer to a failure: a code must never be sent twice, a refresh token may be once.
-_REFRESH = replace(TOKEN, retry=RetryClass.TOKEN_REFRESH)
+_REFRESH = replace(
+    TOKEN,
+    retry=RetryClass.TOKEN_REFRESH,
+    in_doubt="refresh again: if the refresh token is spent, it is refused, and the seller has to authorise once more",
+)
 
 
 class OAuth(Resource):

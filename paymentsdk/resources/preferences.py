@@ -470,6 +470,7 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     section="4.3",
     summary="Create a checkout preference",
     retry=RetryClass.UNKEYED,
+    in_doubt="send it again: a preference costs nothing until a buyer is sent to its link",
     body=PreferenceRequest,
     example={
         "items": [{"id": "sku-1", "title": "Lamp", "quantity": 1, "currency_id": "ARS", "unit_price": 120.5}],

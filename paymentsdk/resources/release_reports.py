@@ -88,6 +88,7 @@ DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(
     section="4.9",
     summary="Disable the automatic generation of release reports",
     retry=RetryClass.DELETE,
+    in_doubt="send it again: twice does no harm",
     result=ReleaseReport,
     empty_answer=True,
     # The contract says "invalid token" in words; the code is the one that the merchant order search has for it.

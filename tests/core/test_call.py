@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import pickle
 import re
 from contextlib import nullcontext
 from enum import Enum
@@ -247,6 +248,25 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
     assert {"mine"} == {fields["user-agent"] for fields in sent}
     assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
     assert all("'***'" in repr(request.headers) for request in transport.requests)
+
+
+ADVICE = {
+    "release_reports.disable_schedule": "send it again: twice does no harm",
+    "customers.create": "send it again: a customer who exists is refused",
+    "preferences.create": "send it again: a preference costs nothing",
+    "oauth.exchange_code": "do not send it again: the code may be spent",
+    "oauth.refresh": "refresh again: if the refresh token is spent",
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+async def test_a_write_without_a_key_says_what_to_do_about_it(play, name: str) -> None:
+    """The contract has no operation to look with: each says what a caller can do instead, also after a pickle."""
+    played = await play(name, SendFailed("reset"), SendFailed("reset"), retry=ONCE)
+
+    assert None is played.error.idempotency_key
+    assert str(played.error) == str(pickle.loads(pickle.dumps(played.error)))
+    assert f"; {ADVICE[name]}" in str(played.error)
 
 
 # --- identity ---------------------------------------------------------------------------------------------------------
