@@ -27,6 +27,8 @@ R = TypeVar("R")
 class Result(Struct, Generic[R], frozen=True, kw_only=True):
     """The value of a call, and how it was obtained.
 
+    It cannot be pickled, as the body and the headers may repeat credentials; its ``value`` can, unless it holds some.
+
     Attributes:
         value: What the platform answered.
         status: The HTTP status, 200 to 299.
@@ -57,6 +59,9 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
 class Shared:

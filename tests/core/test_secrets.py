@@ -14,6 +14,7 @@ from traceback import TracebackException
 import pytest
 
 from paymentsdk import (
+    OPERATIONS,
     FileTokenStore,
     MemoryTokenStore,
     PaymentsClient,
@@ -446,6 +447,19 @@ async def test_a_result_shows_no_token(spied) -> None:
     assert_clean(result)
     with pytest.raises(TypeError, match="credentials"):
         pickle.dumps(result)
+
+
+async def test_a_result_stays_in_its_process(spied) -> None:
+    """Its body may repeat what was sent, a payer's token too, so it refuses to be pickled; its value goes anywhere."""
+    client = spied(Response(200, {"Set-Cookie": ACCESS}, json.dumps({"id": "ORD1", "token": ACCESS}).encode()))
+
+    result = await client.call(OPERATIONS["orders.get"], order_id="ORD1")
+
+    with pytest.raises(TypeError, match="pickle its value"):
+        pickle.dumps(result)
+    twin = pickle.loads(pickle.dumps(result.value))
+    assert twin == result.value
+    assert_clean(str(pickle.dumps(result.value)))
 
 
 async def test_a_mended_token_shows_no_token(spied) -> None:
