@@ -4,8 +4,8 @@ Each page is one test. Its blocks run in order:
 
 - ``python``: executed, with ``await`` at the top level; the blocks of a page share their names. A block that defines
   tests is run by pytest, on its own.
-- ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until their first line.
-  Any other command has to be in :data:`ELSEWHERE`.
+- ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until they tell their
+  address. Any other command has to be in :data:`ELSEWHERE`.
 - ``json`` and ``toml``: parsed. ``text``: left alone. No other language is allowed, so that no block slips through.
 
 A block that only works against the real platform stands below ``<!-- not run: the reason -->``; Python is then compiled
@@ -41,6 +41,9 @@ ELSEWHERE = {
     "python -m benchmarks.": "measuring: `nox -s bench`",
     "curl": "other programs of the reader; the same calls are made by the Python next to them",
 }
+
+#: Without it the plugin warns, which ends the tests of a page where the reader makes warnings errors.
+LOOPS = ("-o", "asyncio_default_fixture_loop_scope=function")
 
 #: Seconds that a command may take.
 LONGEST = 50
@@ -133,7 +136,7 @@ class Reader:
         if re.search(r"^(?:async )?def test_", block.text, re.MULTILINE):
             example = self._directory / f"test_line_{block.line}.py"
             example.write_text(block.text, encoding="utf-8")
-            config = ["--asyncio-mode=auto", "--confcutdir=.", "--rootdir=.", "-p", "no:cacheprovider"]
+            config = ["--asyncio-mode=auto", *LOOPS, "--confcutdir=.", "--rootdir=.", "-p", "no:cacheprovider"]
             self._run(block, [sys.executable, "-m", "pytest", "-q", *config, example.name])
         elif code.co_flags & inspect.CO_COROUTINE:
             self._runner.run(self._awaited(code))
@@ -185,7 +188,10 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
         ) as server:
-            said = server.stdout.readline()
+            said = ""
+            # What Python says of itself may come first: in debug mode, that a step of the start took long.
+            while "http://" not in said and (line := server.stdout.readline()):
+                said += line
             server.send_signal(signal.SIGINT)
             more, _ = server.communicate(timeout=LONGEST)
         went_well = "http://" in said and server.returncode in (0, 130, -signal.SIGINT)

@@ -80,6 +80,13 @@ def test_a_good_page_passes(read, what: str) -> None:
     read(GOOD[what]).assert_outcomes(passed=3, deselected=3)
 
 
+def test_a_server_may_be_preceded_by_warnings(read, monkeypatch) -> None:
+    """What Python itself prints at the start of a server, with whatever settings of the reader, is no failure."""
+    monkeypatch.setenv("PYTHONWARNINGS", "nonsense")
+
+    read(page("console", "$ paymentsdk sandbox")).assert_outcomes(passed=3, deselected=3)
+
+
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_page_fails(read, what: str) -> None:
     """Whatever is wrong with a page, its test fails and says what."""
