@@ -92,6 +92,7 @@ def kind(info: inspect.Type) -> str:
 
 _PLAIN: dict[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
+    inspect.CustomType: "date or moment",
     inspect.DateTimeType: "moment",
     inspect.DecimalType: "amount",
     inspect.DictType: "any object",

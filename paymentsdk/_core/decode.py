@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -113,6 +113,8 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
     from msgspec import inspect  # noqa: PLC0415
 
     match info:
+        case inspect.Metadata(type=inspect.CustomType(), extra={"day": True}):
+            return _leaf(date, {str: _moment, int: _epoch}, plain=_date_or_moment)
         case inspect.Metadata(extra={"day": True}):
             return _leaf(datetime, {str: _moment, int: _epoch}, plain=_day)
         case inspect.UnionType(types=types):
@@ -334,6 +336,12 @@ def _exact_moment(value: object) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("no zone")
     return moment
+
+
+def _date_or_moment(value: object) -> date:
+    if isinstance(value, str) and _DATE.match(value):
+        return date.fromisoformat(value)
+    return _exact_moment(value)
 
 
 def _day(value: object) -> datetime:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from operator import is_
@@ -42,6 +42,7 @@ _UNUSUAL = {
         " or not zero < {0} < most"
     ),
     datetime: "True",
+    object: "True",
 }
 _AMOUNTS = {
     "Decimal": Decimal,
@@ -211,6 +212,8 @@ def _step(info: inspect.Type) -> Step | None:
     match info:
         case inspect.Metadata(extra={"above": 0}):
             return _amount(above_zero=True)
+        case inspect.Metadata(extra={"day": True}):
+            return _day
         case inspect.Metadata(type=inner):
             return _step(inner)
         case inspect.DecimalType():
@@ -242,6 +245,11 @@ def _amount(*, above_zero: bool) -> Step:
         return amount
 
     return step
+
+
+def _day(value: object) -> str:
+    """Return a date as it is, and a moment as :func:`timestamp` does."""
+    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
 
 
 def timestamp(value: object) -> str:

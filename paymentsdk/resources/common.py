@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Self, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, dataclass_transform
 
+import msgspec
 from msgspec import Meta, Struct, field
 
 from paymentsdk._core.call import Caller
@@ -26,6 +27,7 @@ __all__ = [
     "OpenEnum",
     "Paging",
     "PositiveAmount",
+    "RequestDay",
     "RequestStruct",
     "Resource",
 ]
@@ -65,8 +67,14 @@ Id: TypeAlias = int | str
 GivenId: TypeAlias = Annotated[str, Meta(min_length=1)]
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-#: A day, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
+#: A day of an answer, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
 Day: TypeAlias = Annotated[datetime, Meta(tz=True, extra={"day": True})]
+if TYPE_CHECKING:
+    #: A day of a request: a date alone, or a moment with its offset. A datetime is a date, too.
+    RequestDay: TypeAlias = date
+else:
+    # msgspec knows no type that is one or the other: Structs that have one call `read_days`.
+    RequestDay = Annotated[object, Meta(extra={"day": True})]
 #: An amount of a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal
 #: An amount of a request, above zero.
@@ -86,6 +94,7 @@ class Paging(AnswerStruct):
 #: The shape of searches that answer ``{paging, results}``.
 RESULTS = PageShape(items=attrgetter("results"), total=attrgetter("paging.total"), offset=attrgetter("paging.offset"))
 
+_DATE_LENGTH = len("2026-01-31")
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:(?P<weeks>[0-9]{1,6})W)?(?:(?P<days>[0-9]{1,6})D)?"
     r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,6})H)?(?:(?P<minutes>[0-9]{1,6})M)?(?:(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,6})?)S)?)?\Z"
@@ -113,6 +122,24 @@ def require(condition: object, path: str, reason: str) -> None:
     """
     if not condition:
         raise RequestInvalid(path, reason)
+
+
+def read_days(request: Struct, *names: str) -> None:
+    """Read the days of a request where they came as text.
+
+    Raises:
+        RequestInvalid: Something is neither a date nor a moment with its offset.
+    """
+    for name in names:
+        day = getattr(request, name)
+        if day is None or isinstance(day, date):
+            continue
+        try:
+            read = msgspec.convert(day, date if isinstance(day, str) and len(day) == _DATE_LENGTH else Moment)
+        except msgspec.ValidationError:
+            reason = "is neither a date such as 2026-01-31 nor a moment with its offset"
+            raise RequestInvalid(f"$.{name}", reason) from None
+        msgspec.structs.force_setattr(request, name, read)
 
 
 class Resource:

@@ -18,8 +18,10 @@ from paymentsdk.resources.common import (
     Id,
     Metadata,
     Moment,
+    RequestDay,
     RequestStruct,
     Resource,
+    read_days,
 )
 
 #: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
@@ -76,10 +78,13 @@ class CustomerRequest(RequestStruct):
     identification: CustomerIdentification | None = None
     default_address: Id | None = None
     address: CustomerAddress | None = None
-    date_registered: Moment | None = None
+    date_registered: RequestDay | None = None
     description: str | None = None
     default_card: Id | None = None
     metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        read_days(self, "date_registered")
 
 
 class Customer(AnswerStruct):

@@ -23,8 +23,10 @@ from paymentsdk.resources.common import (
     Metadata,
     Moment,
     OpenEnum,
+    RequestDay,
     RequestStruct,
     Resource,
+    read_days,
     require,
 )
 
@@ -72,9 +74,12 @@ class Route(RequestStruct):
 
     departure: str | None = None
     destination: str | None = None
-    departure_date_time: Moment | None = None
-    arrival_date_time: Moment | None = None
+    departure_date_time: RequestDay | None = None
+    arrival_date_time: RequestDay | None = None
     company: str | None = None
+
+    def __post_init__(self) -> None:
+        read_days(self, "departure_date_time", "arrival_date_time")
 
 
 class CategoryDescriptor(RequestStruct):
@@ -112,8 +117,11 @@ class PreferenceItemRequest(RequestStruct):
     unit_price: Amount | None = None
     type: str | None = None
     warranty: bool | None = None
-    event_date: Moment | None = None
+    event_date: RequestDay | None = None
     category_descriptor: CategoryDescriptor | None = None
+
+    def __post_init__(self) -> None:
+        read_days(self, "event_date")
 
 
 class PayerPhone(RequestStruct):
@@ -170,10 +178,13 @@ class PayerRequest(RequestStruct):
     address: PayerAddress | None = None
     date_created: Moment | None = None
     authentication_type: AuthenticationTypeName | None = None
-    registration_date: Moment | None = None
+    registration_date: RequestDay | None = None
     is_prime_user: bool | None = None
     is_first_purchase_online: bool | None = None
-    last_purchase: Moment | None = None
+    last_purchase: RequestDay | None = None
+
+    def __post_init__(self) -> None:
+        read_days(self, "registration_date", "last_purchase")
 
 
 class Excluded(RequestStruct):

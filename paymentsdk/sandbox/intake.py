@@ -225,6 +225,8 @@ def _as_it_is(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like
 
 def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
     match info:
+        case inspect.Metadata(extra={"day": True}):
+            return _day_reader
         case inspect.Metadata(type=inner):
             return _reader_of(inner, wanted)
         case inspect.UnionType(types=types):
@@ -234,7 +236,7 @@ def _reader_of(info: inspect.Type, wanted: tuple[type, ...]) -> Reader | None:
         case inspect.IntType():
             return _whole_reader
         case inspect.DateTimeType():
-            return _date_reader
+            return _moment_reader
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             found = _reader_of(item, wanted)
             return _list_reader(found) if found else None
@@ -270,13 +272,15 @@ def _whole_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader 
     return raw
 
 
-def _date_reader(raw: object, path: str) -> object:
-    if not isinstance(raw, str):
-        return raw
-    if _DATE.match(raw):
+def _day_reader(raw: object, path: str) -> object:
+    if isinstance(raw, str) and _DATE.match(raw):
         return f"{raw}T00:00:00Z"
+    return _moment_reader(raw, path)
+
+
+def _moment_reader(raw: object, path: str) -> object:
     try:
-        if raw.startswith(_ENDS_OF_TIME):
+        if isinstance(raw, str) and raw.startswith(_ENDS_OF_TIME):
             datetime.fromisoformat(raw).astimezone(UTC)
     except OverflowError:
         raise RequestInvalid(path, "is out of range") from None

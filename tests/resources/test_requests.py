@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
 
 import msgspec
 import pytest
 
 from paymentsdk import RequestInvalid
+from paymentsdk._core.encode import BodyEncoder, timestamp
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
@@ -63,6 +64,50 @@ def test_what_the_platform_refuses_is_refused_here(
 
     assert place == refusal.value.path
     assert reason in refusal.value.reason
+
+
+def kept(request, *names):
+    """Leave days as the text that they came as."""
+
+
+#: The members that the contract calls a date.
+DAYS = {
+    "preferences.create": (
+        "items.0.event_date",
+        "items.0.category_descriptor.route.departure_date_time",
+        "items.0.category_descriptor.route.arrival_date_time",
+        "payer.registration_date",
+        "payer.last_purchase",
+    ),
+    "customers.create": ("date_registered",),
+}
+
+
+@pytest.mark.control("paymentsdk.resources.preferences.read_days", kept, raises=RequestInvalid)
+@pytest.mark.parametrize("day", ["2026-01-31", "0001-01-01", "2026-01-31T09:30:00.000-03:00"])
+def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
+    """What the contract calls a date may be either, from plain data, and leaves as it was given."""
+    for name, places in DAYS.items():
+        request = copy.deepcopy(json.loads(WHOLE[name]))
+        for place in places:
+            put(request, place, day)
+
+        body = OPERATIONS[name].encoder.encode(msgspec.convert(request, OPERATIONS[name].body))
+
+        assert request == json.loads(body)
+
+
+@pytest.mark.control("paymentsdk._core.encode._day", timestamp, raises=RequestInvalid)
+def test_a_day_may_be_a_date_or_a_datetime() -> None:
+    """In Python a date has no time, and goes out without one; a datetime goes out with its offset."""
+    item = PreferenceItemRequest(title="A play", event_date=date(2026, 1, 31))
+    payer = PayerRequest(last_purchase=datetime(2026, 1, 31, 9, 30, tzinfo=UTC))
+
+    encoder = BodyEncoder(PreferenceRequest, decimal_strings=False)
+    body = json.loads(encoder.encode(PreferenceRequest(items=[item], payer=payer)))
+
+    assert "2026-01-31" == body["items"][0]["event_date"]
+    assert "2026-01-31T09:30:00.000Z" == body["payer"]["last_purchase"]
 
 
 def preference(**members: object) -> PreferenceRequest:

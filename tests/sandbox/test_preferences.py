@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -113,6 +113,23 @@ async def test_every_member_comes_back(plain, sandbox):
     assert EVERYTHING["payer"] == made["payer"]
     assert "2026-12-31T20:00:00.000-03:00" == made["items"][0]["event_date"]
     assert EVERYTHING["items"][0].keys() == made["items"][0].keys()
+
+
+async def test_a_date_comes_back_as_it_was_sent(plain, client):
+    """Without a time, or with one; where the contract asks for a date-time, a date alone is none."""
+    route = {"departure_date_time": "2026-12-31", "arrival_date_time": "2027-01-01T10:00:00.000-03:00"}
+    items = [{**ITEM, "event_date": "2026-12-31", "category_descriptor": {"route": route}}]
+    payer = {"registration_date": "2026-01-01", "last_purchase": "2026-01-02T03:04:05.000Z"}
+    body = {"items": items, "payer": payer}
+
+    made = (await plain("POST", "/checkout/preferences", body)).json
+    read = await client.preferences.create(msgspec.convert(body, PreferenceRequest))
+    refused = await plain("POST", "/checkout/preferences", {**body, "expiration_date_to": "2027-01-01"})
+
+    assert body == {"items": made["items"], "payer": made["payer"]}
+    assert datetime(2026, 12, 31, tzinfo=UTC) == read.items[0].event_date
+    assert date(2026, 12, 31) == read.items[0].category_descriptor.route.departure_date_time
+    assert (400, "invalid_expiration_date_to") == (refused.status, refused.code)
 
 
 async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbox):

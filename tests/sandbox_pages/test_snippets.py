@@ -83,6 +83,20 @@ async def test_the_program_makes_the_same_request(shop, sandbox) -> None:
     assert (first.operation, first.path, 201) == (second.operation, second.path, second.status)
 
 
+async def test_a_program_has_a_date_without_a_time_as_one(shop, sandbox) -> None:
+    """A day goes out of the program as it came: a moment in its place would be another day elsewhere."""
+    body = {"items": [{"title": "A play", "event_date": "2026-12-31"}]}
+    await shop.preference(**body)
+    [first] = sandbox.platform.feed.requests
+
+    program = python(first, sandbox.base_url)
+    answer = await output_of(sys.executable, "-c", program, token=sandbox.access_token)
+
+    assert 'event_date=date.fromisoformat("2026-12-31")' in program
+    assert "Preference(id=" in answer
+    assert body == msgspec.json.decode(sandbox.platform.feed.requests[-1].body)
+
+
 async def test_the_program_of_a_search_finds_the_same(shop, sandbox) -> None:
     """Filters keep their types: text, numbers and moments."""
     sandbox.buyer.pay(await shop.order())

@@ -26,7 +26,7 @@ from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
 #: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
-_DATES = frozenset({"event_date", "registration_date", "last_purchase"})
+_DATES = frozenset({"event_date", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"})
 
 
 def create(book: Book, call: Call[PreferenceRequest]) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
@@ -55,6 +55,9 @@ class Writer:
             case datetime():
                 self.names["datetime"].add("datetime")
                 return f'datetime.fromisoformat("{value.isoformat()}")'
+            case date():
+                self.names["datetime"].add("date")
+                return f'date.fromisoformat("{value.isoformat()}")'
             case str():
                 return quoted(value)
             case _:
