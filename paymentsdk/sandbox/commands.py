@@ -228,7 +228,7 @@ def snapshot(platform: Platform, request: ControlRequest) -> object:
 
 
 def restore(platform: Platform, request: ControlRequest) -> object:
-    """Make everything as it was."""
+    """Make everything as it was: also faults that were cleared since are in force again."""
     name = request.read(SnapshotRequest).name
     try:
         platform.restore(name)

@@ -274,7 +274,7 @@ class Platform:
                 earlier.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
-        """Make everything as it was at the snapshot *name*.
+        """Make everything as it was at the snapshot *name*: also faults that were cleared since are in force again.
 
         Raises:
             KeyError: There is none of this name.

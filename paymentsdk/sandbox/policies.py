@@ -29,7 +29,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     cancel_from: Annotated[
         Literal["created", "any"],
-        Meta(description="States an order can be canceled from; `any` gives paid money back (spec: States, `any`)."),
+        Meta(
+            description="States an order can be canceled from; `any` gives back what is left of paid money, and is no "
+            "refund: `refunded_amount` stays as it was (spec: States, `any`)."
+        ),
     ] = "created"
     max_order_expiration: Annotated[
         Literal["PT3600H", "PT3H"], Meta(description="Longest expiration_time of an order (spec: Limits gives both).")

@@ -421,6 +421,21 @@ async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, 
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
+@pytest.mark.control("paymentsdk.sandbox.behaviours.orders.refundable", lambda payment: payment.paid_amount)
+async def test_the_rest_of_a_half_refunded_order_goes_back_when_it_is_canceled(start, connect, order):
+    """The cancellation gives back what the refund left, and is none itself: `refunded_amount` is of refunds alone."""
+    sandbox = await start(frozen=True, policies={"cancel_from": "any"})
+    async with connect(sandbox) as client:
+        made = await bring(client, sandbox, order, "processed")
+        await client.orders.refund(made.id, payment_id=made.payment.id, amount=Decimal("20.00"))
+        canceled = await client.orders.cancel(made.id)
+        sold = await client.merchant_orders.search().first()
+
+    assert (Decimal("20.00"), Decimal("20.00")) == (canceled.payment.refunded_amount, canceled.refunds[0].amount)
+    assert [Decimal("-20.00"), Decimal("-30.00")] == [one.amount for one in sandbox.ledger()][-2:]
+    assert ("reverted", Decimal("50.00")) == (sold.order_status, sold.refunded_amount)
+
+
 @pytest.mark.parametrize("state", ["created", "canceled", "expired"])
 async def test_only_a_paid_order_can_be_refunded(client, sandbox, order, state):
     """There is nothing to give back."""
