@@ -246,7 +246,8 @@ class Pages(AsyncIterator[Page[T]]):
         #: Rows of a page; 0 as long as nobody knows.
         self._size = 0
         self._seen = _Seen(REMEMBERED)
-        self._previous: tuple[object, ...] = ()
+        #: The ids of the page before, and the places of its entries that were no rows.
+        self._previous: tuple[tuple[object, ...], tuple[str, ...]] = ((), ())
         self._count = 0
         self._stale = 0
         self._turn = asyncio.Lock()
@@ -339,11 +340,12 @@ class Pages(AsyncIterator[Page[T]]):
     def _accept(self, offset: int, result: Result[object]) -> Page[T]:
         """Take a page into the walk, and find out where the next one begins."""
         rows = tuple(cast("Sequence[T] | None", self._shape.items(result.value)) or ())
-        received = len(rows) + _dropped(result.anomalies)
+        dropped = _dropped(result.anomalies)
+        received = len(rows) + len(dropped)
         total = self._shape.total(result.value)
         anomalies = result.anomalies
         proposed = self._shape.next_offset(result.value)
-        self._guard(offset, rows, received, total, proposed)
+        self._guard(offset, rows, dropped, total, proposed)
         if total is not None and (offset + received > total if received else offset < total):
             amount = f"{received} rows" if received else "an empty page"
             anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
@@ -356,7 +358,9 @@ class Pages(AsyncIterator[Page[T]]):
         point = None if following is None else ResumePoint(following, self._total)
         return Page(items=fresh, total=total, offset=offset, resume_point=point, anomalies=anomalies)
 
-    def _guard(self, offset: int, rows: tuple[T, ...], received: int, total: int | None, proposed: int | None) -> None:
+    def _guard(
+        self, offset: int, rows: tuple[T, ...], dropped: tuple[str, ...], total: int | None, proposed: int | None
+    ) -> None:
         """Refuse to go in a circle.
 
         Raises:
@@ -364,10 +368,12 @@ class Pages(AsyncIterator[Page[T]]):
         """
         self._count += 1
         ids = tuple(getattr(row, "id", None) for row in rows)
-        # Rows that appear or vanish in front can bring the same ones again, but then the total is another.
-        if ids == self._previous and any(ids) and total in (None, self._total):
+        # Rows that appear or vanish in front can bring the same ones again, but then the total is another. Two pages
+        # that overlap can have the same rows left where entries were dropped, but not in the same places.
+        if (ids, dropped) == self._previous and any(ids) and total in (None, self._total):
             raise PaginationStalled("the platform sent the same page twice")
-        self._previous = ids
+        self._previous = (ids, dropped)
+        received = len(rows) + len(dropped)
         if received and proposed and proposed <= offset and offset + received < (total or 0):
             raise PaginationStalled(f"next_offset is {proposed}, which does not grow")
         if self._stale >= MOST_STALE_PAGES or self._count > MOST_PAGES:
@@ -416,9 +422,9 @@ class _Seen:
         return fresh
 
 
-def _dropped(anomalies: tuple[Anomaly, ...]) -> int:
-    """Return how many entries were dropped as no rows: the platform counts them in its offsets all the same."""
-    return sum(1 for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
+def _dropped(anomalies: tuple[Anomaly, ...]) -> tuple[str, ...]:
+    """Return where entries were dropped as no rows: the platform counts them in its offsets all the same."""
+    return tuple(anomaly.path for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
 
 
 def _closed() -> ClientClosed:
