@@ -23,7 +23,16 @@ from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
 from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.refusal import read_refusal
-from paymentsdk._core.retry import AttemptFailed, Failure, History, again, kind_of, worth_a_renewal
+from paymentsdk._core.retry import (
+    LAST_RESEND,
+    AttemptFailed,
+    Failure,
+    History,
+    again,
+    kind_of,
+    too_old,
+    worth_a_renewal,
+)
 from paymentsdk._core.secrets import hide, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.token_store import TokenPair
@@ -197,6 +206,10 @@ class Caller(ABC):
             if intent.token is None:
                 await self._wait_for_token(intent)
         while True:
+            if intent.history.attempts and too_old(intent.history, self._shared.clock):
+                # The machine may have slept through the pause, or the renewal, and longer.
+                reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
+                raise self._failed(intent, AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
             intent.history.attempts += 1
             request = self._request(intent)
             try:

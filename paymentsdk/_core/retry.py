@@ -271,6 +271,11 @@ def worth_a_renewal(rule: RetryClass, failure: AttemptFailed, history: History) 
     return TABLE[rule][failure.kind] is Verdict.REFRESH and not history.renewed
 
 
+def too_old(history: History, clock: Clock, rest: float = 0.0) -> bool:
+    """Whether the platform may have forgotten the key in *rest* seconds: it would do the same once more."""
+    return history.age(clock) + rest >= LAST_RESEND
+
+
 def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
     """Return the seconds to wait after attempt *number* (from 1): full jitter, and never less than was asked for."""
     return max(chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1)), failure.retry_after)
@@ -339,14 +344,11 @@ async def again(
         if pending is not None:
             failure, pending = pending, None
             raise failure
-        if history.age(clock) >= LAST_RESEND:  # The machine may have slept through the pause, and longer.
-            hours = f"{LAST_RESEND / 3600:g} hours"
-            raise AttemptFailed(Failure.NOT_SENT, f"it was first sent {hours} ago", permanent=True)
         return await attempt()
 
     def too_late(state: RetryCallState) -> bool:
         rest = state.upcoming_sleep
-        return clock.monotonic() + rest >= deadline or history.age(clock) + rest >= LAST_RESEND
+        return clock.monotonic() + rest >= deadline or too_old(history, clock, rest)
 
     def no_budget(state: RetryCallState) -> bool:
         nonlocal paid

@@ -34,7 +34,7 @@ from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.testing import MemoryTransport
-from tests.core.issuer import ONCE, START, Issuer, counted
+from tests.core.issuer import ONCE, ORDER, START, Issuer, counted
 
 CANARY = "TEST-refresh-canary"
 
@@ -767,3 +767,28 @@ async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
 
     assert ReauthorizationRequired is type(unknown.value.last_error)
     assert unknown.value.idempotency_key
+
+
+@pytest.mark.control("paymentsdk._core.retry.History.age", lambda self, clock: 0.0, raises=pytest.fail.Exception)
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "ended"])
+async def test_a_machine_that_slept_while_the_token_was_renewed(make_client, issuer, clock, *, refused: bool) -> None:
+    """A laptop that is shut during a renewal wakes up a day later: the platform has forgotten the key by then."""
+    sent = []
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            clock._now += 24 * 3600
+            return Response(200, {}, b'{"access_token":"APP_USR-new","expires_in":86400}')
+        sent.append(request)
+        if len(sent) == 1:
+            clock._now += 0 if refused else 60
+            raise SendFailed("reset")
+        return Response(401) if "APP_USR-new" not in request.headers["Authorization"] else ORDER
+
+    ends = None if refused else START + 60
+    client = make_client(platform, auth=RefreshingToken(issuer.pair(expires_at=ends), early=0))
+
+    with pytest.raises(OutcomeUnknown, match="23 hours"):
+        await client.orders.cancel("ORD1")
+
+    assert 1 + refused == len(sent)
