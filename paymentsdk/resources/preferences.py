@@ -176,7 +176,7 @@ class PayerRequest(RequestStruct):
     phone: PayerPhone | None = None
     identification: PayerIdentification | None = None
     address: PayerAddress | None = None
-    date_created: Moment | None = None
+    date_created: RequestDay | None = None
     authentication_type: AuthenticationTypeName | None = None
     registration_date: RequestDay | None = None
     is_prime_user: bool | None = None
@@ -184,7 +184,7 @@ class PayerRequest(RequestStruct):
     last_purchase: RequestDay | None = None
 
     def __post_init__(self) -> None:
-        read_days(self, "registration_date", "last_purchase")
+        read_days(self, "date_created", "registration_date", "last_purchase")
 
 
 class Excluded(RequestStruct):

@@ -70,12 +70,13 @@ def kept(request, *names):
     """Leave days as the text that they came as."""
 
 
-#: The members that the contract calls a date.
+#: The members that the contract calls a date, or says nothing of.
 DAYS = {
     "preferences.create": (
         "items.0.event_date",
         "items.0.category_descriptor.route.departure_date_time",
         "items.0.category_descriptor.route.arrival_date_time",
+        "payer.date_created",
         "payer.registration_date",
         "payer.last_purchase",
     ),
