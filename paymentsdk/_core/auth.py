@@ -253,6 +253,8 @@ class RefreshingToken:
         if self._flight is None and self._unsaved is not None:
             # No call may come any more that saves it. At the time 0 no pair has ended: nothing has to be asked for.
             await asyncio.wait((self._begin(None, _ask_nobody, 0.0),))
+            if self._unsaved is not None:
+                logger.warning("a new token pair could not be saved, and is lost with this client")
 
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
         self._asked = False

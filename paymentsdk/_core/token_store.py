@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -27,6 +28,8 @@ logger = logging.getLogger("paymentsdk")
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
 _LONGEST_LOCK = 120.0
+#: Seconds after which a file that is still being written is one of a process that has died.
+_LONGEST_WRITE = 3600.0
 
 
 class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
@@ -89,7 +92,8 @@ class MemoryTokenStore:
 class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
-    The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one.
+    The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one;
+    a file that it leaves half written is removed when a pair is saved an hour later.
     Processes that share the file renew one after the other, and take over what another one has saved. For that there
     is an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other:
     let one process do the renewing there.
@@ -158,6 +162,20 @@ class FileTokenStore:
         # the only one that still works: refusing to use it would help nobody.
         with suppress(OSError):
             _force_names(self._path.parent)
+        with suppress(OSError):
+            self._clear(time.time() - _LONGEST_WRITE)
+
+    def _clear(self, until: float) -> None:
+        """Remove what processes that died as they wrote have left: there are tokens in it."""
+        with os.scandir(self._path.parent) as folder:
+            for file in folder:
+                if _is_unfinished(file.name, self._path.name) and file.stat().st_mtime < until:
+                    os.unlink(file.path)  # noqa: PTH108
+
+
+def _is_unfinished(name: str, of: str) -> bool:
+    """Whether mkstemp gave a file this name, to become the file *of*."""
+    return name.startswith(f".{of}.") and len(name) == len(f".{of}.") + 8
 
 
 def _lock(handle: int) -> bool:

@@ -274,7 +274,7 @@ async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog)
     await client.aclose()
 
     assert [("failed", 0)] * 2 == store.log
-    assert "could not be renewed early: OSError" in caplog.text
+    assert "a new token pair could not be saved" in caplog.text
 
 
 @pytest.mark.parametrize("expires_at", [START + 9000, 0.0])
@@ -757,6 +757,22 @@ async def test_a_file_keeps_a_pair(path, issuer) -> None:
 
     assert issuer.pair(2, expires_at=5.5) == await FileTokenStore(str(path)).load()
     assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.control("paymentsdk._core.token_store._is_unfinished", lambda name, of: False)
+async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
+    """Tokens that were being written when a process died do not stay in the folder; those being written now do."""
+    dead, living, other = (
+        path.with_name(name) for name in (".tokens.json.abcd1234", ".tokens.json.efgh5678", ".tokens.json.backup")
+    )
+    for file in (dead, living, other):
+        file.write_bytes(b"{")
+    for file in (dead, other):
+        os.utime(file, (0, 0))
+
+    await FileTokenStore(path).save(issuer.pair(1))
+
+    assert {path, living, other} == set(path.parent.iterdir())
 
 
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
