@@ -194,11 +194,19 @@ class Platform:
         """Make a new seller with an application, tokens, points of sale and a plan.
 
         Raises:
-            ValueError: A policy is unknown or has a value that it may not have.
+            ValueError: A policy is unknown or has a value that it may not have; nobody has the application that is to
+                be shared.
         """
+        request = request or TenantRequest()
         with self.store.transaction():
             user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
-            return move_in(self.book(new_tenant(self.ids, user_id, request or TenantRequest())))
+            shared = None if request.client_id is None else self._seller_with(request.client_id)
+            return move_in(self.book(new_tenant(self.ids, user_id, request, shared)))
+
+    def _seller_with(self, client_id: str) -> Tenant:
+        for tenant in self.store.find(TENANTS, None, [("client_id", "=", client_id)], limit=1):
+            return tenant
+        raise ValueError(f"no seller has the application {client_id}")
 
     def create_plan(self, tenant: Tenant, request: PlanRequest) -> Plan:
         """Make a plan of *tenant*.

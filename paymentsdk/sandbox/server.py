@@ -221,10 +221,10 @@ class Sandbox:
 
         Args:
             **options: The members of :class:`TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
-                ``scope``, ``redirect_uri``, ``compliant``, ``discount_promises``, ``policies``.
+                ``scope``, ``redirect_uri``, ``compliant``, ``discount_promises``, ``policies``, ``client_id``.
 
         Raises:
-            ValueError: An option or a policy is unknown, or has a value that it may not have.
+            ValueError: An option, a policy or an application is unknown, or has a value that it may not have.
         """
         return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
 

@@ -41,6 +41,7 @@ class TenantRequest(ControlStruct):
         compliant: Whether the seller's identity is validated, as it is unless given.
         discount_promises: Discount codes that wallet payments may use.
         policies: The seller's own, by name.
+        client_id: The application of an earlier seller, to share it; one of their own unless given.
     """
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
@@ -51,6 +52,7 @@ class TenantRequest(ControlStruct):
     compliant: bool = True
     discount_promises: tuple[str, ...] = ()
     policies: dict[str, object] = field(default_factory=dict)
+    client_id: str | None = None
 
 
 class TenantOptions(TypedDict, total=False):
@@ -64,21 +66,23 @@ class TenantOptions(TypedDict, total=False):
     compliant: bool
     discount_promises: Sequence[str]
     policies: Mapping[str, object]
+    client_id: str | None
 
 
-def new_tenant(ids: Ids, user_id: int, request: TenantRequest) -> Tenant:
-    """Return the new seller *user_id*, without grants yet.
+def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Tenant | None) -> Tenant:
+    """Return the new seller *user_id*, without grants yet: with the application of *shared*, or one of their own.
 
     Raises:
         ValueError: A policy is unknown or has a value that it may not have.
     """
     Policies().merged(request.policies)
+    members = asdict(request)
+    members["client_id"] = shared.client_id if shared else str(ids.number(16))
+    members["client_secret"] = shared.client_secret if shared else ids.token()
     return Tenant(
-        **asdict(request),
+        **members,
         user_id=user_id,
         currency=CURRENCIES.get(request.country, OTHER_CURRENCY),
-        client_id=str(ids.number(16)),
-        client_secret=ids.token(),
         public_key=f"TEST-{ids.uuid()}",
         access_token="",
         authorization_code="",

@@ -195,6 +195,29 @@ async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandb
     assert "invalid_grant" == flow.value.code == foreign.value.code
 
 
+async def test_sellers_can_share_an_application(client, sandbox):
+    """As those of a marketplace do: a code, and later a refresh token, gives a token of the seller who consented."""
+    second = sandbox.create_tenant(client_id=sandbox.client_id)
+    for seller in (sandbox.tenant, second):
+        token = await client.oauth.exchange_code(sandbox.authorize(seller))
+        renewed = await client.oauth.refresh(token.refresh_token)
+
+        assert seller.user_id == token.user_id == renewed.user_id
+        assert sandbox.client_id == parse_access_token(renewed.access_token).client_id
+    with pytest.raises(BadRequest, match="invalid_grant"):
+        await client.oauth.exchange_code("of-nobody")
+
+
+async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
+    """And nobody moves in."""
+    answer = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
+
+    assert (400, "no seller has the application 1") == (answer.status, answer.json["message"])
+    with pytest.raises(ValueError, match="no seller has the application 1"):
+        sandbox.create_tenant(client_id="1")
+    assert 1 == len((await plain("GET", "/_sandbox/tenants")).json)
+
+
 async def test_redirect_uri_must_match_where_the_application_has_one(connect, sandbox):
     """`invalid_grant`, unless it is the one that the application is configured with."""
     tenant = sandbox.create_tenant(redirect_uri="https://shop.example.com/oauth")

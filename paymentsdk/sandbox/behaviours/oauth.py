@@ -16,15 +16,20 @@ from paymentsdk.sandbox.store import Store
 
 
 def application(store: Store, body: TokenRequest) -> Tenant:
-    """Return the seller whose application *body* speaks for.
+    """Return the seller whose application *body* speaks for: of those who share it, the one whose grant is in *body*.
 
     Raises:
         Refused: There is no such application, or its secret is another.
     """
-    for tenant in store.find(TENANTS, None, [("client_id", "=", body.client_id)]):
-        if compare_digest(tenant.client_secret.encode(), body.client_secret.encode()):
-            return tenant
-    raise Refused(400, "invalid_client")
+    sellers = [
+        tenant
+        for tenant in store.find(TENANTS, None, [("client_id", "=", body.client_id)])
+        if compare_digest(tenant.client_secret.encode(), body.client_secret.encode())
+    ]
+    if not sellers:
+        raise Refused(400, "invalid_client")
+    owner = store.owner(GRANTS, _secret(body))
+    return next((tenant for tenant in sellers if tenant.user_id == owner), sellers[0])
 
 
 def token(book: Book, call: Call[TokenRequest]) -> Token:
@@ -62,6 +67,10 @@ def _scope(asked: str | None, granted: str) -> str:
     return asked
 
 
+def _secret(body: TokenRequest) -> str:
+    return (body.code if body.grant_type == "authorization_code" else body.refresh_token) or ""
+
+
 def _grant(book: Book, body: TokenRequest) -> Grant:
     """Return what *body* exchanges.
 
@@ -69,7 +78,7 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
         Refused: It is unknown, of the other kind, spent, revoked, expired, or another client's.
     """
     kind = "code" if body.grant_type == "authorization_code" else "refresh"
-    grant = book.get(GRANTS, (body.code if kind == "code" else body.refresh_token) or "")
+    grant = book.get(GRANTS, _secret(body))
     if grant is None or grant.kind != kind:
         raise Refused(400, "invalid_grant")
     if grant.spent:
