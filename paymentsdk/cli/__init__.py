@@ -35,9 +35,12 @@ __all__ = ["main"]
 
 FAILED = 1
 INTERRUPTED = 130
+MISUSED = 2
 _EXAMPLES = """\
 examples:
   paymentsdk sandbox --db shop.db --policy cancel_from=any
+  paymentsdk sandbox pay POS001
+  paymentsdk sandbox advance PT20M
   paymentsdk sandbox faults add lose_response_after_commit operation=orders.create times=1
 """
 
@@ -82,10 +85,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: paymentsdk demo",
     )
     parser.add_argument("--version", action=_Version)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(run=_begin, parser=parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
     _add_sandbox(commands)
     return parser
+
+
+def _begin(options: Namespace) -> int:
+    """Show what there is to whoever names no command: they ask for that, most likely."""
+    parser: argparse.ArgumentParser = options.parser
+    parser.exit(MISUSED, parser.format_help())
 
 
 class _Version(argparse.Action):

@@ -49,7 +49,9 @@ def add_policies(commands: SubParsers[argparse.ArgumentParser]) -> None:
 def add_advance(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``advance``."""
     told = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
-    told.add_argument("duration", type=duration, help="an ISO 8601 duration, such as PT20M or P1DT12H")
+    told.add_argument(
+        "duration", type=duration, metavar="DURATION", help="an ISO 8601 duration, such as PT20M or P1DT12H"
+    )
 
 
 # --- pay ---------------------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def remove_fault(platform: Platform, request: ControlRequest) -> object:
         if str(added.id) == request.path["id"]:
             added.remove()
             return _shown_fault(added)
-    raise Refused(404, "not_found", "there is no such rule")
+    raise Refused(404, "not_found", "no fault has this number")
 
 
 def _shown_fault(added: AddedFault) -> object:

@@ -59,9 +59,9 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
 #: The members of a rule that every effect listens to: which requests it hits.
 COMMON: Mapping[str, str] = {
     "operation": "the name of the operation; * stands for anything (orders.*)",
-    "tenant": "the seller",
+    "tenant": "only the seller with this user id",
     "nth": "only the request with this number",
     "times": "how many are hit before the fault is spent",
     "probability": "how many of them are hit, at random, from 0 to 1",
-    "seed": "where chance begins",
+    "seed": "a number; with the same one, chance hits the same requests",
 }

@@ -231,7 +231,7 @@ def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], comp
 
 def test_only_a_fault_can_be_cleared(capsys, sandbox):
     """Clearing what is no fault is refused."""
-    assert "404 not_found: there is no such rule" == complain(capsys, "faults", "clear", "99")
+    assert "404 not_found: no fault has this number" == complain(capsys, "faults", "clear", "99")
 
 
 def test_advance(capsys, sandbox, order):
@@ -263,7 +263,7 @@ OTHER = "one such as PT20M"
 )
 def test_a_duration_that_is_none(capsys, text: str, hint: str):
     """The complaint says how it is written, where there is no doubt how long it is."""
-    assert f"argument duration: {text!r} is not a duration; write {hint}" == misuse(capsys, "advance", text)
+    assert f"argument DURATION: {text!r} is not a duration; write {hint}" == misuse(capsys, "advance", text)
 
 
 def test_a_duration_may_be_in_small_letters(capsys, sandbox):

@@ -102,6 +102,17 @@ def test_complaints_show_how_the_command_is_used(capsys):
     assert capsys.readouterr().err.startswith("usage: paymentsdk sandbox faults list ")
 
 
+def test_who_names_no_command_sees_them_all(capsys):
+    """With the one to start with; it is on stderr, since nothing was done."""
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    misused = capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert (2, "", capsys.readouterr().out) == (ended.value.code, misused.out, misused.err)
+
+
 @pytest.mark.parametrize("arguments", [["--foo"], ["demo", "--foo"], ["sandbox", "faults", "--foo"]], ids=" ".join)
 def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
     """In the words that every command line has for it."""
@@ -117,6 +128,8 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
         ([], "Start with: paymentsdk demo"),
         (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
         (["sandbox"], "paymentsdk sandbox --db shop.db"),
+        (["sandbox"], "paymentsdk sandbox pay POS001"),
+        (["sandbox", "advance"], "[--json] DURATION"),
         (["sandbox"], "authorization code in it lasts 10 minutes"),
         (["sandbox"], "until this sandbox ends: with --db only what is set by"),
         (["sandbox", "pay"], "account_money, credit_card"),
