@@ -109,7 +109,10 @@ class Running:
         try:
             connection.connect()
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can be.
-            raise SandboxError(f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox") from None
+            # In a second terminal the variable is easily forgotten.
+            elsewhere = "" if self.named else f", or say where it is with --url or {_VARIABLE}"
+            words = f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox{elsewhere}"
+            raise SandboxError(words) from None
         connection.sock.settimeout(_TO_ANSWER)
         return connection
 

@@ -313,6 +313,17 @@ def test_nobody_there(capsys):
     assert line.endswith("start one with: paymentsdk sandbox")
 
 
+def test_nobody_where_one_is_looked_for(capsys, monkeypatch):
+    """Who has not said where the sandbox is learns how to: it may run on another port."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    monkeypatch.setattr("paymentsdk.cli.running.DEFAULT_PORT", port := free_port())
+
+    line = complain(capsys, "faults")
+
+    assert line.startswith(f"no sandbox at http://127.0.0.1:{port} (")
+    assert line.endswith("paymentsdk sandbox, or say where it is with --url or PAYMENTSDK_BASE_URL")
+
+
 class Stranger(BaseHTTPRequestHandler):
     """Some other server."""
 
