@@ -3,9 +3,9 @@
 Each page is one test. Its blocks run in order:
 
 - ``python``: executed, with ``await`` at the top level; the blocks of a page share their names. A block that defines
-  tests is run by pytest, on its own.
+  tests is run by pytest, on its own. A remark behind a ``print`` is what it prints, unless it is a sentence.
 - ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until they tell their
-  address. Any other command has to be in :data:`ELSEWHERE`.
+  address. Any other command has to be in :data:`ELSEWHERE`. What is shown below a command is what it prints.
 - ``json`` and ``toml``: parsed. ``text``: left alone. No other language is allowed, so that no block slips through.
 
 A block that only works against the real platform stands below ``<!-- not run: the reason -->``; Python is then compiled
@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import io
 import json
 import os
 import re
@@ -26,7 +27,8 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -49,6 +51,7 @@ LOOPS = ("-o", "asyncio_default_fixture_loop_scope=function")
 LONGEST = 50
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>\S*)(?P<more>.*)")
+_PRINTED = re.compile(r"^ *print\(.*\)  # (.*(?:\.\.\.|[^.\n]))$", re.MULTILINE)
 _EXCUSE = re.compile(r"<!-- not run: \S.* -->")
 _LINK = re.compile(r"(?<!`)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
 _HEADING = re.compile(r"#{1,6} +(?P<title>.+?)(?: +#+)?$", re.MULTILINE)
@@ -138,33 +141,39 @@ class Reader:
             example.write_text(block.text, encoding="utf-8")
             config = ["--asyncio-mode=auto", *LOOPS, "--confcutdir=.", "--rootdir=.", "-p", "no:cacheprovider"]
             self._run(block, [sys.executable, "-m", "pytest", "-q", *config, example.name])
-        elif code.co_flags & inspect.CO_COROUTINE:
-            self._runner.run(self._awaited(code))
-        else:
-            exec(code, self._names)
+            return
+        with redirect_stdout(io.StringIO()) as printed:
+            if code.co_flags & inspect.CO_COROUTINE:
+                self._runner.run(self._awaited(code))
+            else:
+                exec(code, self._names)
+        assert [] == missing(_PRINTED.findall(block.text), printed.getvalue()), f"{block}\n{printed.getvalue()}"
 
     async def _awaited(self, code: CodeType) -> None:
         await eval(code, self._names)
 
     def _console(self, block: Block) -> None:
-        commands = re.findall(r"^\$ ((?:.*\\\n)*.*)", block.text, re.MULTILINE)
+        commands = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
         assert commands, f"{block}: a console block shows its commands after `$ `"
-        for command in commands:
-            self._command(block, command)
+        for command, shown in commands:
+            self._command(block, command, shown)
 
     def _bash(self, block: Block) -> None:
         for command in block.text.replace("\\\n", " ").splitlines():
             if command.strip() and not command.lstrip().startswith("#"):
                 self._command(block, command)
 
-    def _command(self, block: Block, command: str) -> None:
+    def _command(self, block: Block, command: str, shown: str = "") -> None:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
-        if words[0] == "paymentsdk":
-            (self._serve if is_server(words) else self._run)(block, words)
+        if words[0] == "paymentsdk" and is_server(words):
+            self._serve(block, words)
+        elif words[0] == "paymentsdk":
+            printed = self._run(block, words)
+            assert [] == missing(shown.splitlines(), printed), f"{block}: {command}\n{printed}"
         elif not command.startswith(tuple(ELSEWHERE)):
             pytest.fail(f"{block}: `{command}` is neither run here nor said to be run elsewhere")
 
-    def _run(self, block: Block, words: list[str]) -> None:
+    def _run(self, block: Block, words: list[str]) -> str:
         done = subprocess.run(
             words,
             cwd=self._directory,
@@ -176,6 +185,7 @@ class Reader:
             check=False,
         )
         assert 0 == done.returncode, f"{block}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def _serve(self, block: Block, words: list[str]) -> None:
         """Start a server on a free port, and end it as a person would once it has said that it is there."""
@@ -196,6 +206,13 @@ class Reader:
             more, _ = server.communicate(timeout=LONGEST)
         went_well = "http://" in said and server.returncode in (0, 130, -signal.SIGINT)
         assert went_well, f"{block}: {shlex.join(words)}\n{said}{more}"
+
+
+def missing(shown: Iterable[str], printed: str) -> list[str]:
+    """Return the lines that are *shown* and were not *printed* in this order; ``...`` stands for anything."""
+    lines = iter(printed.splitlines())
+    forms = {line: ".*".join(map(re.escape, line.split("..."))) for line in shown}
+    return [line for line, form in forms.items() if not any(re.fullmatch(form, found) for found in lines)]
 
 
 def is_server(words: list[str]) -> bool:
