@@ -14,6 +14,7 @@ from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
     AnswerStruct,
+    Day,
     GivenId,
     Id,
     Metadata,
@@ -119,7 +120,7 @@ class Customer(AnswerStruct):
     description: str | None = None
     date_created: Moment | None = None
     metadata: Metadata | None = None
-    date_registered: Moment | None = None
+    date_registered: Day | None = None
     default_address: Id | None = None
     default_card: Id | None = None
     cards: tuple[Metadata, ...] | None = None

@@ -384,7 +384,7 @@ class Payer(AnswerStruct):
     phone: PayerPhone | None = None
     identification: PayerIdentification | None = None
     address: PayerAddress | None = None
-    date_created: Moment | None = None
+    date_created: Day | None = None
     authentication_type: AuthenticationType | None = None
     registration_date: Day | None = None
     is_prime_user: bool | None = None

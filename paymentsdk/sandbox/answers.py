@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -16,7 +16,7 @@ from msgspec.structs import fields
 from paymentsdk._core.encode import timestamp
 from paymentsdk._core.operation import Operation
 
-__all__ = ["Refused", "echo", "encode", "phrase", "refusal", "wire_form"]
+__all__ = ["Refused", "dates_as_sent", "echo", "encode", "phrase", "refusal", "wire_form"]
 
 A = TypeVar("A", bound=Struct)
 
@@ -106,6 +106,20 @@ def _is_day(info: inspect.Type) -> bool:
 
 def _day(value: object) -> object:
     return value.date().isoformat() if isinstance(value, datetime) else value
+
+
+def dates_as_sent(answer: object, sent: object, names: Collection[str]) -> object:
+    """Return *answer* with the dates, which have these *names*, that *sent* has in the same places."""
+    match answer, sent:
+        case dict(), dict():
+            return {
+                name: sent[name] if name in names else dates_as_sent(member, sent.get(name), names)
+                for name, member in answer.items()
+            }
+        case list(), list() if len(answer) == len(sent):  # Cards of a customer that were sent are none that they have.
+            return [dates_as_sent(*pair, names) for pair in zip(answer, sent, strict=True)]
+        case _:
+            return answer
 
 
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:

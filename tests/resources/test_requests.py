@@ -98,6 +98,19 @@ def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
         assert request == json.loads(body)
 
 
+@pytest.mark.parametrize("day", ["2026-01-31", "2026-01-31T09:30:00.000-03:00"])
+def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
+    """Whichever of the two forms it has, it breaks no contract: not even `strict` calls the write unknown for it."""
+    for name, places in DAYS.items():
+        answer = {**copy.deepcopy(json.loads(WHOLE[name])), "id": "77-abc"}
+        for place in places:
+            put(answer, place, day)
+
+        _, anomalies = OPERATIONS[name].decode(json.dumps(answer).encode())
+
+        assert () == anomalies
+
+
 @pytest.mark.control("paymentsdk._core.encode._day", timestamp, raises=RequestInvalid)
 def test_a_day_may_be_a_date_or_a_datetime() -> None:
     """In Python a date has no time, and goes out without one; a datetime goes out with its offset."""

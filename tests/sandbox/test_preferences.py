@@ -119,7 +119,8 @@ async def test_a_date_comes_back_as_it_was_sent(plain, client):
     """Without a time, or with one; where the contract asks for a date-time, a date alone is none."""
     route = {"departure_date_time": "2026-12-31", "arrival_date_time": "2027-01-01T10:00:00.000-03:00"}
     items = [{**ITEM, "event_date": "2026-12-31", "category_descriptor": {"route": route}}]
-    payer = {"registration_date": "2026-01-01", "last_purchase": "2026-01-02T03:04:05.000Z"}
+    days = ("2026-01-01", "2026-01-02", "2026-01-02T03:04:05.000Z")
+    payer = dict(zip(("date_created", "registration_date", "last_purchase"), days, strict=True))
     body = {"items": items, "payer": payer}
 
     made = (await plain("POST", "/checkout/preferences", body)).json

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
 
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.answers import Refused, dates_as_sent, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.records import CUSTOMERS
 
@@ -23,7 +24,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def create(book: Book, call: Call[CustomerRequest]) -> Customer:
+def create(book: Book, call: Call[CustomerRequest]) -> object:
     """Create a customer that the seller does not have yet."""
     body = call.body
     missing = tuple(name for name in REQUIRED[book.policies.customer_required] if getattr(body, name) is None)
@@ -45,7 +46,7 @@ def create(book: Book, call: Call[CustomerRequest]) -> Customer:
     )
     book.put(CUSTOMERS, customer)
     book.enter("customer_created", id=customer.id, order_id=customer.id)
-    return customer
+    return dates_as_sent(wire_form(customer), msgspec.json.decode(call.sent), {"date_registered"})
 
 
 def _check_lengths(body: Struct, place: str = "") -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from paymentsdk._core.encode import timestamp
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
@@ -17,7 +18,7 @@ from paymentsdk.resources.preferences import (
     Preference,
     PreferenceRequest,
 )
-from paymentsdk.sandbox.answers import Refused, echo, wire_form
+from paymentsdk.sandbox.answers import Refused, dates_as_sent, echo, wire_form
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
 from paymentsdk.sandbox.behaviours.sales import currency_of, total
@@ -25,8 +26,17 @@ from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
-#: Members that the contract calls a date and real traffic sends as a moment as well: the answer has what was sent.
-_DATES = frozenset({"event_date", "registration_date", "last_purchase", "departure_date_time", "arrival_date_time"})
+#: Members that are a date or a moment: the answer has what was sent.
+_DATES = frozenset(
+    {
+        "event_date",
+        "date_created",
+        "registration_date",
+        "last_purchase",
+        "departure_date_time",
+        "arrival_date_time",
+    }
+)
 
 
 def create(book: Book, call: Call[PreferenceRequest]) -> object:
@@ -58,7 +68,9 @@ def create(book: Book, call: Call[PreferenceRequest]) -> object:
         currency=currency_of(body.items, book.tenant.currency),
         external_reference=preference.external_reference,
     )
-    return _dates_as_sent(wire_form(preference), msgspec.json.decode(call.sent))
+    # The payer's date_created was sent; that of the preference is the sandbox's own.
+    sent = {**msgspec.json.decode(call.sent), "date_created": timestamp(book.now)}
+    return dates_as_sent(wire_form(preference), sent, _DATES)
 
 
 def _checkout(book: Book, preference_id: str) -> str:
@@ -71,20 +83,6 @@ def relink(book: Book) -> None:
         link = _checkout(book, record.preference.id)
         preference = replace(record.preference, init_point=link, sandbox_init_point=link)
         book.put(PREFERENCES, replace(record, preference=preference))
-
-
-def _dates_as_sent(answer: object, sent: object) -> object:
-    """Return *answer* with the dates that *sent* has in the same places."""
-    match answer, sent:
-        case dict(), dict():
-            return {
-                name: sent[name] if name in _DATES else _dates_as_sent(member, sent.get(name))
-                for name, member in answer.items()
-            }
-        case list(), list():
-            return [_dates_as_sent(*pair) for pair in zip(answer, sent, strict=True)]
-        case _:
-            return answer
 
 
 def _check_sponsor(book: Book, sponsor_id: object) -> None:
