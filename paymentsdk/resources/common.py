@@ -69,12 +69,14 @@ GivenId: TypeAlias = Annotated[str, Meta(min_length=1)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 #: A day of an answer, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
 Day: TypeAlias = Annotated[datetime, Meta(tz=True, extra={"day": True})]
+#: The JSON Schema of both.
+DAY_SCHEMA: dict[str, object] = {"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}
 if TYPE_CHECKING:
     #: A day of a request: a date alone, or a moment with its offset. A datetime is a date, too.
     RequestDay: TypeAlias = date
 else:
     # msgspec knows no type that is one or the other: Structs that have one call `read_days`.
-    RequestDay = Annotated[object, Meta(extra={"day": True})]
+    RequestDay = Annotated[object, Meta(extra={"day": True}, extra_json_schema=DAY_SCHEMA)]
 #: An amount of a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal
 #: An amount of a request, above zero.

@@ -14,7 +14,7 @@ from msgspec import inspect as types_of
 from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS, wallet_payments
-from paymentsdk.resources.common import RequestStruct
+from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
 from paymentsdk.sandbox.behaviours.plans import SORTABLE
@@ -44,8 +44,6 @@ _ABOVE_ZERO: Mapping[str, Schema] = {
     "number": {"exclusiveMinimum": 0},
 }
 _TEXT: Schema = {"type": "string"}
-#: What was sent as a moment is echoed as one.
-_DAY: Schema = {"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}
 _ERROR: Schema = {
     "type": "object",
     "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
@@ -159,7 +157,7 @@ def _tighten(schema: Schema, struct: types_of.StructType) -> None:
     for member in struct.fields:
         name = member.encode_name
         if _has(member.type, {"day": True}):
-            members[name] = {"anyOf": [_DAY, {"type": "null"}]}
+            members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
         if _has(member.type, {"above": 0}):
             members[name] = _above_zero(members[name])
         if (struct.cls.__name__, name) in _RULES:

@@ -14,6 +14,7 @@ import pytest
 from paymentsdk import RequestInvalid
 from paymentsdk._core.encode import BodyEncoder, timestamp
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.common import DAY_SCHEMA
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
     CategoryRequest,
@@ -34,6 +35,7 @@ from paymentsdk.resources.preferences import (
     PayerRequest,
     PreferenceItemRequest,
     PreferenceRequest,
+    Route,
     ShipmentsRequest,
 )
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
@@ -122,6 +124,16 @@ def test_a_day_may_be_a_date_or_a_datetime() -> None:
 
     assert "2026-01-31" == body["items"][0]["event_date"]
     assert "2026-01-31T09:30:00.000Z" == body["payer"]["last_purchase"]
+
+
+@pytest.mark.parametrize("kind", [PreferenceItemRequest, PayerRequest, Route])
+def test_a_day_has_a_json_schema(kind: type) -> None:
+    """A program that shows what it takes, to a form or to a model, needs no hook to say what a day is."""
+    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
+
+    days = [one for name, one in schema["properties"].items() if "date" in name or name == "last_purchase"]
+    assert days
+    assert all(DAY_SCHEMA in day["anyOf"] for day in days)
 
 
 def preference(**members: object) -> PreferenceRequest:
