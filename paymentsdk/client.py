@@ -240,7 +240,7 @@ class PaymentsClient(Caller):
             try:
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
                 for token in tuple(self._shared.renewing):
-                    await token.settle()
+                    await token.settle(self._shared.clock.now())
             finally:
                 # The calls that are let end still have their deadlines.
                 await self._shared.transport.aclose()

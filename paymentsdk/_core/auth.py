@@ -239,8 +239,8 @@ class RefreshingToken:
             return await self.renew(rejected, exchange, now)
         raise failure
 
-    async def settle(self) -> None:
-        """Wait until a renewal that is under way has ended, and its pair is saved.
+    async def settle(self, now: float) -> None:
+        """Wait until a renewal that is under way at *now* (seconds since the epoch) has ended, and its pair is saved.
 
         Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed. One that
         has no pair to save, since it still waits for another process, is not waited for: that may hang. A pair that
@@ -251,8 +251,8 @@ class RefreshingToken:
         if self._flight is not None and (self._asked or self._unsaved is not None):
             await asyncio.wait((self._flight,))
         if self._flight is None and self._unsaved is not None:
-            # No call may come any more that saves it. At the time 0 no pair has ended: nothing has to be asked for.
-            await asyncio.wait((self._begin(None, _ask_nobody, 0.0),))
+            # No call may come any more that saves it.
+            await asyncio.wait((self._begin(None, _ask_nobody, now),))
             if self._unsaved is not None:
                 logger.warning("a new token pair could not be saved, and is lost with this client")
 

@@ -146,7 +146,7 @@ async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: 
     assert 1 == len(issuer.renewals)
 
 
-async def forgets(self) -> None:
+async def forgets(self, now: float) -> None:
     """Wait for nothing."""
 
 
@@ -261,6 +261,20 @@ async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, 
 
     assert [("failed", 0), ("saved", 0)] == store.log
     assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+async def test_a_pair_that_is_saved_in_the_end_is_as_new_as_any(make_client, issuer) -> None:
+    """A client that goes on with the same token renews it no sooner because another one has saved it as it closed."""
+    issuer.lifetime = 300
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
+    one, other = (make_client(issuer, auth=auth, retry=ONCE) for _ in range(2))
+    with pytest.raises(NotSent):
+        await one.orders.get("ORD1")
+
+    await one.aclose()
+    await other.orders.get("ORD1")
+
+    assert ["TG-refresh-1"] == issuer.renewals
 
 
 async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog) -> None:
