@@ -230,7 +230,7 @@ class PaymentsClient(Caller):
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
         they fail; those that wait for their next attempt fail at once. A renewal of a token that was sent is waited for
-        before, and its pair saved. Closing twice is allowed.
+        before, and its pair saved; the calls that waited for it are not sent any more. Closing twice is allowed.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.

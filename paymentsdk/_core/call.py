@@ -206,6 +206,7 @@ class Caller(ABC):
             if intent.token is None:
                 await self._wait_for_token(intent)
         while True:
+            self._check_open(intent)  # It may have waited for a token, and would begin as the connections end.
             if intent.history.attempts and too_old(intent.history, self._shared.clock):
                 # The machine may have slept through the pause, or the renewal, and longer.
                 reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
@@ -233,11 +234,15 @@ class Caller(ABC):
 
     def _begin_again(self, intent: Intent[B, R]) -> None:
         """Give a further attempt its time, if there may be one."""
-        if self._shared.closed:
-            raise self._failed(intent, _not_sent(ClientClosed("the client was closed"), begun=False))
+        self._check_open(intent)
         if intent.watch.cancelled_by_others():
             raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
         self._arm_again(intent)
+
+    def _check_open(self, intent: Intent[B, R]) -> None:
+        """Send nothing more for a client that is closed."""
+        if self._shared.closed:
+            raise self._failed(intent, _not_sent(ClientClosed("the client was closed"), begun=False))
 
     def _end_of_attempt(self, deadline: float, now: float) -> float:
         limit = self._settings.timeout.attempt

@@ -117,6 +117,37 @@ async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, u
         await first
 
 
+def goes_on(self, intent) -> None:
+    """Send for a client that is closed."""
+
+
+@pytest.mark.control("paymentsdk._core.call.Caller._check_open", goes_on, raises=pytest.fail.Exception)
+@pytest.mark.parametrize("expires_at", [0.0, None], ids=["ended", "refused"])
+async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_renewal(
+    signed_in, issuer, until, expires_at: float | None
+) -> None:
+    """A write that would begin as the connections end is not sent, rather than cut off with its outcome unknown."""
+    client, answer, renew = signed_in(issuer.pair(expires_at=expires_at)), asyncio.Event(), counted(issuer)
+
+    async def slowly(refresh_token: str) -> Response:
+        await answer.wait()
+        return renew(refresh_token)
+
+    issuer.renew, issuer.generation = slowly, 2
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: client._settings.auth._asked)
+    sent = len(issuer.used)
+
+    closing = asyncio.create_task(client.aclose())
+    await asyncio.sleep(0)
+    answer.set()
+    await closing
+
+    with pytest.raises(ClientClosed):
+        await call
+    assert sent == len(issuer.used)
+
+
 @pytest.mark.control("asyncio.shield", lambda arg: arg, raises=asyncio.CancelledError)
 async def test_a_cancelled_waiter_does_not_take_the_renewal_with_it(signed_in, issuer, until) -> None:
     """Whoever is cancelled while it waits, even the first, the renewal goes on for the others."""
