@@ -212,6 +212,8 @@ class Caller(ABC):
                 reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
                 raise self._failed(intent, AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
             intent.history.attempts += 1
+            # Not when it has failed: the machine may sleep while it waits for the answer.
+            intent.sending_wall = self._shared.clock.now()
             request = self._request(intent)
             try:
                 response = await self._shared.transport.send(request)
@@ -422,7 +424,7 @@ class Caller(ABC):
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         if failure.kind is not Failure.NOT_SENT:
-            intent.history.sent(intent.sending, self._shared.clock)
+            intent.history.sent(intent.sending, intent.sending_wall)
         intent.history.note(failure)
         self._shared.deadlines.move(intent.watch, intent.deadline)
         self._report(intent, failure)

@@ -138,6 +138,7 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
         sending: When the attempt under way began.
         deadline: When the call ends in any case.
         watch: What ends an attempt in time.
+        sending_wall: When the attempt under way began, in seconds since the epoch.
         token: The bearer token of the attempt. It is in no variable of a function that waits, since tracebacks can
             show those.
         history: What has happened so far.
@@ -155,6 +156,7 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
     sending: float
     deadline: float
     watch: Watch
+    sending_wall: float = 0.0
     token: str | None = None
     history: History = field(default_factory=History)
 

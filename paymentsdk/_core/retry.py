@@ -216,10 +216,10 @@ class History(Struct, eq=False):
     renewed: bool = False
     first_sent: tuple[float, float] | None = None
 
-    def sent(self, at: float, clock: Clock) -> None:
-        """Note that a request may have left at the monotonic time *at*."""
+    def sent(self, monotonic: float, wall: float) -> None:
+        """Note that a request may have left at a time that both clocks have told."""
         if self.first_sent is None:
-            self.first_sent = at, clock.now() - (clock.monotonic() - at)
+            self.first_sent = monotonic, wall
 
     def age(self, clock: Clock) -> float:
         """Return the seconds since the first request was sent; 0 if none was."""

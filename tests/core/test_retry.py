@@ -200,6 +200,27 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     assert 1 == len(transport.requests)
 
 
+@pytest.mark.control("paymentsdk._core.retry.LAST_RESEND", inf, raises=pytest.fail.Exception)
+@pytest.mark.parametrize("refused_before", [False, True])
+async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
+    """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""
+
+    async def asleep(request) -> Response:
+        clock._now += 24 * 3600
+        raise RESET
+
+    begun = clock.now()
+    before = [Response(429)] if refused_before else []
+    steps = [*before, asleep, jobs["orders.create"].answer]
+    client = make_client(*steps, timeout=ENDLESS, retry=RetryPolicy(base_delay=0))
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await jobs["orders.create"].call(client)
+
+    assert begun == unknown.value.first_sent_at.timestamp()
+    assert 1 + refused_before == unknown.value.attempts
+
+
 async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
     """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
     unsent = SendFailed("refused", sent=False)
