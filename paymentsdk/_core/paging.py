@@ -289,6 +289,7 @@ class Pages(AsyncIterator[Page[T]]):
         if self._position is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed()
+            self._failure.resume_point = ResumePoint(self._position, self._total)
         await _gone(self._drop_ahead())
 
     def __del__(self) -> None:

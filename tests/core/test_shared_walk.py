@@ -98,6 +98,26 @@ async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
             await anext(rows, None)
 
 
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("waiting", [False, True])
+async def test_a_walk_that_was_closed_says_where_to_go_on(tables, prefetch: int, *, waiting: bool) -> None:
+    """As every error that ends one, whether its reader waited for a page or came back for it, with pages ahead or not.
+
+    Where rows of a page were left, nobody can say it.
+    """
+    table = tables(100)
+    pages = table.search(over(table), page_size=10, prefetch=prefetch).pages()
+    await anext(pages)
+    reader = asyncio.ensure_future(anext(pages)) if waiting else None
+    await asyncio.sleep(0)
+
+    await pages.aclose()
+
+    with pytest.raises(ClientClosed) as closed:
+        await (anext(pages) if reader is None else reader)
+    assert (10, 100) == (closed.value.resume_point, closed.value.resume_point.total)
+
+
 async def test_closing_a_walk_after_its_end(tables) -> None:
     """A walk that has come to its end is at its end, closed or not."""
     table = tables(20)
