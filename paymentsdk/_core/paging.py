@@ -230,6 +230,8 @@ class Pages(AsyncIterator[Page[T]]):
         self, fetch: Fetch, operation: Operation[None, object], start: ResumePoint, prefetch: int, overlap: int
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
+        #: Fetches that were cancelled, and may not have ended yet.
+        self._left: list[asyncio.Task[Result[object]]] = []
         if operation.page is None:
             raise TypeError(f"{operation.name} is not a search")
         self._fetch = fetch
@@ -252,8 +254,6 @@ class Pages(AsyncIterator[Page[T]]):
         self._stale = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
-        #: Fetches that were under way when the last page came.
-        self._left: list[asyncio.Task[Result[object]]] = []
 
     async def __anext__(self) -> Page[T]:
         async with self._turn:
@@ -273,7 +273,8 @@ class Pages(AsyncIterator[Page[T]]):
             error.resume_point = ResumePoint(offset, self._total)
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
-            await _gone(self._drop_ahead())
+            self._drop_ahead()
+            await _gone(self._left)
             raise
         except BaseException:
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
@@ -281,7 +282,7 @@ class Pages(AsyncIterator[Page[T]]):
             raise
         if page.resume_point is None:
             # Whoever asks next waits for them. Here, a cancellation of the wait would take the page along.
-            self._left = self._drop_ahead()
+            self._drop_ahead()
         return page
 
     async def aclose(self) -> None:
@@ -290,13 +291,14 @@ class Pages(AsyncIterator[Page[T]]):
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed()
             self._failure.resume_point = ResumePoint(self._position, self._total)
-        await _gone(self._drop_ahead())
+        self._drop_ahead()
+        await _gone(self._left)
 
     def __del__(self) -> None:
         # `break` leaves an iterator without a word; its tasks must not go on fetching.
         self._drop_ahead()
 
-    def _drop_ahead(self) -> list[asyncio.Task[Result[object]]]:
+    def _drop_ahead(self) -> None:
         tasks = [task for _, task in self._ahead]
         self._ahead.clear()
         for task in tasks:
@@ -305,7 +307,7 @@ class Pages(AsyncIterator[Page[T]]):
             else:
                 task.cancel()
                 task.add_done_callback(_retrieve_exception)
-        return tasks
+        self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
     async def _take(self, offset: int) -> Result[object]:
         """Return the page at *offset*, which may have been asked for already, and ask for those behind it."""

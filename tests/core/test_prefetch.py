@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import tracemalloc
 from contextlib import suppress
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -261,3 +263,36 @@ async def test_the_memory_of_a_long_walk_is_flat(tables) -> None:
         tracemalloc.stop()
 
     assert held[1] - held[0] < 200_000
+
+
+async def test_closing_waits_for_fetches_that_were_given_up_before(make_client) -> None:
+    """Those that a shrunken search has made useless are gone as well, also if its last page has come."""
+    rows, alive = list(range(1, 31)), set()
+
+    async def platform(request) -> Response:
+        offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
+        alive.add(offset)
+        try:
+            if offset >= len(rows):
+                await asyncio.Event().wait()
+            page = [{"id": row} for row in rows[offset : offset + 3]]
+            answer = {"paging": {"offset": offset, "total": len(rows)}, "results": page}
+            return Response(200, {}, json.dumps(answer).encode())
+        except asyncio.CancelledError:
+            for _ in range(100):  # A connection takes its time to end.
+                await asyncio.sleep(0)
+            raise
+        finally:
+            alive.discard(offset)
+
+    pages = make_client(platform).invoices.search(prefetch=3).pages()
+    await anext(pages)
+    del rows[6:]
+    while (await anext(pages)).resume_point is not None:
+        pass
+    given_up = set(alive)
+
+    await pages.aclose()
+
+    assert given_up
+    assert not alive
