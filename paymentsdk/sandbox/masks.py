@@ -20,9 +20,9 @@ _SECRETS_OF_GRANT = _SECRETS | {"code"}
 #: How the names of those parameters end whose values are credentials.
 _ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
 
-#: What may be one of their names: itself, or a letter that is written as its number.
-_TELLING = re.compile(rf'"(?:{"|".join(_SECRETS)})"|\\u00[567]'.encode())
-_ESCAPED = re.compile(r"\\u00([567][0-9A-Fa-f])")
+#: What may be one of their names, in any case: itself, or a letter that is written as its number.
+_TELLING = re.compile(rf'"(?:{"|".join(_SECRETS)})"|\\u00[4567]'.encode(), re.IGNORECASE)
+_ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
 #: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
 #: It begins where a name can, and takes nothing back: a body of one long word is read once.

@@ -398,12 +398,25 @@ async def test_a_credential_is_masked_whatever_it_is(plain, body, shown):
     assert shown == line["body"]
 
 
+@pytest.mark.parametrize("name", ["token", "Token", "ACCESS_TOKEN", "\\u0054oken", "\\u0041ccess_token"])
+async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
+    """In a body that asks for no token as well, whatever the case of its name."""
+    body = f'{{"payer": {{"{name}": "SECRET"}}, "code": "7"}}'
+    await plain("POST", "/v1/advanced_payments", body.encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert "SECRET" not in line["body"]
+    assert line["body"].endswith(':"***"},"code":"7"}')
+
+
 #: Bodies that are no JSON, or none that can be read, with a credential in each.
 BROKEN = [
     b'{"client_secret": "SECRET',
     b'{"client_secret": SECRET, "a"',
     b'{"client_secret": {"a": "SECRET"}, "b"',
     b'{"client_\\u0073ecret": ["SECRET"], "a": "\\ud800"}',
+    b'{"\\u0043lient_secret": "SECRET", "a"',
     b"{'client_secret': 'SECRET'}",
     b'{"client_secret": "SECRET", "a": ' + b"[" * 5_000,
     b"grant_type=x&client%5Fsecret=SECRET",
