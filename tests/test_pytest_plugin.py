@@ -158,14 +158,14 @@ async def test_works(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_a_buyer_is_a_customer_of_the_seller(run) -> None:
-    """A till and a plan that are not named any further are the seller's own, not those of the first seller."""
+    """A point of sale and a plan that are not named any further are the seller's own, not those of the first seller."""
     tests = """
 from msgspec.structs import replace
 from paymentsdk.resources.orders import OrderConfigRequest, QRConfigRequest
 
 async def test_buys(paymentsdk_client, paymentsdk_tenant):
-    till = OrderConfigRequest(qr=QRConfigRequest(external_pos_id=paymentsdk_tenant.account.external_pos_id))
-    made = await paymentsdk_client.orders.create(replace(an_order(), config=till))
+    config = OrderConfigRequest(qr=QRConfigRequest(external_pos_id=paymentsdk_tenant.account.external_pos_id))
+    made = await paymentsdk_client.orders.create(replace(an_order(), config=config))
     paid = paymentsdk_tenant.buyer.pay(paymentsdk_tenant.account.external_pos_id)
     subscription = paymentsdk_tenant.buyer.subscribe()
     assert paid.id == made.id

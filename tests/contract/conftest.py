@@ -18,9 +18,9 @@ TWICE = {
     "denied_preference_status": 401,
     "cancel_from": "any",
 }
-#: Switches that make the sandbox refuse what the examples ask for.
+#: Policies that make the sandbox refuse what the examples ask for.
 STRICTER = {"customer_required", "test_emails", "discount_promise", "sponsors", "invoice_filters"}
-#: Every other switch at its last value: readings of what the spec does not show.
+#: Every other policy at its last value: readings of what the spec does not show.
 REST = {
     policy.name: next(value for value in reversed(policy.allowed) if value != policy.value)
     for policy in describe()

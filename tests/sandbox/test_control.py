@@ -87,7 +87,7 @@ async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "hybrid"])
 async def test_a_code_is_scanned(client, plain, sandbox, order, mode):
-    """The order's own code, where it has one; a till's code stands for its newest order that waits, if not dynamic."""
+    """The order's own code, where it has one; that of a point of sale: its newest order that waits, if not dynamic."""
     config = {"qr": {"external_pos_id": "POS001", "mode": mode}}
     first = await client.orders.create(order(config=config))
     second = await client.orders.create(order(config=config))
@@ -542,7 +542,7 @@ async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplo
 
 
 async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
-    """Whoever shows switches, rules or documents hears that they may be others now; not of refusals."""
+    """Whoever shows policies, rules or documents hears that they may be others now; not of refusals."""
     watching = asyncio.create_task(events(session, sandbox, 5))
     await until(lambda: sandbox.platform.feed._watchers)
     await plain("POST", "/_sandbox/snapshot")

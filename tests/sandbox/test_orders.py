@@ -664,12 +664,12 @@ async def test_other_countries_are_not_supported(connect, sandbox, order):
     assert "unsupported_site" == refused.value.code
 
 
-async def test_a_till_must_be_the_sellers(client, connect, sandbox, order):
-    """`pos_not_found` for a till of somebody else."""
-    async with connect(sandbox, sandbox.create_tenant(external_pos_ids=["TILL-2"])) as other:
-        await other.orders.create(order(config={"qr": {"external_pos_id": "TILL-2"}}))
+async def test_a_point_of_sale_must_be_the_sellers(client, connect, sandbox, order):
+    """`pos_not_found` for a point of sale of somebody else."""
+    async with connect(sandbox, sandbox.create_tenant(external_pos_ids=["POS-2"])) as other:
+        await other.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
     with pytest.raises(NotFound) as refused:
-        await client.orders.create(order(config={"qr": {"external_pos_id": "TILL-2"}}))
+        await client.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
 
     assert "pos_not_found" == refused.value.code
 

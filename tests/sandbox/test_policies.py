@@ -69,7 +69,7 @@ def test_numbers_may_come_as_text():
 
 
 async def test_a_seller_may_have_their_own(connect, sandbox, order):
-    """Tests that share a sandbox do not share switches."""
+    """Tests that share a sandbox do not share policies."""
     tenant = sandbox.create_tenant(policies={"cancel_from": "any"})
     async with connect(sandbox, tenant) as client:
         made = await client.orders.create(order())
