@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import timedelta, timezone
 from decimal import Decimal
 
 import msgspec
@@ -320,6 +320,15 @@ async def test_money_that_went_back_is_shown(shop, visitor, sandbox) -> None:
 
     sandbox.buyer.refund_merchant_order(paid.id)
     assert "given the money back" in words_of(await visitor.get(path_of(preference)))
+
+
+async def test_the_end_of_a_preference_is_shown_in_utc(shop, visitor, sandbox) -> None:
+    """Whatever the offset that the shop gave it in: the moment is the one at which the preference ends."""
+    end = sandbox.clock.now() + timedelta(hours=1)
+    there = end.astimezone(timezone(timedelta(hours=-4)))
+    preference = await shop.preference(expires=True, expiration_date_to=there.isoformat())
+
+    assert f"before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}" in words_of(await visitor.get(path_of(preference)))
 
 
 async def test_a_preference_that_has_expired_says_so(shop, visitor, sandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 
 from paymentsdk.sandbox.pages.markup import Markup, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
@@ -22,7 +23,8 @@ Way = tuple[str, str]
 
 def checkout(sale: Sale, *, action: str, token: str) -> Markup:
     """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
-    until = "" if sale.until is None else f"To be paid before {sale.until:%H:%M:%S} UTC on {sale.until:%Y-%m-%d}."
+    end = sale.until and sale.until.astimezone(UTC)
+    until = "" if end is None else f"To be paid before {end:%H:%M:%S} UTC on {end:%Y-%m-%d}."
     differ = any(method.total != sale.total for method in sale.methods)
     content = render(
         "checkout.html",
