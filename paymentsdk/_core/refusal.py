@@ -141,19 +141,14 @@ def _plain(value: object) -> str:
 
 def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
     first = next((detail.code for detail in details if detail.code), None)
-    if first is not None or not isinstance(parsed, Mapping):
-        return first
-    return _text(parsed, "error", *_CODES)
+    return first or _text(parsed, "error", *_CODES)
 
 
 def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:
-    said = _text(parsed, *_MESSAGES) if isinstance(parsed, Mapping) else None
-    said = said or next((detail.message for detail in details if detail.message), None)
-    if said is None and isinstance(parsed, Mapping):
-        said = _text(parsed, "error")
     if not isinstance(parsed, Mapping | list):
-        said = " ".join(body.decode("utf-8", "replace").split())
-    return (said or "")[:_MESSAGE_LIMIT]
+        return " ".join(body.decode("utf-8", "replace").split())[:_MESSAGE_LIMIT]
+    first = next((detail.message for detail in details if detail.message), None)
+    return _text(parsed, *_MESSAGES) or first or _text(parsed, "error") or ""
 
 
 def _phrase(status: int) -> str:
@@ -163,8 +158,10 @@ def _phrase(status: int) -> str:
         return "no message"
 
 
-def _text(entry: Mapping[str, object], *names: str) -> str | None:
-    """Return the first of *names* that holds a text or a number."""
+def _text(entry: object, *names: str) -> str | None:
+    """Return the first of *names* that holds a text or a number; ``None`` of what has no members, too."""
+    if not isinstance(entry, Mapping):
+        return None
     for name in names:
         value = entry.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
