@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
@@ -32,7 +33,6 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
 _NO_OBJECT: tuple[object, ...] = ("", [])
-_MISSING = object()
 #: What an answer without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
@@ -65,7 +65,6 @@ class AnswerDecoder(Generic[R]):
         self._empty = empty
         self._exact = msgspec.json.Decoder(result).decode
         self._odd = oddity.compile_check(result)
-        self._mend: Mender | None = None
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Return the value in *body*, and what had to be mended.
@@ -88,15 +87,17 @@ class AnswerDecoder(Generic[R]):
             raw = msgspec.json.Decoder(float_hook=_number).decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"the body is not JSON: {error}") from None
-        if self._mend is None:
-            from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
-
-            self._mend = _mender(inspect.type_info(self._type))
         if not isinstance(raw, dict):
             raise Undecodable(f"the body holds {_kind(raw)}, not an object")
         anomalies: list[Anomaly] = []
         value = self._mend(raw, "$", anomalies)
         return cast(R, value), tuple(anomalies)
+
+    @cached_property
+    def _mend(self) -> Mender:
+        from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
+
+        return _mender(inspect.type_info(self._type))
 
 
 #: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
@@ -160,9 +161,6 @@ def _leaf(
         except RecursionError:
             anomalies.append(Anomaly(path, None, "is nested too deeply; dropped", dropped=True))
             return None
-        if value in _UNSET:
-            anomalies.append(Anomaly(path, value, "stands for unset; read as None"))
-            return None
         repair = repairs.get(type(value))
         try:
             if repair is not None:
@@ -220,22 +218,19 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
         if not isinstance(value, dict):
-            unset = Anomaly(path, value, "stands for unset; read as None")
-            anomalies.append(unset if value in _UNSET else _misfit(path, value, "an object"))
+            anomalies.append(_misfit(path, value, "an object"))
             return None
         members = {}
         for name, key, required, mender in menders:
-            raw = value.get(key, _MISSING)
-            if raw is not _MISSING and raw is not None:
-                mended = mender(raw, f"{path}.{key}", anomalies)
-                if mended is not None:
-                    members[name] = mended
-                    continue
-            elif required:
-                anomalies.append(Anomaly(f"{path}.{key}", None, "is missing; read as empty"))
-            if required and path == "$":
+            raw = value.get(key)
+            mended = None if raw is None else mender(raw, f"{path}.{key}", anomalies)
+            if mended is not None:
+                members[name] = mended
+            elif required and path == "$":
                 raise Undecodable(f"the body has no usable {key!r}")
-            if required:
+            elif required:
+                if raw is None:
+                    anomalies.append(Anomaly(f"{path}.{key}", None, "is missing; read as empty"))
                 members[name] = ""  # A row without its id is still a row: it must not vanish from a walk.
         return cls(**members)
 
@@ -248,8 +243,7 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
             anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
             value = [value]
         if not isinstance(value, list):
-            unset = Anomaly(path, value, "stands for an empty list")
-            anomalies.append(unset if value in _UNSET else _misfit(path, value, "a list"))
+            anomalies.append(_misfit(path, value, "a list", unset="stands for an empty list"))
             return None
         rows = []
         for i, raw in enumerate(value):
@@ -265,7 +259,10 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
     return mend
 
 
-def _misfit(path: str, value: object, wanted: str) -> Anomaly:
+def _misfit(path: str, value: object, wanted: str, unset: str = "stands for unset; read as None") -> Anomaly:
+    """Say what became of a value that nothing can be made of: nothing is lost with one that stands for unset."""
+    if value in _UNSET:
+        return Anomaly(path, value, unset)
     return Anomaly(path, value, f"expected {wanted}, got {_kind(value)}; dropped", dropped=True)
 
 
