@@ -91,7 +91,7 @@ def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
 
 def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
     for entry in _entries(parsed)[:_MOST_ENTRIES]:
-        if isinstance(entry, Mapping):
+        if isinstance(entry, dict):
             code = _text(entry, *_CODES)
             yield ErrorDetail(
                 code=code,
@@ -106,11 +106,11 @@ def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetai
 def _entries(parsed: object) -> list[object]:
     if isinstance(parsed, list):
         return parsed
-    if not isinstance(parsed, Mapping):
+    if not isinstance(parsed, dict):
         return []
     for name in _LISTS:
         value = parsed.get(name)
-        if value and isinstance(value, list | Mapping):
+        if value and isinstance(value, list | dict):
             return value if isinstance(value, list) else [value]
     details = parsed.get("details")
     # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
@@ -123,7 +123,7 @@ def _lines(entry: Mapping[str, object]) -> Iterable[str]:
         yield _plain(entry["field"])[:_MESSAGE_LIMIT]
     lines = entry.get("details") or entry.get("data") or ()
     for line in lines if isinstance(lines, list | tuple) else (lines,):
-        if isinstance(line, Mapping):
+        if isinstance(line, dict):
             yield ", ".join(f"{name}: {_plain(value)}" for name, value in line.items())[:_MESSAGE_LIMIT]
         else:
             yield _plain(line)[:_MESSAGE_LIMIT]
@@ -145,7 +145,7 @@ def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
 
 
 def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:
-    if not isinstance(parsed, Mapping | list):
+    if not isinstance(parsed, dict | list):
         return " ".join(body.decode("utf-8", "replace").split())[:_MESSAGE_LIMIT]
     first = next((detail.message for detail in details if detail.message), None)
     return _text(parsed, *_MESSAGES) or first or _text(parsed, "error") or ""
@@ -160,7 +160,7 @@ def _phrase(status: int) -> str:
 
 def _text(entry: object, *names: str) -> str | None:
     """Return the first of *names* that holds a text or a number; ``None`` of what has no members, too."""
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, dict):
         return None
     for name in names:
         value = entry.get(name)
