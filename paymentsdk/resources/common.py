@@ -126,6 +126,21 @@ def require(condition: object, path: str, reason: str) -> None:
         raise RequestInvalid(path, reason)
 
 
+def comparable(one: object, other: object) -> bool:
+    """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
+    return isinstance(one, Decimal) and isinstance(other, Decimal) and one.is_finite() and other.is_finite()
+
+
+def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
+    """Refuse a request Struct with an *amount* above the *total* that it is a part of.
+
+    Raises:
+        RequestInvalid: It is above.
+    """
+    if comparable(amount, total):
+        require(amount <= total, path, "is above the total amount")
+
+
 def read_days(request: Struct, *names: str) -> None:
     """Read the days of a request where they came as text.
 

@@ -23,8 +23,10 @@ from paymentsdk.resources.common import (
     PositiveAmount,
     RequestStruct,
     Resource,
+    comparable,
     parse_duration,
     require,
+    require_within_total,
 )
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
@@ -265,10 +267,10 @@ class OrderRequest(OrderRequestStruct):
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
         # What is not of its type, or more than one payment, is refused by the call, with its place.
         match self.transactions:
-            case TransactionsRequest(payments=[PaymentRequest(amount=paid)]) if _comparable(paid, self.total_amount):
+            case TransactionsRequest(payments=[PaymentRequest(amount=paid)]) if comparable(paid, self.total_amount):
                 require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments")
-        if self.marketplace_fee is not None and _comparable(self.total_amount, self.marketplace_fee):
-            require(self.marketplace_fee <= self.total_amount, "$.marketplace_fee", "is above the total amount")
+        if self.marketplace_fee is not None:
+            require_within_total(self.marketplace_fee, self.total_amount, "$.marketplace_fee")
         if self.discounts is not None:
             _check_totals(self.discounts, self.total_amount)
             for i, item in enumerate(self.items if isinstance(self.items, list) else ()):
@@ -282,14 +284,8 @@ class OrderRequest(OrderRequestStruct):
 def _check_totals(discounts: DiscountsRequest, total: Decimal) -> None:
     entries = discounts.payment_methods if isinstance(discounts, DiscountsRequest) else ()
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, DiscountRequest) and _comparable(entry.new_total_amount, total):
-            path = f"$.discounts.payment_methods[{i}].new_total_amount"
-            require(entry.new_total_amount <= total, path, "is above the total amount")
-
-
-def _comparable(one: object, other: object) -> bool:
-    """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
-    return isinstance(one, Decimal) and isinstance(other, Decimal) and one.is_finite() and other.is_finite()
+        if isinstance(entry, DiscountRequest):
+            require_within_total(entry.new_total_amount, total, f"$.discounts.payment_methods[{i}].new_total_amount")
 
 
 def check_expiration(text: str, longest: timedelta) -> None:

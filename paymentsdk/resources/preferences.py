@@ -28,6 +28,7 @@ from paymentsdk.resources.common import (
     Resource,
     read_days,
     require,
+    require_within_total,
 )
 
 MOST_INSTALLMENTS = 36
@@ -329,8 +330,8 @@ class PreferenceRequest(RequestStruct):
 
     def __post_init__(self) -> None:
         total = _total(self.items)
-        if total is not None and isinstance(self.marketplace_fee, Decimal) and self.marketplace_fee.is_finite():
-            require(self.marketplace_fee <= total, "$.marketplace_fee", "is above the total amount")
+        if self.marketplace_fee is not None and total is not None:
+            require_within_total(self.marketplace_fee, total, "$.marketplace_fee")
         begin, end = self.expiration_date_from, self.expiration_date_to
         if _with_zone(begin) and _with_zone(end):
             require(begin < end, "$.expiration_date_to", "is not after expiration_date_from")
