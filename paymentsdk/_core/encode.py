@@ -168,14 +168,14 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
     """
     match = _PLACE.match(str(error))
     path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
-    if reason.startswith("Expected `str` matching regex"):
-        reason = rule_of(reason) or reason
-    if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
-        reason += f": must be one of {', '.join(map(str, choices))}"
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
         # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
         return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason)
+    if reason.startswith("Expected `str` matching regex"):
+        reason = rule_of(reason) or reason
+    if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
+        reason += f": must be one of {', '.join(map(str, choices))}"
     return RequestInvalid(path, reason)
 
 
