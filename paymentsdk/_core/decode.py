@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
@@ -206,14 +206,13 @@ def _union(kinds: list[inspect.Type]) -> Mender:
 
 
 def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
-    menders: list[tuple[str, str, bool, Mender]] = []
+    secrets = cls.__secrets__ if issubclass(cls, Secretive) else ()
+
+    @cache  # Made at the first use, so that a type may hold itself.
+    def members_with_menders() -> list[tuple[inspect.Field, Mender]]:
+        return [(f, _masked(_mender(f.type)) if f.name in secrets else _mender(f.type)) for f in fields]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        if not menders:  # Filled at the first use, so that a type may hold itself.
-            for f in fields:
-                hidden = issubclass(cls, Secretive) and f.name in cls.__secrets__
-                mender = _mender(f.type)
-                menders.append((f.name, f.encode_name, f.required, _masked(mender) if hidden else mender))
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
@@ -221,17 +220,17 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(_misfit(path, value, "an object"))
             return None
         members = {}
-        for name, key, required, mender in menders:
-            raw = value.get(key)
-            mended = None if raw is None else mender(raw, f"{path}.{key}", anomalies)
+        for f, mender in members_with_menders():
+            raw = value.get(f.encode_name)
+            mended = None if raw is None else mender(raw, f"{path}.{f.encode_name}", anomalies)
             if mended is not None:
-                members[name] = mended
-            elif required and path == "$":
-                raise Undecodable(f"the body has no usable {key!r}")
-            elif required:
+                members[f.name] = mended
+            elif f.required and path == "$":
+                raise Undecodable(f"the body has no usable {f.encode_name!r}")
+            elif f.required:
                 if raw is None:
-                    anomalies.append(Anomaly(f"{path}.{key}", None, "is missing; read as empty"))
-                members[name] = ""  # A row without its id is still a row: it must not vanish from a walk.
+                    anomalies.append(Anomaly(f"{path}.{f.encode_name}", None, "is missing; read as empty"))
+                members[f.name] = ""  # A row without its id is still a row: it must not vanish from a walk.
         return cls(**members)
 
     return mend
