@@ -194,24 +194,21 @@ class AiohttpTransport:
             raise ClientClosed("the session belongs to another event loop")
         self._loop = loop
         if self._session is None:
-            connector: aiohttp.TCPConnector
-            try:
-                if aiohttp.__version__.startswith(_KNOWN):
-                    connector = pool = _Pool(**self._connector)
-                    if self._proxy is None and not self._trust_env:
-                        self._pool = pool
-                else:
-                    connector = aiohttp.TCPConnector(**self._connector)
-            except (TypeError, ValueError) as error:
-                # aiohttp looks at them only now, and nothing has been sent.
-                reason = f"aiohttp does not take the options of its connector: {error}"
-                raise SendFailed(reason, sent=False, permanent=True) from None
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                proxy=self._proxy,
-            )
+            self._session = self._new_session()
         return self._session
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        """Return a session of our own; its pool is used without it where nothing but the pool is needed."""
+        kind = _Pool if aiohttp.__version__.startswith(_KNOWN) else aiohttp.TCPConnector
+        try:
+            connector = kind(**self._connector)
+        except (TypeError, ValueError) as error:
+            # aiohttp looks at them only now, and nothing has been sent.
+            reason = f"aiohttp does not take the options of its connector: {error}"
+            raise SendFailed(reason, sent=False, permanent=True) from None
+        if isinstance(connector, _Pool) and self._proxy is None and not self._trust_env:
+            self._pool = connector
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=self._proxy)
 
     async def _over_session(self, session: aiohttp.ClientSession, request: Request) -> Response:
         if flaw := _flaw(request):
