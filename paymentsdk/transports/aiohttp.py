@@ -319,21 +319,24 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
     if content.is_eof() and content.total_bytes <= most and not _broken(content):
         return content.read_nowait()  # It came along with the head, as a small answer does.
     length = headers.get("Content-Length", "")
-    size = int(length) if length.isdecimal() else 0
-    chunks = []
-    if size <= most:
-        size = 0
-        with _ending_with_its_connection(content):
-            # Cheaper than `response.read()`, and bounded whatever the header says.
-            while size <= most and (chunk := await content.readany()):
-                chunks.append(chunk)
-                size += len(chunk)
-    if size > most:
-        raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    if length.isdecimal() and int(length) > most:
+        raise _too_long(most)
+    chunks, size = [], 0
+    with _ending_with_its_connection(content):
+        # Cheaper than `response.read()`, and bounded whatever the header says.
+        while chunk := await content.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                raise _too_long(most)
     if _broken(content) and not length and "chunked" not in headers.get("Transfer-Encoding", "").lower():
         # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
         raise SendFailed("the answer is cut off or malformed")
     return b"".join(chunks)
+
+
+def _too_long(most: int) -> SendFailed:
+    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
 
 
 @contextlib.contextmanager

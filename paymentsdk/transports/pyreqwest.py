@@ -224,16 +224,19 @@ async def _read(answer: Answer, most: int) -> bytes:
         raise SendFailed("the server switched to another protocol", permanent=True)
     if (answer.get_header("Content-Encoding") or "identity").lower() != "identity":
         raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
-    size = int(answer.get_header("Content-Length") or 0)
-    chunks = []
-    if size <= most:
-        size = 0
-        while size <= most and (chunk := await answer.body_reader.read_chunk()) is not None:
-            chunks.append(chunk)
-            size += len(chunk)
-    if size > most:
-        raise SendFailed(f"the answer has more than {most} bytes", permanent=True)
+    if int(answer.get_header("Content-Length") or 0) > most:
+        raise _too_long(most)
+    chunks, size = [], 0
+    while (chunk := await answer.body_reader.read_chunk()) is not None:
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise _too_long(most)
     return b"".join(chunks)
+
+
+def _too_long(most: int) -> SendFailed:
+    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
 
 
 def _failure(error: Exception) -> SendFailed:
