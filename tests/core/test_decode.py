@@ -18,6 +18,7 @@ from paymentsdk._core import decode, oddity
 from paymentsdk._core.decode import AnswerDecoder, Undecodable
 from paymentsdk.resources.common import OpenEnum
 
+DAY = "2026-01-31"
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
 DROPPED, MENDED, UNSET = "dropped", "mended", "stands for unset"
 
@@ -222,6 +223,29 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
     assert anomaly.reason.endswith(DROPPED) == anomaly.dropped
     assert path != "status" or value is None or isinstance(at(decoded, path), OpenEnum)
+
+
+def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
+    """An empty text, and a day without a time, are what they are in an answer that needs no repair."""
+    members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}
+    exact, none = OPERATIONS["preferences.create"].decode(body(**members))
+
+    beside, [anomaly] = OPERATIONS["preferences.create"].decode(body(**members, expires="perhaps"))
+
+    assert () == none
+    assert exact == beside
+    assert "$.expires" == anomaly.path
+
+
+@pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
+def test_a_number_of_a_monstrous_size_where_none_belongs(member: str) -> None:
+    """It is not written out: neither a count nor a text is made of it, and what is reported of it is small."""
+    answer = b'{"id":"X1","items":[{"%s":1e5000}]}' % member.encode()
+
+    order, [anomaly] = OPERATIONS["orders.get"].decode(answer)
+
+    assert len(str(getattr(order.items[0], member))) < len("1E+5000")
+    assert len(str(anomaly.value)) < len("1E+5000")
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])

@@ -148,6 +148,7 @@ SHAPES = {
     "plain text": (ORDERS, b"upstream  connect\nerror", None, "upstream connect error", []),
     "html": (ORDERS, b"<html>\n<h1>403</h1>", None, "<html> <h1>403</h1>", []),
     "no text at all": (ORDERS, b"\xff\xfe\x00", None, "\ufffd\ufffd\x00", []),
+    "a text that is no UTF-8": (ORDERS, b'{"message": "\xff"}', None, '{"message": "\ufffd"}', []),
     "odd members": (ORDERS, {"code": ["a"], "message": {"a": 1}, "error": True}, None, "Bad Request", []),
     "empty members": (ORDERS, {"code": "", "message": "", "errors": [], "error": ""}, None, "Bad Request", []),
 }  # fmt: skip
