@@ -363,7 +363,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     Raises:
         RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
     """
-    for name in names or values:
+    for name in names or values:  # Where there are no names, any value is one too many.
         if name not in values or len(values) != len(names):
             raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
         value = values[name]
