@@ -254,7 +254,7 @@ class RefreshingToken:
             # No call may come any more that saves it.
             await asyncio.wait((self._begin(None, _ask_nobody, now),))
             if self._unsaved is not None:
-                logger.warning("a new token pair could not be saved, and is lost with this client")
+                logger.warning("a new token pair could not be saved when the client was closed")
 
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
         self._asked = False

@@ -205,8 +205,8 @@ class Caller(ABC):
             self._sign(intent)
             if intent.token is None:
                 await self._wait_for_token(intent)
+                self._check_open(intent)  # Else it would begin as the connections end.
         while True:
-            self._check_open(intent)  # It may have waited for a token, and would begin as the connections end.
             if intent.history.attempts and too_old(intent.history, self._shared.clock):
                 # The machine may have slept through the pause, or the renewal, and longer.
                 reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
@@ -231,6 +231,7 @@ class Caller(ABC):
                 failure = self._refused(intent, response)
                 if intent.token is not None and worth_a_renewal(intent.operation.retry, failure, intent.history):
                     await self._replace_token(intent, failure)
+                    self._check_open(intent)
                     continue
             raise self._failed(intent, failure)
 
