@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, cached_property
@@ -78,7 +79,20 @@ class AnswerDecoder(Generic[R]):
                 return value, ()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        return self._repair(body)
+        return self._dated(body) or self._repair(body)
+
+    def _dated(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]] | None:
+        """Return the value in *body* if nothing is crooked but days without a time, which the contract has as well.
+
+        A page of them would take ten times as long to repair.
+        """
+        dated, count = self._dates.subn(rb'\1T00:00:00Z"', body) if self._dates else (body, 0)
+        if count:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                value = self._exact(dated)
+                if not self._odd(value):
+                    return value, ()
+        return None
 
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         if self._empty and body.strip() in _EMPTY:
@@ -94,6 +108,14 @@ class AnswerDecoder(Generic[R]):
         return cast(R, value), tuple(anomalies)
 
     @cached_property
+    def _dates(self) -> re.Pattern[bytes] | None:
+        """What finds days without a time, unless there are none, or free-form data that may have the same names."""
+        from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
+
+        names = "|".join(_days("", inspect.type_info(self._type)) or ())
+        return re.compile(rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode()) if names else None
+
+    @cached_property
     def _mend(self) -> Mender:
         from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
 
@@ -102,6 +124,27 @@ class AnswerDecoder(Generic[R]):
 
 #: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
 Mender = Callable[[object, str, list[Anomaly]], object]
+
+
+def _days(name: str, info: inspect.Type) -> set[str] | None:
+    """Return the names of the days in the member *name*; ``None`` if it holds free-form data."""
+    from msgspec import inspect  # noqa: PLC0415 - as above
+
+    match info:
+        case inspect.DictType():
+            return None
+        case inspect.Metadata(extra={"day": True}):
+            return {name}
+        case inspect.StructType(fields=fields):
+            parts = [_days(f.encode_name, f.type) for f in fields]
+        case inspect.UnionType(types=types):
+            parts = [_days(name, kind) for kind in types]
+        case inspect.VarTupleType(item_type=item):
+            return _days(name, item)
+        case _:
+            return set()
+    known = [part for part in parts if part is not None]
+    return set[str]().union(*known) if len(known) == len(parts) else None
 
 
 def _number(text: str) -> Decimal | float:

@@ -322,6 +322,45 @@ def test_one_crooked_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
+@pytest.mark.control("paymentsdk._core.decode._days", lambda name, info: None, raises=pytest.fail.Exception)
+def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
+    rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
+    body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
+    repaired = decoder._repair(body)
+    monkeypatch.setattr(decoder, "_repair", lambda body: pytest.fail("it was repaired"))
+
+    assert repaired == decoder.decode(body)
+    assert (datetime(2026, 2, 1, tzinfo=UTC), rows[0]["reason"], ()) == (
+        repaired[0].results[0].debit_date,
+        repaired[0].results[0].reason,
+        repaired[1],
+    )
+
+
+def test_a_day_without_a_time_beside_a_crooked_member() -> None:
+    """Neither hides the other."""
+    body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
+
+    page, anomalies = OPERATIONS["invoices.search"].decode(body)
+
+    assert [datetime(2026, 2, 1, tzinfo=UTC), None] == [invoice.debit_date for invoice in page.results]
+    assert ["$.results[1].debit_date", "$.results[1].retry_attempt"] == [anomaly.path for anomaly in anomalies]
+
+
+def test_free_form_data_keeps_its_days() -> None:
+    """What has the name of a day in the integrator's own data stays the text that it was."""
+    body = b'{"id":"c1","date_registered":"2026-02-01","metadata":{"date_registered":"2026-02-01"}}'
+
+    customer, anomalies = OPERATIONS["customers.create"].decode(body)
+
+    assert (datetime(2026, 2, 1, tzinfo=UTC), "2026-02-01", ()) == (
+        customer.date_registered,
+        customer.metadata["date_registered"],
+        anomalies,
+    )
+
+
 # --- amounts that are none --------------------------------------------------------------------------------------------
 
 NOT_AMOUNTS = [
