@@ -389,6 +389,18 @@ async def test_what_did_not_change_is_left_alone(tab, sandbox, shop) -> None:
     assert await tab.run("document.querySelector('.requests details').open")
 
 
+async def test_that_no_program_has_called_is_said_once_it_is_known(tab, sandbox, shop) -> None:
+    """A page that is still loading does not say so, and one with requests does not either."""
+    await open_dashboard(tab, sandbox)
+    page = "fetch(location.href, {headers: {Accept: 'text/html'}}).then((page) => page.text())"
+    assert 'id="no-requests" hidden' in await tab.run(page)
+    await tab.until("!document.querySelector('#no-requests').hidden")
+
+    await shop.preference()
+
+    await tab.until("document.querySelector('#no-requests').hidden")
+
+
 async def test_a_wrong_address_is_seen(tab, sandbox, visitor) -> None:
     """A program that calls what nobody has appears among the requests, with a line for a shell to try it again."""
     await open_dashboard(tab, sandbox)

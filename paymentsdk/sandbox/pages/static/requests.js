@@ -18,6 +18,7 @@ export async function load() {
   if (mine !== loads) return;  // A later one is under way, and knows more.
   const known = new Set(loaded.map((line) => line.request_id));
   const lines = [...arrived.filter((line) => !known.has(line.request_id)).reverse(), ...loaded];
+  byId("no-requests").hidden = lines.length > 0;
   const list = byId("requests");
   const shown = [...list.children].map((item) => item.dataset.id);
   // What is there already stays: somebody may be reading it.
