@@ -314,7 +314,11 @@ class Store:
         """Return a copy of everything, in memory; close it when it is no longer needed."""
         with self._lock:
             copy = sqlite3.connect(":memory:", check_same_thread=False)
-            self._connection.backup(copy)
+            try:
+                self._connection.backup(copy)
+            except BaseException:
+                copy.close()  # Else Python warns of it whenever it is collected.
+                raise
         return copy
 
     def restore(self, snapshot: sqlite3.Connection) -> None:
