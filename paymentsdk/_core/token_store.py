@@ -93,10 +93,10 @@ class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
     The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one;
-    a file that it leaves half written is removed when a pair is saved an hour later.
-    Processes that share the file renew one after the other, and take over what another one has saved. For that there
-    is an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other:
-    let one process do the renewing there.
+    a file that it leaves half written is removed when a pair is saved an hour later. Processes that share the file
+    renew one after the other, and take over what another one has saved. For that there is an empty file beside it, of
+    the same name with ``.lock`` behind it. On Windows they do not wait for each other: let one process do the
+    renewing there.
     """
 
     __slots__ = ("_path",)

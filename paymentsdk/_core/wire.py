@@ -123,6 +123,11 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
         return self.reason
 
 
+def too_long(most: int) -> SendFailed:
+    """Return the failure of a request whose answer has more than *most* bytes."""
+    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
+
+
 class Transport(Protocol):
     """Carries requests. Any object with these two methods will do."""
 

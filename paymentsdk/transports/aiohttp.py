@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk._core.wire import Request, Response, SendFailed, too_long
 from paymentsdk.errors import ClientClosed, RequestInvalid
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
         return content.read_nowait()  # It came along with the head, as a small answer does.
     length = headers.get("Content-Length", "")
     if length.isdecimal() and int(length) > most:
-        raise _too_long(most)
+        raise too_long(most)
     chunks, size = [], 0
     with _ending_with_its_connection(content):
         # Cheaper than `response.read()`, and bounded whatever the header says.
@@ -328,15 +328,11 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
             chunks.append(chunk)
             size += len(chunk)
             if size > most:
-                raise _too_long(most)
+                raise too_long(most)
     if _broken(content) and not length and "chunked" not in headers.get("Transfer-Encoding", "").lower():
         # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
         raise SendFailed("the answer is cut off or malformed")
     return b"".join(chunks)
-
-
-def _too_long(most: int) -> SendFailed:
-    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
 
 
 @contextlib.contextmanager

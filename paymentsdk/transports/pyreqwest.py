@@ -9,7 +9,7 @@ from datetime import timedelta
 from decimal import ROUND_DOWN, Context
 from typing import TypeAlias
 
-from paymentsdk._core.wire import Request, Response, SendFailed
+from paymentsdk._core.wire import Request, Response, SendFailed, too_long
 from paymentsdk.errors import ClientClosed
 
 try:
@@ -225,18 +225,14 @@ async def _read(answer: Answer, most: int) -> bytes:
     if (answer.get_header("Content-Encoding") or "identity").lower() != "identity":
         raise SendFailed("the answer is compressed, which was not asked for", permanent=True)
     if int(answer.get_header("Content-Length") or 0) > most:
-        raise _too_long(most)
+        raise too_long(most)
     chunks, size = [], 0
     while (chunk := await answer.body_reader.read_chunk()) is not None:
         chunks.append(chunk)
         size += len(chunk)
         if size > most:
-            raise _too_long(most)
+            raise too_long(most)
     return b"".join(chunks)
-
-
-def _too_long(most: int) -> SendFailed:
-    return SendFailed(f"the answer has more than {most} bytes", permanent=True)
 
 
 def _failure(error: Exception) -> SendFailed:
