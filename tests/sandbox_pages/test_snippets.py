@@ -126,6 +126,25 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
     assert first.key != second.key
 
 
+def test_a_shell_runs_nothing_of_a_method() -> None:
+    """The parser of aiohttp that is written in Python lets backticks through, which a shell would run."""
+    assert "-X 'A`B`'" in curl(line("A`B`", operation=None), BASE_URL)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/merchant_orders/search?external_reference={a,b}"), ("GET", "/v1/plans[1-3]"), ("HEAD", "/v1/orders")],
+)
+async def test_the_command_makes_one_request(sandbox, method: str, path: str) -> None:
+    """What curl would take for a list in an address is sent as it is, and no body is waited for that never comes."""
+    command = f"{curl(line(method, path, operation=None), sandbox.base_url)} --silent --max-time 10"
+
+    await output_of("sh", "-c", command, token=sandbox.access_token)
+
+    assert [(method, path)] == [(sent.method, sent.path) for sent in sandbox.platform.feed.requests]
+
+
 #: The items of an order that is far longer than what is shown of it.
 MANY = [{"title": f"Item {n} " + "x" * 90, "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(50)]
 

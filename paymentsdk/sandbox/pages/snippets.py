@@ -34,7 +34,10 @@ Arguments: TypeAlias = Iterable[tuple[str, Expression]]
 def curl(line: RequestLine, base_url: str) -> str:
     """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
     operation = OPERATIONS.get(line.operation or "")
-    parts = [f"curl -X {line.method} {shlex.quote(base_url + line.path)}"]
+    # With `-X HEAD` curl would wait for the body that no such answer has; without `-g` it takes brackets and braces in
+    # the address for a list, and sends a request for each of its entries.
+    method = "--head" if line.method == "HEAD" else f"-X {shlex.quote(line.method)}"
+    parts = [f"curl {method} -g {shlex.quote(base_url + line.path)}"]
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
