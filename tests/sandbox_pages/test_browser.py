@@ -508,6 +508,27 @@ async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_
     assert [later.id] == shown
 
 
+async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandbox, shop) -> None:
+    """It stops to listen, and shows what it has missed as soon as somebody looks at it again."""
+    await open_dashboard(tab, sandbox)
+    await tab.run("""
+        window.left = 0;
+        const close = EventSource.prototype.close;
+        EventSource.prototype.close = function () { window.left += 1; close.call(this); };
+        window.see = (seen) => {
+          Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        };
+    """)
+    await tab.run("see(false)")
+    assert 1 == await tab.run("window.left")
+    await shop.order()
+
+    await tab.run("see(true)")
+
+    await tab.until("document.querySelectorAll('.card').length === 1")
+
+
 async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
     """A new preference is listed with the way to its checkout, and so is an old one."""
     old = await shop.preference()

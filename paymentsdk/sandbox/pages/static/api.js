@@ -24,17 +24,25 @@ export async function text(path) {
 }
 
 /**
- * Listen to what happens. Each handler gets the seller and the document of its events.
+ * Listen to what happens, while somebody can see the page. Each handler gets the seller and the document of its events.
  * `connected` runs at the first connection and after each that broke: what happened meanwhile was missed.
  */
 export function watch(handlers, connected, lost) {
-  const source = new EventSource("/_sandbox/events");
-  source.addEventListener("open", connected);
-  source.addEventListener("error", lost);
-  for (const [kind, handle] of Object.entries(handlers)) {
-    source.addEventListener(kind, (event) => {
-      const { tenant, document } = JSON.parse(event.data);
-      handle(document, tenant);
-    });
+  let source;
+  function listen() {
+    // A browser has six connections for all of its tabs: those that nobody sees would leave none for a buyer's page.
+    source?.close();
+    if (document.hidden) return;
+    source = new EventSource("/_sandbox/events");
+    source.addEventListener("open", connected);
+    source.addEventListener("error", lost);
+    for (const [kind, handle] of Object.entries(handlers)) {
+      source.addEventListener(kind, (event) => {
+        const { tenant, document: changed } = JSON.parse(event.data);
+        handle(changed, tenant);
+      });
+    }
   }
+  document.addEventListener("visibilitychange", listen);
+  listen();
 }
