@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -506,6 +507,24 @@ async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_
 
     shown = await tab.run("[...document.querySelectorAll('.card .id')].map((one) => one.textContent)")
     assert [later.id] == shown
+
+
+async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -> None:
+    """Twelve cards and fifty rows, and how many more there are; the newest 500 are counted, and the page says so."""
+    for _ in range(4):
+        paid = await asyncio.gather(*(shop.order() for _ in range(20)))
+        for order in paid:
+            sandbox.buyer.pay(order)
+    await asyncio.gather(*(shop.order() for _ in range(14)))
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#counts').textContent === '14 waiting, 80 settled'")
+    assert "2 older ones wait as well." == await text_of(tab, "#more-open")
+    assert "30 older ones are settled as well." == await text_of(tab, "#more-settled")
+
+    for _ in range(21):
+        await asyncio.gather(*(shop.order() for _ in range(20)))
+
+    await tab.until("document.querySelector('#counts').textContent.startsWith('Among the newest 500: ')")
 
 
 async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandbox, shop) -> None:

@@ -99,7 +99,9 @@ function drawCards(waiting) {
   byId("more-open").hidden = more <= 0;
   say(byId("more-open"), `${more} older ones wait as well.`);
   const settled = records.size - waiting.length;
-  say(byId("counts"), records.size ? `${waiting.length} waiting, ${settled} settled` : "");
+  // There may be more than are kept here: then the numbers are not those of all.
+  const among = records.size < KEPT ? "" : `Among the newest ${KEPT}: `;
+  say(byId("counts"), records.size ? `${among}${waiting.length} waiting, ${settled} settled` : "");
 }
 
 function makeCard({ order }) {
@@ -184,6 +186,9 @@ async function act(button, id) {
 function drawRows(settled) {
   byId("settled").hidden = settled.length === 0;
   byId("settled-rows").replaceChildren(...settled.slice(0, ROWS).map(makeRow));
+  const more = settled.length - ROWS;
+  byId("more-settled").hidden = more <= 0;
+  say(byId("more-settled"), `${more} older ones are settled as well.`);
 }
 
 function makeRow({ order }) {
