@@ -14,6 +14,7 @@ from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox import Refused
 from paymentsdk.sandbox.pages import forms, markup, routes
 from paymentsdk.sandbox.pages.forms import FormKey
+from paymentsdk.sandbox.pages.views import RETURN_SECONDS
 
 #: Spaces and signs as a keyboard has them.
 PLAIN = str.maketrans("\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}", " x")
@@ -253,6 +254,20 @@ async def test_a_buyer_is_taken_back_only_where_the_shop_asked(shop, visitor) ->
         await visitor.get(path_of(preference))
         assert refreshes == (await visitor.send_form()).count('http-equiv="refresh"')
         assert 0 == (await visitor.get(path_of(preference))).count('http-equiv="refresh"')
+
+
+async def test_a_buyer_who_is_taken_back_is_told_so_and_can_stay(shop, visitor) -> None:
+    """The page says after how many seconds, and leads to one that stays."""
+    urls = {"success": "https://shop.example.com/thanks"}
+    preference = await shop.preference(back_urls=urls, auto_return="approved")
+    await visitor.get(path_of(preference))
+
+    page = await visitor.send_form()
+
+    assert f"You go back to the shop in {RETURN_SECONDS} seconds." in words_of(page)
+    stay = re.search(r'href="([^"]*)">Stay here<', page)[1]
+    assert 0 == (await visitor.get(stay)).count('http-equiv="refresh"')
+    assert "You go back" not in visitor.page
 
 
 async def test_the_shop_decides_how_to_pay(shop, visitor) -> None:

@@ -201,7 +201,10 @@ def _show(counter: _Counter) -> Handler:
         ways = [(f"{here}?attempt={_AGAIN}", sale.outcome.again)] if sale.outcome.again else []
         if sale.back:
             ways.append((sale.back, "Back to the shop"))
-        return _html(views.outcome(sale, sale.outcome, ways, go_back=attempt == "approved"))
+        go_back = bool(sale.back) and sale.auto_return and attempt == "approved"
+        if go_back:  # Not everybody reads in that time.
+            ways.append((here, "Stay here"))
+        return _html(views.outcome(sale, sale.outcome, ways, go_back=go_back))
 
     return show
 

@@ -55,17 +55,18 @@ def _option(number: int, *, chosen: bool) -> Markup:
 def outcome(sale: Sale, outcome: Outcome, ways: Iterable[Way], *, go_back: bool = False) -> Markup:
     """Return the page that says what it has come to, with the *ways* on from there.
 
-    With *go_back* it goes on to the shop by itself, where the shop has asked for that.
+    With *go_back* it goes on to the shop by itself, and says so.
     """
+    leaving = f" You go back to the shop in {RETURN_SECONDS} seconds." if go_back else ""
     content = render(
         "outcome.html",
         **_common(sale),
         tone=outcome.tone,
         word=outcome.word,
-        text=outcome.text,
+        text=outcome.text + leaving,
         ways=_ways(ways),
     )
-    return framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back and sale.auto_return else None)
+    return framed(f"{outcome.word}: {sale.heading}", content, then=sale.back if go_back else None)
 
 
 def message(title: str, text: str, ways: Iterable[Way] = ()) -> Markup:
