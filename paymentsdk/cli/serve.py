@@ -51,6 +51,8 @@ def serve(options: Namespace) -> int:
         raise argparse.ArgumentTypeError(_as_options(str(error))) from None
     try:
         asyncio.run(_run(sandbox, as_json=options.as_json))
+    except BrokenPipeError:  # Of stdout: it says nothing of where to listen.
+        raise
     except OSError as error:
         raise OSError(_why_not(error, host, port)) from None
     return 0

@@ -183,7 +183,13 @@ def test_an_interruption_is_130(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "unbuffered"),
-    [(["sandbox", "policies"], ""), (["sandbox", "--help"], ""), (["--version"], ""), (["--version"], "1")],
+    [
+        (["sandbox", "policies"], ""),
+        (["sandbox", "--port", "0"], "1"),
+        (["sandbox", "--help"], ""),
+        (["--version"], ""),
+        (["--version"], "1"),
+    ],
 )
 def test_a_reader_who_leaves_is_no_crash(arguments: list[str], unbuffered: str):
     """When nobody reads stdout any more (`| head`), the command ends without a traceback."""
