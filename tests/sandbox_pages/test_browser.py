@@ -509,6 +509,17 @@ async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_
     assert [later.id] == shown
 
 
+async def test_a_text_from_right_to_left_is_written_so(tab, sandbox, shop) -> None:
+    """As on the buyer's page: what ends a Hebrew sentence stands at its left end, also on a page in English."""
+    await shop.order(description="\N{HEBREW LETTER ALEF} 2!")
+    await shop.preference(items=[{"title": "\N{HEBREW LETTER BET} 2!", "quantity": 1, "unit_price": "1.00"}])
+    await open_dashboard(tab, sandbox)
+
+    for selector in (".card .what p:nth-of-type(2) *", "#checkout-rows a *"):
+        await tab.until(f"document.querySelector('{selector}') !== null")
+        assert "rtl" == await tab.run(f"getComputedStyle(document.querySelector('{selector}')).direction")
+
+
 async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -> None:
     """Twelve cards and fifty rows, and how many more there are; the newest 500 are counted, and the page says so."""
     for _ in range(4):
@@ -762,6 +773,19 @@ async def test_everything_has_a_name(tab, sandbox, shop) -> None:
         assert 1 == [role for role, _ in seen].count("banner"), path
         assert 1 == await tab.run("document.querySelectorAll('h1').length"), path
         assert "en" == await tab.run("document.documentElement.lang")
+
+
+async def test_each_control_of_an_order_says_of_which(tab, sandbox, shop) -> None:
+    """Twelve cards have the same words: to whoever hears them, the reference belongs to each button and to the link."""
+    await shop.order(external_reference="ticket-9")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('.card') !== null")
+
+    nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
+    controls = [node for node in nodes if node["role"]["value"] in {"button", "link"}]
+    said = {node["name"]["value"]: node.get("description", {}).get("value") for node in controls}
+
+    assert {"ticket-9"} == {said[words] for words in ("Pay", "Reject", "Payment page")}
 
 
 # --- pages from elsewhere, and texts from elsewhere --------------------------------------------------------------

@@ -41,8 +41,8 @@ function makeRow({ preference, amount, currency, status }) {
     make(
       "span",
       {},
-      make("a", { href: `/checkout/${preference.id}` }, name),
-      make("small", { className: "quiet" }, preference.external_reference ?? ""),
+      make("a", { href: `/checkout/${preference.id}` }, make("bdi", {}, name)),
+      make("small", { className: "quiet" }, make("bdi", {}, preference.external_reference ?? "")),
     ),
     show(make("span", { className: "money end" }), currency, amount),
     status === "opened" ? pay : state(...STATES[status]),

@@ -113,8 +113,8 @@ function makeCard({ order }) {
   say(slot("description"), order.description ?? "");
   say(slot("id"), order.id);
   slot("page").href = `/qr/${order.id}`;
+  for (const control of card.querySelectorAll(".actions > *")) control.setAttribute("aria-describedby", heading.id);
   for (const button of card.querySelectorAll("[data-act]")) {
-    button.setAttribute("aria-describedby", heading.id);
     button.addEventListener("click", () => act(button, order.id));
   }
   drawCode(slot("code"), order);
