@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from urllib.parse import quote
@@ -741,6 +742,41 @@ async def test_torn_texts_are_found(tab, sandbox, shop) -> None:
         "one.parentNode.parentNode.style.width = '3em'; one.style.wordBreak = 'break-all'; })"
     )
     assert ":" in await tab.run(BROKEN_UP)
+
+
+#: The lines of the amounts of a buyer's page, as they are seen.
+LINES = """(() => {
+  const seen = [];
+  for (const place of document.querySelectorAll(".total, .lines .money, .lines small, form .main")) {
+    const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+    let top = null;
+    for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+      for (let at = 0; at < text.length; at += 1) {
+        const range = document.createRange();
+        range.setStart(text, at);
+        range.setEnd(text, at + 1);
+        const now = range.getBoundingClientRect().top;
+        if (top === null || now > top + 1) seen.push("");
+        top = now;
+        seen.push(seen.pop() + text.data[at]);
+      }
+    }
+  }
+  return seen;
+})()"""
+
+
+async def test_a_large_amount_is_not_torn(tab, sandbox, shop) -> None:
+    """On a phone it takes several lines, and each begins with three digits: nobody takes a part for the whole."""
+    items = [{"title": "A house", "unit_price": "123456789012.00", "quantity": 2, "unit_measure": "unit"}]
+    order = await shop.order("246913578024.00", items=items)
+    await tab.look(320, 800)
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+
+    lines = await tab.run(LINES)
+
+    assert len(lines) > 5
+    assert [] == [line for line in lines if not re.match(r"Pay|ARS|2 |\d{3}\b", line)]
 
 
 async def test_faint_text_is_found(tab, sandbox, shop) -> None:

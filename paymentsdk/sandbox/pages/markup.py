@@ -8,14 +8,14 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-__all__ = ["PAGES", "Markup", "join", "render"]
+__all__ = ["PAGES", "Markup", "breakable", "join", "render"]
 
 #: The files of this package.
 PAGES = resources.files("paymentsdk.sandbox.pages")
 
 
 class Markup(str):
-    """Text that is HTML already. Only :func:`render`, :func:`join` and constants in the code make it."""
+    """Text that is HTML already. Only the functions of this module and constants in the code make it."""
 
     __slots__ = ()
 
@@ -33,6 +33,11 @@ def render(template: str, **values: str) -> Markup:
 def join(parts: Iterable[Markup]) -> Markup:
     """Return *parts* one after the other."""
     return Markup("".join(parts))
+
+
+def breakable(text: str) -> Markup:
+    """Return *text* with an amount in it as one that breaks after a comma where it is too long for its place."""
+    return Markup(escape(text).replace(",", ",<wbr>"))
 
 
 @cache

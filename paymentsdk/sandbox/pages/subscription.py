@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paymentsdk.resources.plans import AutoRecurring, Plan
-from paymentsdk.sandbox.pages.markup import Markup, render
+from paymentsdk.sandbox.pages.markup import Markup, breakable, render
 from paymentsdk.sandbox.pages.sale import money, shop_address
 from paymentsdk.sandbox.pages.views import Way, framed, message
 from paymentsdk.sandbox.records import AUTHORIZED, CANCELED, FINISHED, Subscription
@@ -21,7 +21,7 @@ def offer(plan: Plan, *, action: str, token: str) -> Markup:
         "subscription.html",
         seller=f"Seller {plan.collector_id}",
         heading=heading,
-        total=money(recurring.currency_id or "", recurring.transaction_amount),
+        total=breakable(money(recurring.currency_id or "", recurring.transaction_amount)),
         often=", ".join(_often(recurring)),
         action=action,
         token=token,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 
-from paymentsdk.sandbox.pages.markup import Markup, join, render
+from paymentsdk.sandbox.pages.markup import Markup, breakable, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
 
 __all__ = ["RETURN_SECONDS", "Way", "checkout", "framed", "message", "outcome"]
@@ -34,7 +34,7 @@ def checkout(sale: Sale, *, action: str, token: str) -> Markup:
         token=token,
         methods=join(_method(sale, method) for method in sale.methods),
         installments=join(_option(number, chosen=number == sale.installment) for number in sale.installments),
-        pay="Pay" if differ else f"Pay {money(sale.currency, sale.total)}",
+        pay="Pay" if differ else breakable(f"Pay {money(sale.currency, sale.total)}"),
     )
     return framed(sale.heading, content)
 
@@ -78,14 +78,15 @@ def _common(sale: Sale) -> Mapping[str, str]:
     return {
         "seller": sale.seller,
         "heading": sale.heading,
-        "total": money(sale.currency, sale.total),
+        "total": breakable(money(sale.currency, sale.total)),
         "lines": render("lines.html", lines=join(_line(sale, line) for line in sale.lines)) if sale.lines else _NONE,
         "facts": join(render("fact.html", name=name, value=value) for name, value in sale.facts),
     }
 
 
 def _line(sale: Sale, line: Line) -> Markup:
-    return render("line.html", what=line.what, more=line.more, amount=money(sale.currency, line.amount))
+    amount = breakable(money(sale.currency, line.amount))
+    return render("line.html", what=line.what, more=breakable(line.more), amount=amount)
 
 
 def _ways(ways: Iterable[Way]) -> Markup:
