@@ -38,6 +38,14 @@ async def test_every_file_is_served_as_what_it_is(visitor, name: str) -> None:
     assert "no-store" == visitor.headers["Cache-Control"]
 
 
+async def test_the_icon_that_a_browser_looks_for_by_itself_is_there(visitor, sandbox) -> None:
+    """Beside a document that cannot name one; asking for it is no request of a program."""
+    assert STATIC["icon.svg"] == await visitor.get("/favicon.ico")
+
+    assert visitor.headers["Content-Type"].startswith("image/svg+xml")
+    assert [] == list(sandbox.platform.feed.requests)
+
+
 @pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py", "checkout.html"])
 async def test_no_other_file_is_served(visitor, name: str) -> None:
     """Not from beside the directory, nor from beyond."""
