@@ -446,7 +446,7 @@ async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
 
 
 async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> None:
-    """It can be marked and copied by hand."""
+    """It can be marked and copied by hand; once, however often the button is pressed."""
     await shop.order()
     await open_dashboard(tab, sandbox)
     await tab.run("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
@@ -454,6 +454,14 @@ async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> N
     await tab.click(".requests .row button")
 
     await tab.until("document.querySelector('.requests .row + pre')?.textContent.startsWith('curl')")
+    first = await text_of(tab, ".requests .row + pre")
+
+    await tab.click(".requests .row button")
+
+    await tab.until(f"document.querySelector('.requests .row + pre').textContent !== {json.dumps(first)}")
+    assert 1 == await tab.run(
+        "[...document.querySelectorAll('pre')].filter((one) => one.textContent.startsWith('curl')).length"
+    )
 
 
 @pytest.mark.parametrize("shape", ["per_api", "cause", "errors", "flat"])
@@ -625,12 +633,14 @@ async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, m
 
 
 async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:
-    """The page says that it has lost the connection."""
+    """The page says that it has lost the connection, and so does a button that needs it."""
     await open_dashboard(tab, sandbox)
 
     await sandbox.stop()
 
     await tab.until("document.querySelector('#link').textContent.trim() === 'Not connected'")
+    await tab.click("[data-example]")
+    await tab.until("document.querySelector('#news').textContent === 'The sandbox does not answer.'")
 
 
 # --- the buyer ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,14 @@
 // The control API, as the pages use it.
 
+/** Ask the sandbox. What a browser says where nobody answers ("Failed to fetch") tells people nothing. */
+export async function ask(address, options) {
+  try {
+    return await fetch(address, options);
+  } catch {
+    throw new Error("The sandbox does not answer.");
+  }
+}
+
 /** Call the control API and return its answer; throws an Error with the sandbox's own words. */
 export async function call(method, path, body) {
   const options = { method };
@@ -7,7 +16,7 @@ export async function call(method, path, body) {
     options.headers = { "Content-Type": "application/json" };
     options.body = JSON.stringify(body);
   }
-  const response = await fetch(`/_sandbox/${path}`, options);
+  const response = await ask(`/_sandbox/${path}`, options);
   const answer = await response.json();
   if (!response.ok) throw Object.assign(new Error(answer.message), { status: response.status });
   return answer;
@@ -15,7 +24,7 @@ export async function call(method, path, body) {
 
 /** Return the text at an address of the sandbox. */
 export async function text(path) {
-  const response = await fetch(`/_sandbox/${path}`);
+  const response = await ask(`/_sandbox/${path}`);
   if (!response.ok) {
     const answer = await response.json();
     throw Object.assign(new Error(answer.message), { status: response.status });

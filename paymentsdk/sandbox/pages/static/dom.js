@@ -126,6 +126,7 @@ export async function attempt(button, action, fieldOf = () => null) {
 /** Make a button that copies what `find` returns; without access to a clipboard, the text is shown below it. */
 export function copier(words, find) {
   const button = make("button", { type: "button", className: "tool" }, words);
+  let shown;
   button.addEventListener("click", async () => {
     const snippet = await find().catch((error) => error.message);
     try {
@@ -135,7 +136,9 @@ export function copier(words, find) {
       setTimeout(() => { button.textContent = words; }, 2000);
     } catch {
       // It can be copied by hand.
-      button.parentElement.after(make("pre", { tabIndex: 0 }, make("code", {}, snippet)));
+      shown?.remove();
+      shown = make("pre", { tabIndex: 0 }, make("code", {}, snippet));
+      button.parentElement.after(shown);
     }
   });
   return button;

@@ -1,6 +1,6 @@
 // Orders: a card with its code for each that waits for a buyer, a row for each that is settled.
 
-import { call, text } from "./api.js";
+import { ask, call, text } from "./api.js";
 import * as clock from "./clock.js";
 import { announce, attempt, byId, countdown, make, moment, money, say, show, span, state } from "./dom.js";
 
@@ -240,7 +240,7 @@ async function createExample(button) {
       "Content-Type": "application/json",
       "X-Idempotency-Key": `${number}-${Math.random().toString(36).slice(2)}`,
     };
-    const response = await fetch("/v1/orders", { method: "POST", headers, body: JSON.stringify(order) });
+    const response = await ask("/v1/orders", { method: "POST", headers, body: JSON.stringify(order) });
     if (response.ok) return;
     // In the shape that the policy says; or a page, from a gateway.
     const answer = await response.json().catch(() => ({}));
