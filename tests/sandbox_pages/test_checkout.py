@@ -147,6 +147,7 @@ async def test_a_settled_order_has_no_form(shop, visitor, sandbox, end: str) -> 
 
     assert 409 == visitor.status
     assert "It cannot be paid" in words_of(visitor.page)
+    assert f"It is {end} already" in words_of(visitor.page)
 
 
 @pytest.mark.parametrize("status", ["refunded", "processed"])
@@ -373,7 +374,7 @@ async def test_a_preference_that_was_paid_in_time_shows_it_later(shop, visitor, 
 
 
 async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:
-    """Sending the form twice, as a hasty buyer does, pays once; the second time says that it cannot be paid."""
+    """Sending the form twice, as a hasty buyer does, pays once; the second time says that it is paid already."""
     preference = await shop.preference()
     form = await visitor.get(path_of(preference))
     await visitor.send_form()
@@ -382,6 +383,7 @@ async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:
     await visitor.send_form()
 
     assert 409 == visitor.status
+    assert "It is paid already, and nothing more was paid." in words_of(visitor.page)
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("payment")
 
 

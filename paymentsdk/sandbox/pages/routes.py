@@ -39,8 +39,9 @@ _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 _LISTED = 20
 #: The value of `attempt` that asks for the form once more.
 _AGAIN = "again"
+_CONFLICT = 409
 #: What a page is called that says no.
-_TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", 409: "It cannot be paid"}
+_TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
 
 
 def add_routes(app: web.Application) -> None:
@@ -218,7 +219,16 @@ def _show(counter: _Counter) -> Handler:
 def _pay(counter: _Counter) -> Handler:
     async def pay(request: web.Request) -> web.StreamResponse:
         form = await _form(request)
-        outcome = counter.pay(request.app[PLATFORM], _name(request), form)
+        platform, name = request.app[PLATFORM], _name(request)
+        try:
+            outcome = counter.pay(platform, name, form)
+        except Refused as refused:
+            settled = counter.sale(platform, name, "").outcome if refused.status == _CONFLICT else None
+            if settled is None:
+                raise
+            # Whoever has pressed twice is not left to think that they have not paid.
+            words = f"It is {settled.word.lower()} already, and nothing more was paid"
+            raise Refused(refused.status, refused.code, words) from None
         # So that loading the page again pays nothing.
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
 
