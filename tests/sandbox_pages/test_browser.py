@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import pytest
@@ -545,6 +546,18 @@ async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -
         await asyncio.gather(*(shop.order() for _ in range(20)))
 
     await tab.until("document.querySelector('#counts').textContent.startsWith('Among the newest 500: ')")
+
+
+async def test_the_clock_is_right_after_the_machine_has_slept(tab, sandbox) -> None:
+    """It goes on by the clock of the machine, as that of the sandbox does: a browser's stopwatch sleeps as well."""
+    sandbox.clock.freeze(datetime(2026, 1, 31, 12, tzinfo=UTC))
+    sandbox.clock.resume()
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#clock').textContent.startsWith('12:00:')")
+
+    await tab.run("(() => { const real = Date.now; Date.now = () => real() + 8 * 3600000; })()")
+
+    await tab.until("document.querySelector('#clock').textContent.startsWith('20:00:')")
 
 
 async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandbox, shop) -> None:
