@@ -548,6 +548,27 @@ async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -
     await tab.until("document.querySelector('#counts').textContent.startsWith('Among the newest 500: ')")
 
 
+async def test_what_happens_takes_nobody_the_focus(tab, sandbox, shop) -> None:
+    """Rows that come and change leave whoever stands in another, or in the changed one itself, where they are."""
+    sandbox.buyer.pay(await shop.order())
+    await shop.preference()
+    for effect in ("delay_after_commit", "drip"):
+        sandbox.faults.add(FaultRule(effect=effect, operation="orders.create", seconds=0.001))
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('#settled-rows a, #checkout-rows a, #faults button').length === 4")
+
+    for number, selector in enumerate(("#settled-rows a", "#checkout-rows a", "#faults button"), 1):
+        await tab.run(f"document.querySelector('{selector}').focus()")
+        sandbox.buyer.pay(await shop.order())
+        await shop.preference()
+        rows = f"document.querySelectorAll('#settled-rows > *, #checkout-rows > *').length === {2 + 2 * number}"
+        await tab.until(f"{rows} && document.querySelector('#faults').textContent.includes('hit {number}')")
+        assert await tab.run(f"document.activeElement.matches('{selector}')"), selector
+
+    await tab.click("#clear-faults")
+    await tab.until("document.activeElement.id === 'faults-title'")
+
+
 async def test_the_clock_is_right_after_the_machine_has_slept(tab, sandbox) -> None:
     """It goes on by the clock of the machine, as that of the sandbox does: a browser's stopwatch sleeps as well."""
     sandbox.clock.freeze(datetime(2026, 1, 31, 12, tzinfo=UTC))

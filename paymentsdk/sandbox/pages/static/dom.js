@@ -18,14 +18,25 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-const drawn = new Map();
+/** What each row shows. */
+const drawn = new WeakMap();
 
-/** Put rows into an element, unless they are there already: whoever stands in one stays there. */
+/** Put rows into an element. Those that are there already are left alone, and so is whoever stands in one. */
 export function fill(element, rows, makeRow) {
-  const now = JSON.stringify(rows);
-  if (drawn.get(element) === now) return;
-  drawn.set(element, now);
-  element.replaceChildren(...rows.map(makeRow));
+  const before = new Map([...element.children].map((item) => [drawn.get(item), item]));
+  const place = [...element.children].findIndex((item) => item.contains(document.activeElement));
+  const items = rows.map((row) => {
+    const shown = JSON.stringify(row);
+    const item = before.get(shown) ?? makeRow(row);
+    drawn.set(item, shown);
+    return item;
+  });
+  for (const item of before.values()) if (!items.includes(item)) item.remove();
+  items.forEach((item, at) => {
+    if (element.children[at] !== item) element.insertBefore(item, element.children[at] ?? null);
+  });
+  const redrawn = place >= 0 && before.size === items.length && !element.contains(document.activeElement);
+  if (redrawn) items[place].querySelector("a, button, input, select").focus();
 }
 
 /** Make a state: its word and its colour. */

@@ -2,7 +2,7 @@
 
 import { ask, call, text } from "./api.js";
 import * as clock from "./clock.js";
-import { announce, attempt, byId, countdown, make, moment, money, say, show, span, state } from "./dom.js";
+import { announce, attempt, byId, countdown, fill, make, moment, money, say, show, span, state } from "./dom.js";
 
 const CARDS = 12;
 const ROWS = 50;
@@ -185,13 +185,14 @@ async function act(button, id) {
 
 function drawRows(settled) {
   byId("settled").hidden = settled.length === 0;
-  byId("settled-rows").replaceChildren(...settled.slice(0, ROWS).map(makeRow));
+  const rows = settled.slice(0, ROWS).map(({ order }) => ({ order, seller: sellerOf(order) }));
+  fill(byId("settled-rows"), rows, makeRow);
   const more = settled.length - ROWS;
   byId("more-settled").hidden = more <= 0;
   say(byId("more-settled"), `${more} older ones are settled as well.`);
 }
 
-function makeRow({ order }) {
+function makeRow({ order, seller }) {
   const { paid_amount: paid, refunded_amount: refunded } = payment(order);
   const less = paid && paid !== order.total_amount ? `${money(order.currency, paid)} paid` : "";
   const back = refunded ? `${money(order.currency, refunded)} given back` : "";
@@ -204,7 +205,7 @@ function makeRow({ order }) {
       { scope: "row", role: "rowheader" },
       make("a", { href: `/qr/${order.id}` }, order.external_reference),
       make("span", { className: "mono quiet id" }, order.id),
-      sellers.size > 1 ? make("small", { className: "quiet notes" }, sellerOf(order)) : null,
+      seller ? make("small", { className: "quiet notes" }, seller) : null,
     ),
     make("td", { role: "cell", className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
     make(

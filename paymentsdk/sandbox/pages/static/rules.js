@@ -124,7 +124,10 @@ export async function start() {
   byId("add-fault").addEventListener("submit", addFault);
   byId("clear-faults").addEventListener("click", async (event) => {
     const done = await attempt(event.target, () => call("DELETE", "faults"));
-    if (done) await loadFaults();
+    if (!done) return;
+    await loadFaults();
+    // The button goes, and whoever pressed it is not left nowhere.
+    byId("faults-title").focus();
   });
   chooseEffect();
 }
