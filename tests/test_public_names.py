@@ -17,7 +17,12 @@ from difflib import unified_diff
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import paymentsdk
+from paymentsdk.resources.common import AnswerStruct, RequestStruct
+from paymentsdk.resources.orders import TransactionsRequest
+from paymentsdk.sandbox.intake import ControlStruct
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -121,6 +126,18 @@ def test_no_public_signature_says_any() -> None:
     }
 
     assert set() == found
+
+
+def test_members_of_requests_and_answers_have_no_place() -> None:
+    """They are given by their names alone: an amount does not become a reference, nor by a member that is added."""
+    bases = (RequestStruct, AnswerStruct, ControlStruct)
+    values = [value for module in public_modules() for value in vars(module).values()]
+    structs = {value for value in values if inspect.isclass(value) and issubclass(value, bases)}
+
+    assert len(structs) > 100
+    assert set() == {struct.__name__ for struct in structs if struct.__match_args__}
+    with pytest.raises(TypeError, match="positional"):
+        TransactionsRequest(())
 
 
 class Loose:

@@ -50,7 +50,7 @@ class OpenEnum(StrEnum):
         return member
 
 
-# Type checkers do not see that msgspec hands these options down to subclasses.
+# Type checkers do not see that msgspec hands these options down to subclasses; `kw_only` each has to say again.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class RequestStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of what goes out. Members that were not set are not sent; constraints are checked before anything is."""
@@ -85,7 +85,7 @@ PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
 Metadata: TypeAlias = dict[str, object]
 
 
-class Paging(AnswerStruct):
+class Paging(AnswerStruct, kw_only=True):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None

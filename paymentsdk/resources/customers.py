@@ -32,21 +32,21 @@ _EMAIL = (
 )
 
 
-class CustomerPhone(RequestStruct):
+class CustomerPhone(RequestStruct, kw_only=True):
     """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class CustomerIdentification(RequestStruct):
+class CustomerIdentification(RequestStruct, kw_only=True):
     """An identity document."""
 
     type: str | None = None
     number: Id | None = None
 
 
-class CustomerAddress(RequestStruct):
+class CustomerAddress(RequestStruct, kw_only=True):
     """An address."""
 
     id: Id | None = None
@@ -55,7 +55,7 @@ class CustomerAddress(RequestStruct):
     street_number: Id | None = None
 
 
-class CustomerRequest(RequestStruct):
+class CustomerRequest(RequestStruct, kw_only=True):
     """A customer to create (4.8). The contract does not say which members are required.
 
     Attributes:
@@ -88,7 +88,7 @@ class CustomerRequest(RequestStruct):
         read_days(self, "date_registered")
 
 
-class Customer(AnswerStruct):
+class Customer(AnswerStruct, kw_only=True):
     """A customer as the platform has them.
 
     Attributes:

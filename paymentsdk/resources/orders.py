@@ -101,11 +101,11 @@ else:
     QRModeName = Literal[tuple(mode.value for mode in QRMode)]
 
 
-class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
+class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True, kw_only=True):
     """Base of what goes to the Orders API, which refuses members that it does not know."""
 
 
-class QRConfigRequest(OrderRequestStruct):
+class QRConfigRequest(OrderRequestStruct, kw_only=True):
     """The point of sale, and the kind of its code.
 
     Attributes:
@@ -117,7 +117,7 @@ class QRConfigRequest(OrderRequestStruct):
     mode: QRModeName | None = None
 
 
-class OrderConfigRequest(OrderRequestStruct):
+class OrderConfigRequest(OrderRequestStruct, kw_only=True):
     """Where the order is paid.
 
     Attributes:
@@ -127,7 +127,7 @@ class OrderConfigRequest(OrderRequestStruct):
     qr: QRConfigRequest
 
 
-class PaymentRequest(OrderRequestStruct):
+class PaymentRequest(OrderRequestStruct, kw_only=True):
     """What is to be paid.
 
     Attributes:
@@ -137,7 +137,7 @@ class PaymentRequest(OrderRequestStruct):
     amount: PositiveAmount
 
 
-class TransactionsRequest(OrderRequestStruct):
+class TransactionsRequest(OrderRequestStruct, kw_only=True):
     """The one payment of the order.
 
     Attributes:
@@ -147,7 +147,7 @@ class TransactionsRequest(OrderRequestStruct):
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
 
 
-class CategoryRequest(OrderRequestStruct):
+class CategoryRequest(OrderRequestStruct, kw_only=True):
     """A category that gives discounts to an item.
 
     Attributes:
@@ -157,7 +157,7 @@ class CategoryRequest(OrderRequestStruct):
     id: str
 
 
-class ItemRequest(OrderRequestStruct):
+class ItemRequest(OrderRequestStruct, kw_only=True):
     """A line of the order.
 
     Attributes:
@@ -177,7 +177,7 @@ class ItemRequest(OrderRequestStruct):
     external_categories: list[CategoryRequest] | None = None
 
 
-class DiscountRequest(OrderRequestStruct):
+class DiscountRequest(OrderRequestStruct, kw_only=True):
     """The total for a buyer who pays by one kind of method.
 
     Attributes:
@@ -189,7 +189,7 @@ class DiscountRequest(OrderRequestStruct):
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
 
 
-class DiscountsRequest(OrderRequestStruct):
+class DiscountsRequest(OrderRequestStruct, kw_only=True):
     """Totals by kind of method.
 
     Attributes:
@@ -199,7 +199,7 @@ class DiscountsRequest(OrderRequestStruct):
     payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
 
 
-class SponsorRequest(OrderRequestStruct):
+class SponsorRequest(OrderRequestStruct, kw_only=True):
     """The integrator's own account.
 
     Attributes:
@@ -209,7 +209,7 @@ class SponsorRequest(OrderRequestStruct):
     id: str
 
 
-class IntegrationDataRequest(OrderRequestStruct):
+class IntegrationDataRequest(OrderRequestStruct, kw_only=True):
     """Who made the integration; the ids are assigned by the platform.
 
     Attributes:
@@ -226,7 +226,7 @@ class IntegrationDataRequest(OrderRequestStruct):
 _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must be of ASCII letters, digits, - and _)"
 
 
-class OrderRequest(OrderRequestStruct):
+class OrderRequest(OrderRequestStruct, kw_only=True):
     """An order to create (4.10).
 
     Attributes:
@@ -306,7 +306,7 @@ def check_expiration(text: str, longest: timedelta) -> None:
         raise RequestInvalid("$.expiration_time", f"is above the maximum of {hours:g} hours")
 
 
-class RefundTransactionRequest(OrderRequestStruct):
+class RefundTransactionRequest(OrderRequestStruct, kw_only=True):
     """How much of which payment goes back.
 
     Attributes:
@@ -318,7 +318,7 @@ class RefundTransactionRequest(OrderRequestStruct):
     amount: PositiveAmount
 
 
-class RefundRequest(OrderRequestStruct):
+class RefundRequest(OrderRequestStruct, kw_only=True):
     """A partial refund (4.13); a refund without a body is one of the whole order.
 
     Attributes:
@@ -328,7 +328,7 @@ class RefundRequest(OrderRequestStruct):
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
 
 
-class QRConfig(AnswerStruct):
+class QRConfig(AnswerStruct, kw_only=True):
     """The point of sale, and the kind of its code.
 
     Attributes:
@@ -340,7 +340,7 @@ class QRConfig(AnswerStruct):
     mode: QRMode | None = None
 
 
-class OrderConfig(AnswerStruct):
+class OrderConfig(AnswerStruct, kw_only=True):
     """Where the order is paid.
 
     Attributes:
@@ -350,7 +350,7 @@ class OrderConfig(AnswerStruct):
     qr: QRConfig | None = None
 
 
-class PaymentMethod(AnswerStruct):
+class PaymentMethod(AnswerStruct, kw_only=True):
     """What the buyer paid with.
 
     Attributes:
@@ -364,7 +364,7 @@ class PaymentMethod(AnswerStruct):
     installments: int | None = None
 
 
-class PaymentDiscounts(AnswerStruct):
+class PaymentDiscounts(AnswerStruct, kw_only=True):
     """The discount that applied to a payment.
 
     Attributes:
@@ -374,7 +374,7 @@ class PaymentDiscounts(AnswerStruct):
     type: str | None = None
 
 
-class OrderPayment(AnswerStruct):
+class OrderPayment(AnswerStruct, kw_only=True):
     """The payment of an order. Amounts are in the ``currency`` of the order.
 
     Attributes:
@@ -400,7 +400,7 @@ class OrderPayment(AnswerStruct):
     discounts: PaymentDiscounts | None = None
 
 
-class Refund(AnswerStruct):
+class Refund(AnswerStruct, kw_only=True):
     """Money that goes back.
 
     Attributes:
@@ -418,7 +418,7 @@ class Refund(AnswerStruct):
     status: RefundStatus | None = None
 
 
-class Transactions(AnswerStruct):
+class Transactions(AnswerStruct, kw_only=True):
     """What happened to the money of an order.
 
     Attributes:
@@ -430,7 +430,7 @@ class Transactions(AnswerStruct):
     refunds: tuple[Refund, ...] | None = None
 
 
-class TypeResponse(AnswerStruct):
+class TypeResponse(AnswerStruct, kw_only=True):
     """What the type of an order brings along.
 
     Attributes:
@@ -440,7 +440,7 @@ class TypeResponse(AnswerStruct):
     qr_data: str | None = None
 
 
-class Category(AnswerStruct):
+class Category(AnswerStruct, kw_only=True):
     """A category of an item.
 
     Attributes:
@@ -450,7 +450,7 @@ class Category(AnswerStruct):
     id: str | None = None
 
 
-class OrderItem(AnswerStruct):
+class OrderItem(AnswerStruct, kw_only=True):
     """A line of an order.
 
     Attributes:
@@ -470,7 +470,7 @@ class OrderItem(AnswerStruct):
     external_categories: tuple[Category, ...] | None = None
 
 
-class Discount(AnswerStruct):
+class Discount(AnswerStruct, kw_only=True):
     """The total for a buyer who pays by one kind of method.
 
     Attributes:
@@ -482,7 +482,7 @@ class Discount(AnswerStruct):
     type: str | None = None
 
 
-class Discounts(AnswerStruct):
+class Discounts(AnswerStruct, kw_only=True):
     """Totals by kind of method.
 
     Attributes:
@@ -492,7 +492,7 @@ class Discounts(AnswerStruct):
     payment_methods: tuple[Discount, ...] | None = None
 
 
-class Sponsor(AnswerStruct):
+class Sponsor(AnswerStruct, kw_only=True):
     """The integrator's own account.
 
     Attributes:
@@ -502,7 +502,7 @@ class Sponsor(AnswerStruct):
     id: str | None = None
 
 
-class IntegrationData(AnswerStruct):
+class IntegrationData(AnswerStruct, kw_only=True):
     """Who made the integration.
 
     Attributes:
@@ -518,7 +518,7 @@ class IntegrationData(AnswerStruct):
     sponsor: Sponsor | None = None
 
 
-class Order(AnswerStruct):
+class Order(AnswerStruct, kw_only=True):
     """An order as the platform has it. The answer to a refund may hold only the members that changed.
 
     Attributes:

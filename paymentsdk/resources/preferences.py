@@ -61,7 +61,7 @@ else:
     AuthenticationTypeName = Literal[tuple(kind.value for kind in AuthenticationType)]
 
 
-class Passenger(RequestStruct):
+class Passenger(RequestStruct, kw_only=True):
     """Who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
@@ -70,7 +70,7 @@ class Passenger(RequestStruct):
     identification_number: Id | None = None
 
 
-class Route(RequestStruct):
+class Route(RequestStruct, kw_only=True):
     """From where to where, when, and with whom (tourism)."""
 
     departure: str | None = None
@@ -83,14 +83,14 @@ class Route(RequestStruct):
         read_days(self, "departure_date_time", "arrival_date_time")
 
 
-class CategoryDescriptor(RequestStruct):
+class CategoryDescriptor(RequestStruct, kw_only=True):
     """The journey or the stay that an item is (tourism, hospitality)."""
 
     passenger: Passenger | None = None
     route: Route | None = None
 
 
-class PreferenceItemRequest(RequestStruct):
+class PreferenceItemRequest(RequestStruct, kw_only=True):
     """What is sold.
 
     Attributes:
@@ -125,14 +125,14 @@ class PreferenceItemRequest(RequestStruct):
         read_days(self, "event_date")
 
 
-class PayerPhone(RequestStruct):
+class PayerPhone(RequestStruct, kw_only=True):
     """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class PayerIdentification(RequestStruct):
+class PayerIdentification(RequestStruct, kw_only=True):
     """An identity document, under the names of the preference or those of the industries."""
 
     type: str | None = None
@@ -141,7 +141,7 @@ class PayerIdentification(RequestStruct):
     identification_number: Id | None = None
 
 
-class PayerAddress(RequestStruct):
+class PayerAddress(RequestStruct, kw_only=True):
     """An address."""
 
     zip_code: Id | None = None
@@ -149,7 +149,7 @@ class PayerAddress(RequestStruct):
     street_number: Id | None = None
 
 
-class PayerRequest(RequestStruct):
+class PayerRequest(RequestStruct, kw_only=True):
     """Who is asked to pay. Everything that the seller knows improves the rate of approvals.
 
     Attributes:
@@ -188,13 +188,13 @@ class PayerRequest(RequestStruct):
         read_days(self, "date_created", "registration_date", "last_purchase")
 
 
-class Excluded(RequestStruct):
+class Excluded(RequestStruct, kw_only=True):
     """A payment method, or a kind of them, that the buyer is not offered."""
 
     id: str | None = None
 
 
-class PaymentMethodsRequest(RequestStruct):
+class PaymentMethodsRequest(RequestStruct, kw_only=True):
     """How the buyer may pay. Installments are 1 to 36; those proposed first are 1 or more."""
 
     excluded_payment_methods: list[Excluded] | None = None
@@ -204,13 +204,13 @@ class PaymentMethodsRequest(RequestStruct):
     default_installments: Annotated[int, Meta(ge=1)] | None = None
 
 
-class FreeMethod(RequestStruct):
+class FreeMethod(RequestStruct, kw_only=True):
     """A way of shipping that costs the buyer nothing."""
 
     id: Id | None = None
 
 
-class PreferenceReceiverAddress(RequestStruct):
+class PreferenceReceiverAddress(RequestStruct, kw_only=True):
     """Where a shipment goes."""
 
     zip_code: Id | None = None
@@ -221,7 +221,7 @@ class PreferenceReceiverAddress(RequestStruct):
     country_name: str | None = None
 
 
-class ShipmentsRequest(RequestStruct):
+class ShipmentsRequest(RequestStruct, kw_only=True):
     """How it is shipped.
 
     Attributes:
@@ -247,7 +247,7 @@ class ShipmentsRequest(RequestStruct):
     receiver_address: PreferenceReceiverAddress | None = None
 
 
-class BackURLsRequest(RequestStruct):
+class BackURLsRequest(RequestStruct, kw_only=True):
     """Where the buyer goes afterwards: absolute http or https addresses."""
 
     success: URL | None = None
@@ -255,13 +255,13 @@ class BackURLsRequest(RequestStruct):
     failure: URL | None = None
 
 
-class DifferentialPricing(RequestStruct):
+class DifferentialPricing(RequestStruct, kw_only=True):
     """The seller's own terms for installments."""
 
     id: int | None = None
 
 
-class TrackValues(RequestStruct):
+class TrackValues(RequestStruct, kw_only=True):
     """What an advertiser knows a conversion by."""
 
     conversion_id: Id | None = None
@@ -269,14 +269,14 @@ class TrackValues(RequestStruct):
     pixel_id: Id | None = None
 
 
-class Track(RequestStruct):
+class Track(RequestStruct, kw_only=True):
     """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
     values: TrackValues | None = None
 
 
-class PreferenceRequest(RequestStruct):
+class PreferenceRequest(RequestStruct, kw_only=True):
     """A preference to create (4.3). Only ``items`` is required.
 
     Attributes:
@@ -357,7 +357,7 @@ def _with_zone(moment: object) -> TypeGuard[datetime]:
     return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
-class PreferenceItem(AnswerStruct):
+class PreferenceItem(AnswerStruct, kw_only=True):
     """What is sold."""
 
     id: Id | None = None
@@ -374,7 +374,7 @@ class PreferenceItem(AnswerStruct):
     category_descriptor: CategoryDescriptor | None = None
 
 
-class Payer(AnswerStruct):
+class Payer(AnswerStruct, kw_only=True):
     """Who is asked to pay."""
 
     name: str | None = None
@@ -393,7 +393,7 @@ class Payer(AnswerStruct):
     last_purchase: Day | None = None
 
 
-class PaymentMethods(AnswerStruct):
+class PaymentMethods(AnswerStruct, kw_only=True):
     """How the buyer may pay."""
 
     excluded_payment_methods: tuple[Excluded, ...] | None = None
@@ -403,7 +403,7 @@ class PaymentMethods(AnswerStruct):
     default_installments: int | None = None
 
 
-class Shipments(AnswerStruct):
+class Shipments(AnswerStruct, kw_only=True):
     """How it is shipped."""
 
     mode: str | None = None
@@ -417,7 +417,7 @@ class Shipments(AnswerStruct):
     receiver_address: PreferenceReceiverAddress | None = None
 
 
-class BackURLs(AnswerStruct):
+class BackURLs(AnswerStruct, kw_only=True):
     """Where the buyer goes afterwards; an empty text where none was given."""
 
     success: str | None = None
@@ -425,7 +425,7 @@ class BackURLs(AnswerStruct):
     failure: str | None = None
 
 
-class Preference(AnswerStruct):
+class Preference(AnswerStruct, kw_only=True):
     """A preference as the platform has it. Members that are not told here are those of the request.
 
     Attributes:

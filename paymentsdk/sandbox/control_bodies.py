@@ -67,7 +67,7 @@ def number_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
-class PayRequest(ControlStruct):
+class PayRequest(ControlStruct, kw_only=True):
     """How to pay.
 
     Attributes:
@@ -90,7 +90,7 @@ class PayRequest(ControlStruct):
         return "rejected" if self.reject else self.outcome
 
 
-class ScanRequest(ControlStruct):
+class ScanRequest(ControlStruct, kw_only=True):
     """A code to scan.
 
     Attributes:
@@ -102,7 +102,7 @@ class ScanRequest(ControlStruct):
     tenant: int | None = None
 
 
-class RefundRequest(ControlStruct):
+class RefundRequest(ControlStruct, kw_only=True):
     """What goes back of a merchant order.
 
     Attributes:
@@ -112,7 +112,7 @@ class RefundRequest(ControlStruct):
     amount: Decimal | None = None
 
 
-class SubscribeRequest(ControlStruct):
+class SubscribeRequest(ControlStruct, kw_only=True):
     """A subscription to make.
 
     Attributes:
@@ -128,7 +128,7 @@ class SubscribeRequest(ControlStruct):
     rejections: int = 0
 
 
-class NewPlanRequest(PlanRequest):
+class NewPlanRequest(PlanRequest, kw_only=True):
     """A plan to make.
 
     Attributes:
@@ -138,7 +138,7 @@ class NewPlanRequest(PlanRequest):
     tenant: int | None = None
 
 
-class StatusRequest(ControlStruct):
+class StatusRequest(ControlStruct, kw_only=True):
     """The state to bring the payment of an invoice into.
 
     Attributes:
@@ -148,7 +148,7 @@ class StatusRequest(ControlStruct):
     status: str
 
 
-class FreezeRequest(ControlStruct):
+class FreezeRequest(ControlStruct, kw_only=True):
     """When the clock is to stand.
 
     Attributes:
@@ -158,7 +158,7 @@ class FreezeRequest(ControlStruct):
     at: datetime | None = None
 
 
-class AdvanceRequest(ControlStruct):
+class AdvanceRequest(ControlStruct, kw_only=True):
     """How far to move the clock.
 
     Attributes:
@@ -168,7 +168,7 @@ class AdvanceRequest(ControlStruct):
     duration: str
 
 
-class RevokeRequest(ControlStruct):
+class RevokeRequest(ControlStruct, kw_only=True):
     """What to end.
 
     Attributes:
@@ -178,7 +178,7 @@ class RevokeRequest(ControlStruct):
     token: str
 
 
-class SnapshotRequest(ControlStruct):
+class SnapshotRequest(ControlStruct, kw_only=True):
     """Which snapshot.
 
     Attributes:
