@@ -17,10 +17,13 @@ from msgspec import Struct
 
 from paymentsdk._core.decode import Anomaly, AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
-from paymentsdk.errors import OutcomeUnknown
+from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 B = TypeVar("B")
 R = TypeVar("R", covariant=True)
+
+_METHOD = re.compile(r"[A-Z]+\Z")
+_PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z")
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -112,6 +115,9 @@ class Operation(Generic[B, R]):
         keyed: The operation takes an ``X-Idempotency-Key``.
         writes: The operation can change something on the platform.
         wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
+
+    Raises:
+        RequestInvalid: The method, the path or the retry class is none.
     """
 
     name: str
@@ -141,6 +147,15 @@ class Operation(Generic[B, R]):
     wants_fresh_connection: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not _METHOD.match(self.method):
+            raise RequestInvalid(f"{self.name}.method", "must be an HTTP method in capitals, such as POST")
+        # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
+        # token would go to whoever has that.
+        if not isinstance(self.path, str) or not _PATH.match(self.path):
+            reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
+            raise RequestInvalid(f"{self.name}.path", reason)
+        if not isinstance(self.retry, RetryClass):
+            raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
         # Asked for at every call, and the same at every call.
         derived = {
             "path_names": tuple(re.findall(r"{(\w+)}", self.path)),

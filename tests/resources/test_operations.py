@@ -7,10 +7,12 @@ from decimal import Decimal
 import pytest
 from msgspec import convert
 
+from paymentsdk import Operation, RequestInvalid
 from paymentsdk._core.operation import MIB, RetryClass
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import OpenEnum
 from paymentsdk.resources.merchant_orders import MerchantOrderState
+from paymentsdk.resources.orders import Order
 
 READ, KEYED, UNKEYED = RetryClass.READ, RetryClass.KEYED, RetryClass.UNKEYED
 #: The table of the spec: section, method, path; and what a failure means.
@@ -70,6 +72,34 @@ def test_the_declarations_cannot_be_changed() -> None:
         OPERATIONS["orders.create"] = OPERATIONS["orders.get"]
     with pytest.raises(AttributeError):
         OPERATIONS["orders.create"].path = "/"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"path": "v1/shops"}, "shops.create.path"),  # https://api.example.comv1/shops
+        ({"path": "@example.net/v1"}, "shops.create.path"),
+        ({"path": "/v1/shops?all=1"}, "shops.create.path"),
+        ({"path": "/v1/shops#1"}, "shops.create.path"),
+        ({"path": "/v1/{shop-id}"}, "shops.create.path"),
+        ({"path": "/v1/shops\r\nX: 1"}, "shops.create.path"),
+        ({"path": None}, "shops.create.path"),
+        ({"method": "post"}, "shops.create.method"),
+        ({"method": "POST\n"}, "shops.create.method"),
+        ({"method": b"POST"}, "shops.create.method"),
+        ({"retry": "keyed write"}, "shops.create.retry"),
+    ],
+)
+def test_a_declaration_that_would_send_the_token_astray_is_refused(change: dict[str, object], place: str) -> None:
+    """An operation of one's own goes below the base URL, and with a key if it takes one, or cannot be declared."""
+    declared = {"name": "shops.create", "method": "POST", "path": "/v1/shops/{shop_id}", "retry": RetryClass.KEYED}
+    more = {"section": "", "summary": "", "result": Order}
+    assert Operation(**declared, **more).keyed
+
+    with pytest.raises(RequestInvalid) as refused:
+        Operation(**{**declared, **change}, **more)
+
+    assert place == refused.value.path
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
