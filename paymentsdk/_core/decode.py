@@ -17,8 +17,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Struct, ValidationError
-from msgspec.structs import replace
+from msgspec import Struct, ValidationError, structs
 
 from paymentsdk._core import oddity
 from paymentsdk._core.secrets import MASK, Secretive
@@ -34,6 +33,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
 _NO_OBJECT: tuple[object, ...] = ("", [])
+_WRITE = msgspec.json.Encoder(decimal_format="number").encode
 #: What an answer without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
@@ -167,8 +167,10 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
         case inspect.StructType(cls=cls, fields=fields):
             return _struct(cls, fields)
         case inspect.VarTupleType(item_type=item):
-            return _list(_mender(item), of_structs=isinstance(item, inspect.StructType))
-        case inspect.DictType():
+            return _list(_mender(item), tuple, of_structs=isinstance(item, inspect.StructType))
+        case inspect.ListType(item_type=item):
+            return _list(_mender(item), list, of_structs=isinstance(item, inspect.StructType))
+        case inspect.DictType(value_type=inspect.AnyType() | inspect.CustomType()):
             return _leaf(dict, {}, plain=_free_object)
         case inspect.EnumType(cls=cls):
             return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
@@ -212,7 +214,7 @@ def _leaf(
                 return mended
         except (ValueError, KeyError, ArithmeticError, OSError):  # OSError: of a moment beyond all calendars.
             pass
-        anomalies.append(_misfit(path, value, wanted.__name__))
+        anomalies.append(_misfit(path, value, wanted.__name__ if isinstance(wanted, type) else str(wanted)))
         return None
 
     return mend
@@ -224,7 +226,7 @@ def _masked(inner: Mender) -> Mender:
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         found: list[Anomaly] = []
         mended = inner(value, path, found)
-        anomalies.extend(replace(anomaly, value=MASK) for anomaly in found)
+        anomalies.extend(structs.replace(anomaly, value=MASK) for anomaly in found)
         return mended
 
     return mend
@@ -253,7 +255,9 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
 
     @cache  # Made at the first use, so that a type may hold itself.
     def members_with_menders() -> list[tuple[inspect.Field, Mender]]:
-        return [(f, _masked(_mender(f.type)) if f.name in secrets else _mender(f.type)) for f in fields]
+        kinds = {f.name: f.type for f in structs.fields(cls)}
+        menders = [(f, _member(f.type, kinds[f.name])) for f in fields]
+        return [(f, _masked(mender) if f.name in secrets else mender) for f, mender in menders]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -279,7 +283,16 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
     return mend
 
 
-def _list(item: Mender, *, of_structs: bool) -> Mender:
+def _member(info: inspect.Type, kind: object) -> Mender:
+    """Compile the repair for a member; one of a type that only an operation of somebody else's has is taken whole."""
+    try:
+        return _mender(info)
+    except TypeError:
+        read = msgspec.json.Decoder(kind).decode
+        return _leaf(cast(type, kind), {}, plain=lambda value: read(_WRITE(value)))
+
+
+def _list(item: Mender, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Mender:
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if isinstance(value, dict) and value and of_structs:
             anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
@@ -296,7 +309,7 @@ def _list(item: Mender, *, of_structs: bool) -> Mender:
             row = item(raw, place, anomalies)
             if row is not None:
                 rows.append(row)
-        return tuple(rows)
+        return make(rows)
 
     return mend
 

@@ -6,8 +6,10 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Literal
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ from msgspec import Struct, inspect
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._core import decode, oddity
 from paymentsdk._core.decode import AnswerDecoder, Undecodable
-from paymentsdk.resources.common import OpenEnum
+from paymentsdk.resources.common import AnswerStruct, OpenEnum
 
 DAY = "2026-01-31"
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
@@ -555,6 +557,57 @@ def test_every_kind_of_member_has_its_repair() -> None:
                 assert callable(decode._mender(member.type))
     with pytest.raises(TypeError, match="nobody knows how to mend"):
         decode._mender(inspect.type_info(bytes))
+
+
+class Row(AnswerStruct, kw_only=True):
+    """A row of somebody else's operation."""
+
+    id: str
+    count: int | None = None
+
+
+class Shelf(AnswerStruct, kw_only=True):
+    """An answer of somebody else's operation, with members of types that no answer of the contract has."""
+
+    id: str
+    name: str | None = None
+    rows: list[Row] | None = None
+    by_name: dict[str, Row] | None = None
+    state: Literal["full", "empty"] | None = None
+    since: date | None = None
+    mark: UUID | None = None
+    words: frozenset[str] | None = None
+    more: object = None
+
+
+UUID_OF_MARK = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("sent", "member", "reason"),
+    [
+        ({"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]}, {"rows": [Row(id="1"), Row(id="2", count=3)]}, MENDED),
+        ({"rows": "none"}, {"rows": None}, DROPPED),
+        ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
+        ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
+        ({"state": "full"}, {"state": "full"}, None),
+        ({"state": "half"}, {"state": None}, DROPPED),
+        ({"since": DAY}, {"since": date(2026, 1, 31)}, None),
+        ({"since": ""}, {"since": None}, UNSET),
+        ({"mark": str(UUID_OF_MARK)}, {"mark": UUID_OF_MARK}, None),
+        ({"words": ["a", "b"]}, {"words": frozenset("ab")}, None),
+        ({"more": {"a": [1.5]}}, {"more": {"a": [1.5]}}, None),
+    ],
+)
+def test_members_of_other_types_cost_nothing_else(
+    sent: dict[str, object], member: dict[str, object], reason: str | None
+) -> None:
+    """An operation that somebody else declares is read as far as it can be, whatever the types of its answer."""
+    shelf, anomalies = AnswerDecoder(Shelf).decode(body(name=5, **sent))
+
+    assert Shelf(id="X1", name="5", **member) == shelf
+    assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
+    assert (reason is None) == (len(anomalies) == 1)
 
 
 class Node(Struct):
