@@ -160,6 +160,7 @@ class Caller(ABC):
         """Check everything that can be checked here, and fix what all attempts have in common."""
         if not isinstance(operation, Operation):
             raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
+        operation.decoder  # noqa: B018 - made at its first use: that nothing can decode the result shows before a write
         settings = self._settings
         where = operation.path
         if path or operation.path_names:

@@ -20,17 +20,20 @@ from paymentsdk import (
     Attempt,
     ClientClosed,
     NoAnswer,
+    Operation,
     OutcomeUnknown,
     PaymentsError,
     RequestInvalid,
     Response,
     Result,
+    RetryClass,
     RetryPolicy,
     SendFailed,
     Timeout,
 )
 from paymentsdk._core.clock import SystemClock
-from paymentsdk.resources.orders import OrderRequest
+from paymentsdk.resources.orders import Order, OrderRequest
+from paymentsdk.resources.plans import Plan
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
@@ -784,6 +787,17 @@ async def test_a_transport_that_is_closed_says_so(play) -> None:
     assert (OutcomeUnknown, closed) == (type(second.error), second.error.last_error)
     # It is as closed a moment later.
     assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
+
+
+async def test_an_operation_whose_answer_nothing_can_decode_is_not_sent(client, transport) -> None:
+    """The author of an operation learns of it before a write, not from an outcome that nobody knows."""
+    declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order | Plan}
+    operation = Operation(name="shops.create", method="POST", path="/v1/shops", **declared)
+
+    with pytest.raises(TypeError, match="type union"):
+        await client.call(operation)
+
+    assert [] == transport.requests
 
 
 async def test_whatever_a_transport_raises(play) -> None:
