@@ -98,7 +98,7 @@ class Platform:
         policies: Mapping[str, object] | None = None,
     ) -> None:
         asked = Policies().merged(policies or {})
-        self.base_url = ""
+        self.base_url: str = ""
         #: Where links lead, if not there.
         self.public_url: str | None = None
         self.feed: Feed = Feed()

@@ -24,8 +24,8 @@ try:
     from pyreqwest.proxy import ProxyBuilder
     from pyreqwest.request import StreamRequest
     from pyreqwest.response import Response as Answer
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error.msg}: pip install 'paymentsdk[pyreqwest]'", name=error.name) from None
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"{_error.msg}: pip install 'paymentsdk[pyreqwest]'", name=_error.name) from None
 
 __all__ = ["PyreqwestTransport"]
 
