@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paymentsdk._core.clock import Clock
     from paymentsdk._core.decode import Anomaly
     from paymentsdk._core.intent import Result
-    from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+    from paymentsdk._core.operation import ErrorCode, Limits, Operation, PageShape, RetryClass
     from paymentsdk._core.paging import Page, Pager, WalkOptions
     from paymentsdk._core.report import Attempt
     from paymentsdk._core.resume import ResumePoint
@@ -75,6 +75,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "FileTokenStore",
     "Headers",
     "IdempotencyConflict",
+    "Limits",
     "LockingTokenStore",
     "MemoryTokenStore",
     "NoAnswer",
@@ -84,6 +85,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "Operation",
     "OutcomeUnknown",
     "Page",
+    "PageShape",
     "Pager",
     "PaginationStalled",
     "PaymentsClient",

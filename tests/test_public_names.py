@@ -140,6 +140,23 @@ def test_members_of_requests_and_answers_have_no_place() -> None:
         TransactionsRequest(())
 
 
+def parts(hint: object) -> Iterator[object]:
+    """Yield what *hint* is made of."""
+    yield hint
+    for part in hint if isinstance(hint, list) else typing.get_args(hint):
+        yield from parts(part)
+
+
+def test_what_a_declaration_is_made_of_is_public() -> None:
+    """Whoever declares an operation of their own imports nothing that is private."""
+    hints = typing.get_type_hints(paymentsdk.Operation).values()
+    ours = {part for hint in hints for part in parts(hint) if getattr(part, "__module__", "").startswith("paymentsdk")}
+    needed = {part.__name__ for part in ours if inspect.isclass(part)}
+
+    assert needed >= {"ErrorCode", "RetryClass"}
+    assert set() == needed - set(paymentsdk.__all__)
+
+
 class Loose:
     """What the test above is there to find."""
 

@@ -71,7 +71,7 @@ class PageShape(Struct, frozen=True, kw_only=True):
     """Where a search answer keeps its rows and its position.
 
     Attributes:
-        items: The rows.
+        items: The rows; a walk recognises one that comes twice by its ``id``.
         total: How many rows the search has, as far as the platform says.
         offset: The offset that the platform echoes; ``None`` where it does not.
         next_offset: The offset that the platform proposes; ``None`` where it does not.
