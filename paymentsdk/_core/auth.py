@@ -198,6 +198,10 @@ class RefreshingToken:
         store = getattr(self, "_store", None)  # A traceback shows one that was refused, too.
         return f"RefreshingToken(store={type(store).__name__})"
 
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # A `deepcopy` of some configuration would spend the grant of all others.
+        raise TypeError("a RefreshingToken cannot be copied, as its refresh token is good once: share it, or its store")
+
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""
         pair = self._pair

@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 import pickle
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from traceback import TracebackException
@@ -152,6 +153,14 @@ def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
         with pytest.raises(TypeError, match="credentials"):
             pickle.dumps(thing)
         assert copy.copy(thing) == thing == copy.deepcopy(thing)
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("token", [RefreshingToken(PAIR), RefreshingToken(), StaticToken(ACCESS)])
+def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object], token: object) -> None:
+    """A refresh token is good once: a copy, as `dataclasses.asdict` makes one of a configuration, would spend it."""
+    with pytest.raises(TypeError, match="cannot be"):
+        twin(token)
 
 
 def test_a_client_does_not_show_its_credentials() -> None:
