@@ -170,7 +170,9 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
             return _list(_mender(item), tuple, of_structs=isinstance(item, inspect.StructType))
         case inspect.ListType(item_type=item):
             return _list(_mender(item), list, of_structs=isinstance(item, inspect.StructType))
-        case inspect.DictType(value_type=inspect.AnyType() | inspect.CustomType()):
+        case inspect.DictType(
+            value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
+        ):
             return _leaf(dict, {}, plain=_free_object)
         case inspect.EnumType(cls=cls):
             return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})

@@ -81,8 +81,8 @@ else:
 Amount: TypeAlias = Decimal
 #: An amount of a request, above zero.
 PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
-#: Free-form data of the integrator, returned as it was sent.
-Metadata: TypeAlias = dict[str, object]
+#: Free-form data of the integrator, returned as it was sent. A JSON Schema has to be told that anything will do.
+Metadata: TypeAlias = dict[str, Annotated[object, Meta(extra_json_schema={"description": "Any JSON value."})]]
 
 
 class Paging(AnswerStruct, kw_only=True):

@@ -139,7 +139,7 @@ def _schemas(policies: Policies) -> Schema:
             for kind in (operation.body, operation.result)
             if kind is not None
         ]
-        _, components = msgspec.json.schema_components(types, schema_hook=_free_form, ref_template=_REF)
+        _, components = msgspec.json.schema_components(types, ref_template=_REF)
         structs = {info.cls.__name__: info for info in _structs(types)}
         for name, schema in components.items():
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
@@ -184,12 +184,6 @@ def _above_zero(schema: Schema) -> Schema:
     mended = {**schema, **_ABOVE_ZERO.get(schema["type"], {})}
     mended.pop("minimum", None)  # Zero itself; a bound that leaves it out is in its place.
     return mended
-
-
-def _free_form(kind: type) -> Schema:
-    if kind is object:
-        return {"description": "Any JSON value."}
-    raise NotImplementedError(kind)  # As msgspec asks of a hook.
 
 
 def _structs(types: Iterable[type]) -> Iterator[types_of.StructType]:

@@ -136,6 +136,16 @@ def test_a_day_has_a_json_schema(kind: type) -> None:
     assert all(DAY_SCHEMA in day["anyOf"] for day in days)
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_goes_out_and_comes_back_has_a_json_schema(name: str) -> None:
+    """A service that takes a request, or answers with what came back, needs no hook to describe either."""
+    kinds = [kind for kind in (OPERATIONS[name].body, OPERATIONS[name].result) if kind is not None]
+
+    _, components = msgspec.json.schema_components(kinds)
+
+    assert {kind.__name__ for kind in kinds} <= components.keys()
+
+
 def preference(**members: object) -> PreferenceRequest:
     """A preference over 24.90 with one item."""
     item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("24.90"))
