@@ -236,6 +236,19 @@ async def test_options_beside_the_environment(environment) -> None:
     )
 
 
+class Awaited:
+    """Parts that would have to be awaited, and are not."""
+
+    async def token(self, now: float) -> str | None:
+        raise NotImplementedError
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        raise NotImplementedError
+
+    async def __call__(self, attempt: object) -> None:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -243,7 +256,16 @@ async def test_options_beside_the_environment(environment) -> None:
         ("transport", MemoryTransport, "must be an instance, not the class MemoryTransport"),
         ("session", "http://x", "must have request and close, which str lacks"),
         ("auth", "a token", "must have token and renew, which str lacks"),
+        ("auth", Awaited(), "token of Awaited must not be async: it is not awaited"),
         ("observer", [], "must have __call__, which list lacks"),
+        ("observer", Awaited().token, "__call__ of method must not be async: it is not awaited"),
+        (
+            "observer",
+            functools.partial(Awaited().token, 1.0),
+            "__call__ of partial must not be async: it is not awaited",
+        ),
+        ("observer", Awaited(), "__call__ of Awaited must not be async: it is not awaited"),
+        ("clock", 3, "must have now and monotonic and sleep and call_at and random and key, which int lacks"),
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:

@@ -155,8 +155,8 @@ class RefreshingToken:
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
 
     Raises:
-        RequestInvalid: *early* is negative, *pair* is no pair, or *store* is no store or has a ``lock`` that cannot be
-            held.
+        RequestInvalid: *early* is negative or no number, *pair* is no pair, or *store* is no store or has a ``lock``
+            that cannot be held.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class RefreshingToken:
     )
 
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
-        if not early >= 0:
+        if not isinstance(early, int | float) or not early >= 0:
             raise RequestInvalid("early", "must be 0 or more seconds")
         pair = hide(pair)
         check_pair(pair)

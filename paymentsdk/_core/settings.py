@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -111,11 +112,13 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
     return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
 
 
-def check_methods(name: str, value: object, *methods: str) -> None:
+def check_methods(name: str, value: object, *methods: str, plain: str | None = None) -> None:
     """Refuse a part of the caller's own that lacks a method which will be called; ``None`` is no part.
 
+    *plain* is the one of them that nobody will await.
+
     Raises:
-        RequestInvalid: It lacks one of *methods*, or is a class.
+        RequestInvalid: It lacks one of *methods*, or is a class, or *plain* is a coroutine function.
     """
     if value is None:
         return
@@ -123,3 +126,5 @@ def check_methods(name: str, value: object, *methods: str) -> None:
         raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
     if missing := [method for method in methods if not callable(getattr(value, method, None))]:
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
+    if plain is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, plain))):
+        raise RequestInvalid(name, f"{plain} of {type(value).__name__} must not be async: it is not awaited")

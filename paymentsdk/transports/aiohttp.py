@@ -92,7 +92,7 @@ class AiohttpTransport:
             is kept, 15 unless given.
 
     Raises:
-        RequestInvalid: *session* was given, and an option as well, or it has an ``auth``.
+        RequestInvalid: *session* was given, and an option as well; or it is none of aiohttp, or has an ``auth``.
     """
 
     def __init__(
@@ -106,6 +106,9 @@ class AiohttpTransport:
     ) -> None:
         if session is not None and (proxy is not None or trust_env or connector):
             raise RequestInvalid("session", "has the options of its owner: give either a session or options")
+        if session is not None and not isinstance(session, aiohttp.ClientSession):
+            # Another library's would send, and then not know what came of it.
+            raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
         if session is not None and session.auth is not None:
             raise RequestInvalid("session", "has an auth of its own, and there is room for one token only")
         self._session = session

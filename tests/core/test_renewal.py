@@ -597,7 +597,7 @@ def test_what_is_no_pair_is_refused_where_it_is_given(keep: Callable[[object], o
     assert CANARY not in f"{refused.value} {ours}"
 
 
-@pytest.mark.parametrize("early", [-1, float("nan")])
+@pytest.mark.parametrize("early", [-1, float("nan"), "600", None])
 def test_early_is_a_number_of_seconds(early: float) -> None:
     """`early` counts seconds before the end."""
     with pytest.raises(RequestInvalid, match="early"):

@@ -212,6 +212,22 @@ async def test_a_session_comes_without_options() -> None:
                 AiohttpTransport(session=session, **options)
 
 
+def test_a_session_of_another_library_is_refused() -> None:
+    """One that sends before anybody awaits it, as that of `requests` does, is refused where it is given."""
+
+    class Session:
+        auth = None
+
+        def request(self, method: str, url: str) -> object:
+            raise NotImplementedError
+
+        def close(self) -> None:
+            raise NotImplementedError
+
+    with pytest.raises(RequestInvalid, match=r"^session: must be an aiohttp.ClientSession, not Session$"):
+        AiohttpTransport(session=Session())
+
+
 async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They cannot stand beside a token: a session with an auth is refused, and nothing is sent beside a `.netrc`."""
     with warnings.catch_warnings(action="ignore"):  # aiohttp is about to drop the argument.
