@@ -92,6 +92,15 @@ class PaymentsError(Exception):
     request_id: str | None = None
     resume_point: ResumePoint | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by way of its `__init__`: somebody's subclass may have another one, and a walk raises copies.
+        return _made, (type(self), self.args), vars(self)
+
+
+def _made(cls: type[PaymentsError], args: tuple[object, ...]) -> PaymentsError:
+    """Return an error of *cls* that knows its *args* alone."""
+    return cls.__new__(cls, *args)
+
 
 class RequestInvalid(PaymentsError, ValueError):
     """The request breaks a rule of the contract; nothing was sent.

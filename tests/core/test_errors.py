@@ -25,8 +25,9 @@ REFUSAL = APIError(
 
 
 def classes(cls: type[PaymentsError] = PaymentsError) -> list[type[PaymentsError]]:
-    """Every error, from the base down."""
-    return [cls, *(below for sub in cls.__subclasses__() for below in classes(sub))]
+    """Every error of the package, from the base down."""
+    ours = [sub for sub in cls.__subclasses__() if sub.__module__ == cls.__module__]
+    return [cls, *(below for sub in ours for below in classes(sub))]
 
 
 def made(cls: type[PaymentsError]) -> PaymentsError:
@@ -57,6 +58,24 @@ def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
         assert (type(error), str(error), error.args) == (type(twin), str(twin), twin.args)
         assert state(error) == state(twin)
         assert (60, 100) == (twin.resume_point, twin.resume_point.total)
+
+
+class ShopError(APIError):
+    """An error that somebody makes of ours, with another signature."""
+
+    def __init__(self, shop: str, *, refusal: APIError) -> None:
+        super().__init__(refusal.status, refusal.code, refusal.message, details=refusal.details)
+        self.shop = shop
+
+
+def test_an_error_of_somebody_else_travels_as_well() -> None:
+    """A subclass may be made of what it likes: its twins are what it is, without being made once more."""
+    error = ShopError("till-1", refusal=APIError(409, "taken", "the name is taken"))
+    error.add_note("a note")
+
+    for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert (ShopError, str(error), error.args) == (type(twin), str(twin), twin.args)
+        assert state(error) == state(twin)
 
 
 def state(error: PaymentsError) -> dict[str, object]:
