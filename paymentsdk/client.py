@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -187,7 +188,8 @@ class PaymentsClient(Caller):
         """Return a copy with other options, on the same connections; what is not given stays as it is.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
-        nothing; the client that it comes from has to be closed.
+        nothing; the client that it comes from has to be closed. Of a subclass it has all attributes, and each
+        :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy.
 
         Args:
             access_token: Another seller's token.
@@ -219,12 +221,12 @@ class PaymentsClient(Caller):
         settings = structs.replace(
             self._settings, **{name: value for name, value in changes.items() if value is not None}
         )
-        copy = object.__new__(type(self))
+        twin = object.__new__(type(self))
         if type(self) is not PaymentsClient:
-            _copy_own(self, copy)
-        Caller.__init__(copy, self._shared, settings)
-        copy._owner = False
-        return copy
+            _copy_own(self, twin)
+        Caller.__init__(twin, self._shared, settings)
+        twin._owner = False
+        return twin
 
     async def aclose(self) -> None:
         """Refuse further calls, and close the connections.
@@ -335,11 +337,21 @@ class PaymentsClient(Caller):
         return Orders(self)
 
 
-def _copy_own(client: PaymentsClient, copy: PaymentsClient) -> None:
-    """Give *copy* what a subclass has of its own; a resource calls the client that it was made for, and stays there."""
+def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
+    """Give *twin* what a subclass has of its own: of a resource, which calls with the options of *client*, a copy.
+
+    Those of a `cached_property` are made anew when they are asked for.
+    """
+    from paymentsdk.resources.common import Resource  # noqa: PLC0415 - only a subclass needs it
+
     for name, value in vars(client).items():
-        if not isinstance(getattr(type(client), name, None), cached_property):
-            setattr(copy, name, value)
+        if isinstance(getattr(type(client), name, None), cached_property):
+            continue
+        own = value
+        if isinstance(value, Resource) and value._caller is client:  # noqa: SLF001 - it is this client's own
+            own = copy.copy(value)
+            own._caller = twin  # noqa: SLF001
+        setattr(twin, name, own)
 
 
 def _checked_base_url(base_url: str) -> str:

@@ -377,6 +377,7 @@ class ShopClient(PaymentsClient):
     def __init__(self, token: str, *, base_url: str, transport: MemoryTransport, till: str) -> None:
         super().__init__(token, base_url=base_url, transport=transport)
         self.till = till
+        self.counters = Orders(self)
 
     @functools.cached_property
     def tills(self) -> Orders:
@@ -391,11 +392,13 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
     assert [one.tills, one.orders]
 
     copy = one.with_options(access_token="other")
-    for orders in (copy.tills, copy.orders):
+    for orders in (copy.tills, copy.counters, copy.orders, one.counters):
         await orders.get("ORD1")
 
     assert "7" == copy.till
-    assert ["Bearer other"] * 2 == [request.headers["Authorization"] for request in transport.requests]
+    assert ["Bearer other"] * 3 + ["Bearer token"] == [
+        request.headers["Authorization"] for request in transport.requests
+    ]
 
 
 @pytest.mark.parametrize("way", ["async with", "aclose"])
