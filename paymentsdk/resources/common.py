@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, dataclass_transform
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._core.call import Caller
 from paymentsdk._core.operation import ErrorCode, PageShape
@@ -20,6 +20,7 @@ from paymentsdk.errors import RequestInvalid
 __all__ = [
     "Amount",
     "AnswerStruct",
+    "ByName",
     "Day",
     "Id",
     "Metadata",
@@ -50,14 +51,26 @@ class OpenEnum(StrEnum):
         return member
 
 
-# Type checkers do not see that msgspec hands these options down to subclasses; `kw_only` each has to say again.
+class ByName(StructMeta):
+    """Makes Structs whose members are given by their names alone: by its place, an amount could become a reference.
+
+    It is the one option that msgspec does not hand down to subclasses.
+    """
+
+    if not TYPE_CHECKING:  # They are told by the `kw_only_default` below.
+
+        def __new__(cls, *arguments: object, kw_only: bool = True, **options: object) -> Self:  # noqa: D102 - type's
+            return super().__new__(cls, *arguments, kw_only=kw_only, **options)
+
+
+# Type checkers do not see what msgspec hands down.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class RequestStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestStruct(Struct, metaclass=ByName, frozen=True, omit_defaults=True):
     """Base of what goes out. Members that were not set are not sent; constraints are checked before anything is."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class AnswerStruct(Struct, frozen=True, kw_only=True, gc=False):
+class AnswerStruct(Struct, metaclass=ByName, frozen=True, gc=False):
     """Base of what comes back. Members that the platform did not send, or sent as null, are ``None``."""
 
 
@@ -85,7 +98,7 @@ PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
 Metadata: TypeAlias = dict[str, Annotated[object, Meta(extra_json_schema={"description": "Any JSON value."})]]
 
 
-class Paging(AnswerStruct, kw_only=True):
+class Paging(AnswerStruct):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None

@@ -32,21 +32,21 @@ _EMAIL = (
 )
 
 
-class CustomerPhone(RequestStruct, kw_only=True):
+class CustomerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class CustomerIdentification(RequestStruct, kw_only=True):
+class CustomerIdentification(RequestStruct):
     """An identity document."""
 
     type: str | None = None
     number: Id | None = None
 
 
-class CustomerAddress(RequestStruct, kw_only=True):
+class CustomerAddress(RequestStruct):
     """An address."""
 
     id: Id | None = None
@@ -55,7 +55,7 @@ class CustomerAddress(RequestStruct, kw_only=True):
     street_number: Id | None = None
 
 
-class CustomerRequest(RequestStruct, kw_only=True):
+class CustomerRequest(RequestStruct):
     """A customer to create (4.8). The contract does not say which members are required.
 
     Attributes:
@@ -88,7 +88,7 @@ class CustomerRequest(RequestStruct, kw_only=True):
         read_days(self, "date_registered")
 
 
-class Customer(AnswerStruct, kw_only=True):
+class Customer(AnswerStruct):
     """A customer as the platform has them.
 
     Attributes:

@@ -60,7 +60,7 @@ class InvoicePaymentStatus(OpenEnum):
     CHARGED_BACK = "charged_back"
 
 
-class InvoicePayment(AnswerStruct, kw_only=True):
+class InvoicePayment(AnswerStruct):
     """The payment that an invoice led to.
 
     Attributes:
@@ -74,7 +74,7 @@ class InvoicePayment(AnswerStruct, kw_only=True):
     status_detail: str | None = None
 
 
-class Invoice(AnswerStruct, kw_only=True):
+class Invoice(AnswerStruct):
     """One charge of a subscription.
 
     Attributes:
@@ -110,7 +110,7 @@ class Invoice(AnswerStruct, kw_only=True):
     payment: InvoicePayment | None = None
 
 
-class InvoicePage(AnswerStruct, kw_only=True):
+class InvoicePage(AnswerStruct):
     """A page of invoices, as the platform sends it."""
 
     paging: Paging = Paging()

@@ -28,13 +28,13 @@ class MerchantOrderState(OpenEnum):
     EXPIRED = "expired"
 
 
-class Party(AnswerStruct, kw_only=True):
+class Party(AnswerStruct):
     """One who takes part: the collector, or the payer."""
 
     id: Id | None = None
 
 
-class MerchantOrderItem(AnswerStruct, kw_only=True):
+class MerchantOrderItem(AnswerStruct):
     """A line of an order.
 
     Attributes:
@@ -58,7 +58,7 @@ class MerchantOrderItem(AnswerStruct, kw_only=True):
     unit_price: Decimal | None = None
 
 
-class MerchantOrderPayment(AnswerStruct, kw_only=True):
+class MerchantOrderPayment(AnswerStruct):
     """A payment of an order. There may be several, some of them rejected.
 
     Attributes:
@@ -88,7 +88,7 @@ class MerchantOrderPayment(AnswerStruct, kw_only=True):
     amount_refunded: Decimal | None = None
 
 
-class ShipmentItem(AnswerStruct, kw_only=True):
+class ShipmentItem(AnswerStruct):
     """A line of a shipment. ``dimensions`` is text such as ``10x20x30,500``."""
 
     id: Id | None = None
@@ -97,28 +97,28 @@ class ShipmentItem(AnswerStruct, kw_only=True):
     dimensions: str | None = None
 
 
-class City(AnswerStruct, kw_only=True):
+class City(AnswerStruct):
     """A city."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class State(AnswerStruct, kw_only=True):
+class State(AnswerStruct):
     """A state or province."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class Country(AnswerStruct, kw_only=True):
+class Country(AnswerStruct):
     """A country."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class StreetName(AnswerStruct, kw_only=True):
+class StreetName(AnswerStruct):
     """The name of a street in each of the platform's languages."""
 
     en: str | None = None
@@ -126,7 +126,7 @@ class StreetName(AnswerStruct, kw_only=True):
     es: str | None = None
 
 
-class ReceiverAddress(AnswerStruct, kw_only=True):
+class ReceiverAddress(AnswerStruct):
     """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
 
     id: Id | None = None
@@ -144,20 +144,20 @@ class ReceiverAddress(AnswerStruct, kw_only=True):
     street_number: Id | None = None
 
 
-class EstimatedDelivery(AnswerStruct, kw_only=True):
+class EstimatedDelivery(AnswerStruct):
     """When a shipment is expected to arrive."""
 
     date: Moment | None = None
 
 
-class Speed(AnswerStruct, kw_only=True):
+class Speed(AnswerStruct):
     """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
 
     handling: float | None = None
     shipping: float | None = None
 
 
-class ShippingOption(AnswerStruct, kw_only=True):
+class ShippingOption(AnswerStruct):
     """How a shipment is carried, and at what price.
 
     Attributes:
@@ -181,7 +181,7 @@ class ShippingOption(AnswerStruct, kw_only=True):
     speed: Speed | None = None
 
 
-class Shipment(AnswerStruct, kw_only=True):
+class Shipment(AnswerStruct):
     """A shipment of an order."""
 
     id: Id | None = None
@@ -199,7 +199,7 @@ class Shipment(AnswerStruct, kw_only=True):
     shipping_option: ShippingOption | None = None
 
 
-class MerchantOrder(AnswerStruct, kw_only=True):
+class MerchantOrder(AnswerStruct):
     """An order with its payments and shipments.
 
     Attributes:
@@ -247,7 +247,7 @@ class MerchantOrder(AnswerStruct, kw_only=True):
     shipments: tuple[Shipment, ...] | None = None
 
 
-class MerchantOrderPage(AnswerStruct, kw_only=True):
+class MerchantOrderPage(AnswerStruct):
     """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
 
     elements: tuple[MerchantOrder, ...] | None = None

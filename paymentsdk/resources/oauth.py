@@ -53,7 +53,7 @@ class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
-class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True, kw_only=True):
+class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
     """A grant to exchange (4.1). ``repr`` hides the secret, the code, the verifier and the refresh token.
 
     Attributes:
@@ -89,7 +89,7 @@ class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True, kw_only
             require(self.refresh_token is not None, "$.refresh_token", "is required for the grant refresh_token")
 
 
-class Token(Secretive, AnswerStruct, kw_only=True):
+class Token(Secretive, AnswerStruct):
     """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled.
 
     Attributes:

@@ -101,11 +101,11 @@ else:
     QRModeName = Literal[tuple(mode.value for mode in QRMode)]
 
 
-class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True, kw_only=True):
+class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
     """Base of what goes to the Orders API, which refuses members that it does not know."""
 
 
-class QRConfigRequest(OrderRequestStruct, kw_only=True):
+class QRConfigRequest(OrderRequestStruct):
     """The point of sale, and the kind of its code.
 
     Attributes:
@@ -117,7 +117,7 @@ class QRConfigRequest(OrderRequestStruct, kw_only=True):
     mode: QRModeName | None = None
 
 
-class OrderConfigRequest(OrderRequestStruct, kw_only=True):
+class OrderConfigRequest(OrderRequestStruct):
     """Where the order is paid.
 
     Attributes:
@@ -127,7 +127,7 @@ class OrderConfigRequest(OrderRequestStruct, kw_only=True):
     qr: QRConfigRequest
 
 
-class PaymentRequest(OrderRequestStruct, kw_only=True):
+class PaymentRequest(OrderRequestStruct):
     """What is to be paid.
 
     Attributes:
@@ -137,7 +137,7 @@ class PaymentRequest(OrderRequestStruct, kw_only=True):
     amount: PositiveAmount
 
 
-class TransactionsRequest(OrderRequestStruct, kw_only=True):
+class TransactionsRequest(OrderRequestStruct):
     """The one payment of the order.
 
     Attributes:
@@ -147,7 +147,7 @@ class TransactionsRequest(OrderRequestStruct, kw_only=True):
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
 
 
-class CategoryRequest(OrderRequestStruct, kw_only=True):
+class CategoryRequest(OrderRequestStruct):
     """A category that gives discounts to an item.
 
     Attributes:
@@ -157,7 +157,7 @@ class CategoryRequest(OrderRequestStruct, kw_only=True):
     id: str
 
 
-class ItemRequest(OrderRequestStruct, kw_only=True):
+class ItemRequest(OrderRequestStruct):
     """A line of the order.
 
     Attributes:
@@ -177,7 +177,7 @@ class ItemRequest(OrderRequestStruct, kw_only=True):
     external_categories: list[CategoryRequest] | None = None
 
 
-class DiscountRequest(OrderRequestStruct, kw_only=True):
+class DiscountRequest(OrderRequestStruct):
     """The total for a buyer who pays by one kind of method.
 
     Attributes:
@@ -189,7 +189,7 @@ class DiscountRequest(OrderRequestStruct, kw_only=True):
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
 
 
-class DiscountsRequest(OrderRequestStruct, kw_only=True):
+class DiscountsRequest(OrderRequestStruct):
     """Totals by kind of method.
 
     Attributes:
@@ -199,7 +199,7 @@ class DiscountsRequest(OrderRequestStruct, kw_only=True):
     payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
 
 
-class SponsorRequest(OrderRequestStruct, kw_only=True):
+class SponsorRequest(OrderRequestStruct):
     """The integrator's own account.
 
     Attributes:
@@ -209,7 +209,7 @@ class SponsorRequest(OrderRequestStruct, kw_only=True):
     id: str
 
 
-class IntegrationDataRequest(OrderRequestStruct, kw_only=True):
+class IntegrationDataRequest(OrderRequestStruct):
     """Who made the integration; the ids are assigned by the platform.
 
     Attributes:
@@ -226,7 +226,7 @@ class IntegrationDataRequest(OrderRequestStruct, kw_only=True):
 _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must be of ASCII letters, digits, - and _)"
 
 
-class OrderRequest(OrderRequestStruct, kw_only=True):
+class OrderRequest(OrderRequestStruct):
     """An order to create (4.10).
 
     Attributes:
@@ -306,7 +306,7 @@ def check_expiration(text: str, longest: timedelta) -> None:
         raise RequestInvalid("$.expiration_time", f"is above the maximum of {hours:g} hours")
 
 
-class RefundTransactionRequest(OrderRequestStruct, kw_only=True):
+class RefundTransactionRequest(OrderRequestStruct):
     """How much of which payment goes back.
 
     Attributes:
@@ -318,7 +318,7 @@ class RefundTransactionRequest(OrderRequestStruct, kw_only=True):
     amount: PositiveAmount
 
 
-class RefundRequest(OrderRequestStruct, kw_only=True):
+class RefundRequest(OrderRequestStruct):
     """A partial refund (4.13); a refund without a body is one of the whole order.
 
     Attributes:
@@ -328,7 +328,7 @@ class RefundRequest(OrderRequestStruct, kw_only=True):
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
 
 
-class QRConfig(AnswerStruct, kw_only=True):
+class QRConfig(AnswerStruct):
     """The point of sale, and the kind of its code.
 
     Attributes:
@@ -340,7 +340,7 @@ class QRConfig(AnswerStruct, kw_only=True):
     mode: QRMode | None = None
 
 
-class OrderConfig(AnswerStruct, kw_only=True):
+class OrderConfig(AnswerStruct):
     """Where the order is paid.
 
     Attributes:
@@ -350,7 +350,7 @@ class OrderConfig(AnswerStruct, kw_only=True):
     qr: QRConfig | None = None
 
 
-class PaymentMethod(AnswerStruct, kw_only=True):
+class PaymentMethod(AnswerStruct):
     """What the buyer paid with.
 
     Attributes:
@@ -364,7 +364,7 @@ class PaymentMethod(AnswerStruct, kw_only=True):
     installments: int | None = None
 
 
-class PaymentDiscounts(AnswerStruct, kw_only=True):
+class PaymentDiscounts(AnswerStruct):
     """The discount that applied to a payment.
 
     Attributes:
@@ -374,7 +374,7 @@ class PaymentDiscounts(AnswerStruct, kw_only=True):
     type: str | None = None
 
 
-class OrderPayment(AnswerStruct, kw_only=True):
+class OrderPayment(AnswerStruct):
     """The payment of an order. Amounts are in the ``currency`` of the order.
 
     Attributes:
@@ -400,7 +400,7 @@ class OrderPayment(AnswerStruct, kw_only=True):
     discounts: PaymentDiscounts | None = None
 
 
-class Refund(AnswerStruct, kw_only=True):
+class Refund(AnswerStruct):
     """Money that goes back.
 
     Attributes:
@@ -418,7 +418,7 @@ class Refund(AnswerStruct, kw_only=True):
     status: RefundStatus | None = None
 
 
-class Transactions(AnswerStruct, kw_only=True):
+class Transactions(AnswerStruct):
     """What happened to the money of an order.
 
     Attributes:
@@ -430,7 +430,7 @@ class Transactions(AnswerStruct, kw_only=True):
     refunds: tuple[Refund, ...] | None = None
 
 
-class TypeResponse(AnswerStruct, kw_only=True):
+class TypeResponse(AnswerStruct):
     """What the type of an order brings along.
 
     Attributes:
@@ -440,7 +440,7 @@ class TypeResponse(AnswerStruct, kw_only=True):
     qr_data: str | None = None
 
 
-class Category(AnswerStruct, kw_only=True):
+class Category(AnswerStruct):
     """A category of an item.
 
     Attributes:
@@ -450,7 +450,7 @@ class Category(AnswerStruct, kw_only=True):
     id: str | None = None
 
 
-class OrderItem(AnswerStruct, kw_only=True):
+class OrderItem(AnswerStruct):
     """A line of an order.
 
     Attributes:
@@ -470,7 +470,7 @@ class OrderItem(AnswerStruct, kw_only=True):
     external_categories: tuple[Category, ...] | None = None
 
 
-class Discount(AnswerStruct, kw_only=True):
+class Discount(AnswerStruct):
     """The total for a buyer who pays by one kind of method.
 
     Attributes:
@@ -482,7 +482,7 @@ class Discount(AnswerStruct, kw_only=True):
     type: str | None = None
 
 
-class Discounts(AnswerStruct, kw_only=True):
+class Discounts(AnswerStruct):
     """Totals by kind of method.
 
     Attributes:
@@ -492,7 +492,7 @@ class Discounts(AnswerStruct, kw_only=True):
     payment_methods: tuple[Discount, ...] | None = None
 
 
-class Sponsor(AnswerStruct, kw_only=True):
+class Sponsor(AnswerStruct):
     """The integrator's own account.
 
     Attributes:
@@ -502,7 +502,7 @@ class Sponsor(AnswerStruct, kw_only=True):
     id: str | None = None
 
 
-class IntegrationData(AnswerStruct, kw_only=True):
+class IntegrationData(AnswerStruct):
     """Who made the integration.
 
     Attributes:
@@ -518,7 +518,7 @@ class IntegrationData(AnswerStruct, kw_only=True):
     sponsor: Sponsor | None = None
 
 
-class Order(AnswerStruct, kw_only=True):
+class Order(AnswerStruct):
     """An order as the platform has it. The answer to a refund may hold only the members that changed.
 
     Attributes:

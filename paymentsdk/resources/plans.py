@@ -39,7 +39,7 @@ class FrequencyType(OpenEnum):
     MONTHS = "months"
 
 
-class FreeTrial(AnswerStruct, kw_only=True):
+class FreeTrial(AnswerStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
@@ -47,7 +47,7 @@ class FreeTrial(AnswerStruct, kw_only=True):
     first_invoice_offset: int | None = None
 
 
-class AutoRecurring(AnswerStruct, kw_only=True):
+class AutoRecurring(AnswerStruct):
     """What is charged how often.
 
     Attributes:
@@ -71,14 +71,14 @@ class AutoRecurring(AnswerStruct, kw_only=True):
     currency_id: str | None = None
 
 
-class PaymentMethodsAllowed(AnswerStruct, kw_only=True):
+class PaymentMethodsAllowed(AnswerStruct):
     """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
     payment_methods: tuple[Metadata, ...] | None = None
 
 
-class Plan(AnswerStruct, kw_only=True):
+class Plan(AnswerStruct):
     """A plan that buyers subscribe to.
 
     Attributes:
@@ -112,7 +112,7 @@ class Plan(AnswerStruct, kw_only=True):
     status: PlanStatus | None = None
 
 
-class PlanPage(AnswerStruct, kw_only=True):
+class PlanPage(AnswerStruct):
     """A page of plans, as the platform sends it."""
 
     paging: Paging = Paging()

@@ -61,7 +61,7 @@ else:
     AuthenticationTypeName = Literal[tuple(kind.value for kind in AuthenticationType)]
 
 
-class Passenger(RequestStruct, kw_only=True):
+class Passenger(RequestStruct):
     """Who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
@@ -70,7 +70,7 @@ class Passenger(RequestStruct, kw_only=True):
     identification_number: Id | None = None
 
 
-class Route(RequestStruct, kw_only=True):
+class Route(RequestStruct):
     """From where to where, when, and with whom (tourism)."""
 
     departure: str | None = None
@@ -83,14 +83,14 @@ class Route(RequestStruct, kw_only=True):
         read_days(self, "departure_date_time", "arrival_date_time")
 
 
-class CategoryDescriptor(RequestStruct, kw_only=True):
+class CategoryDescriptor(RequestStruct):
     """The journey or the stay that an item is (tourism, hospitality)."""
 
     passenger: Passenger | None = None
     route: Route | None = None
 
 
-class PreferenceItemRequest(RequestStruct, kw_only=True):
+class PreferenceItemRequest(RequestStruct):
     """What is sold.
 
     Attributes:
@@ -125,14 +125,14 @@ class PreferenceItemRequest(RequestStruct, kw_only=True):
         read_days(self, "event_date")
 
 
-class PayerPhone(RequestStruct, kw_only=True):
+class PayerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
     number: Id | None = None
 
 
-class PayerIdentification(RequestStruct, kw_only=True):
+class PayerIdentification(RequestStruct):
     """An identity document, under the names of the preference or those of the industries."""
 
     type: str | None = None
@@ -141,7 +141,7 @@ class PayerIdentification(RequestStruct, kw_only=True):
     identification_number: Id | None = None
 
 
-class PayerAddress(RequestStruct, kw_only=True):
+class PayerAddress(RequestStruct):
     """An address."""
 
     zip_code: Id | None = None
@@ -149,7 +149,7 @@ class PayerAddress(RequestStruct, kw_only=True):
     street_number: Id | None = None
 
 
-class PayerRequest(RequestStruct, kw_only=True):
+class PayerRequest(RequestStruct):
     """Who is asked to pay. Everything that the seller knows improves the rate of approvals.
 
     Attributes:
@@ -188,13 +188,13 @@ class PayerRequest(RequestStruct, kw_only=True):
         read_days(self, "date_created", "registration_date", "last_purchase")
 
 
-class Excluded(RequestStruct, kw_only=True):
+class Excluded(RequestStruct):
     """A payment method, or a kind of them, that the buyer is not offered."""
 
     id: str | None = None
 
 
-class PaymentMethodsRequest(RequestStruct, kw_only=True):
+class PaymentMethodsRequest(RequestStruct):
     """How the buyer may pay. Installments are 1 to 36; those proposed first are 1 or more."""
 
     excluded_payment_methods: list[Excluded] | None = None
@@ -204,13 +204,13 @@ class PaymentMethodsRequest(RequestStruct, kw_only=True):
     default_installments: Annotated[int, Meta(ge=1)] | None = None
 
 
-class FreeMethod(RequestStruct, kw_only=True):
+class FreeMethod(RequestStruct):
     """A way of shipping that costs the buyer nothing."""
 
     id: Id | None = None
 
 
-class PreferenceReceiverAddress(RequestStruct, kw_only=True):
+class PreferenceReceiverAddress(RequestStruct):
     """Where a shipment goes."""
 
     zip_code: Id | None = None
@@ -221,7 +221,7 @@ class PreferenceReceiverAddress(RequestStruct, kw_only=True):
     country_name: str | None = None
 
 
-class ShipmentsRequest(RequestStruct, kw_only=True):
+class ShipmentsRequest(RequestStruct):
     """How it is shipped.
 
     Attributes:
@@ -247,7 +247,7 @@ class ShipmentsRequest(RequestStruct, kw_only=True):
     receiver_address: PreferenceReceiverAddress | None = None
 
 
-class BackURLsRequest(RequestStruct, kw_only=True):
+class BackURLsRequest(RequestStruct):
     """Where the buyer goes afterwards: absolute http or https addresses."""
 
     success: URL | None = None
@@ -255,13 +255,13 @@ class BackURLsRequest(RequestStruct, kw_only=True):
     failure: URL | None = None
 
 
-class DifferentialPricing(RequestStruct, kw_only=True):
+class DifferentialPricing(RequestStruct):
     """The seller's own terms for installments."""
 
     id: int | None = None
 
 
-class TrackValues(RequestStruct, kw_only=True):
+class TrackValues(RequestStruct):
     """What an advertiser knows a conversion by."""
 
     conversion_id: Id | None = None
@@ -269,14 +269,14 @@ class TrackValues(RequestStruct, kw_only=True):
     pixel_id: Id | None = None
 
 
-class Track(RequestStruct, kw_only=True):
+class Track(RequestStruct):
     """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
     values: TrackValues | None = None
 
 
-class PreferenceRequest(RequestStruct, kw_only=True):
+class PreferenceRequest(RequestStruct):
     """A preference to create (4.3). Only ``items`` is required.
 
     Attributes:
@@ -357,7 +357,7 @@ def _with_zone(moment: object) -> TypeGuard[datetime]:
     return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
-class PreferenceItem(AnswerStruct, kw_only=True):
+class PreferenceItem(AnswerStruct):
     """What is sold."""
 
     id: Id | None = None
@@ -374,7 +374,7 @@ class PreferenceItem(AnswerStruct, kw_only=True):
     category_descriptor: CategoryDescriptor | None = None
 
 
-class Payer(AnswerStruct, kw_only=True):
+class Payer(AnswerStruct):
     """Who is asked to pay."""
 
     name: str | None = None
@@ -393,7 +393,7 @@ class Payer(AnswerStruct, kw_only=True):
     last_purchase: Day | None = None
 
 
-class PaymentMethods(AnswerStruct, kw_only=True):
+class PaymentMethods(AnswerStruct):
     """How the buyer may pay."""
 
     excluded_payment_methods: tuple[Excluded, ...] | None = None
@@ -403,7 +403,7 @@ class PaymentMethods(AnswerStruct, kw_only=True):
     default_installments: int | None = None
 
 
-class Shipments(AnswerStruct, kw_only=True):
+class Shipments(AnswerStruct):
     """How it is shipped."""
 
     mode: str | None = None
@@ -417,7 +417,7 @@ class Shipments(AnswerStruct, kw_only=True):
     receiver_address: PreferenceReceiverAddress | None = None
 
 
-class BackURLs(AnswerStruct, kw_only=True):
+class BackURLs(AnswerStruct):
     """Where the buyer goes afterwards; an empty text where none was given."""
 
     success: str | None = None
@@ -425,7 +425,7 @@ class BackURLs(AnswerStruct, kw_only=True):
     failure: str | None = None
 
 
-class Preference(AnswerStruct, kw_only=True):
+class Preference(AnswerStruct):
     """A preference as the platform has it. Members that are not told here are those of the request.
 
     Attributes:

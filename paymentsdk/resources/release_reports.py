@@ -31,7 +31,7 @@ class ReportFormat(OpenEnum):
     CSV = "CSV"
 
 
-class InternalManagement(AnswerStruct, kw_only=True):
+class InternalManagement(AnswerStruct):
     """How the platform handles a report."""
 
     is_visible: bool | None = None
@@ -39,7 +39,7 @@ class InternalManagement(AnswerStruct, kw_only=True):
     use_exact_time: bool | None = None
 
 
-class ReleaseReport(AnswerStruct, kw_only=True):
+class ReleaseReport(AnswerStruct):
     """A report about released money. No member is certain: the answer to a deletion may have no body at all.
 
     Attributes:

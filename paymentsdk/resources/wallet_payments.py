@@ -31,7 +31,7 @@ from paymentsdk.resources.common import (
 )
 
 
-class SubMerchant(RequestStruct, kw_only=True):
+class SubMerchant(RequestStruct):
     """For whom a payment is forwarded. The members of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
@@ -50,13 +50,13 @@ class SubMerchant(RequestStruct, kw_only=True):
     url: str | None = None
 
 
-class ForwardData(RequestStruct, kw_only=True):
+class ForwardData(RequestStruct):
     """What is handed on to the acquirer."""
 
     sub_merchant: SubMerchant | None = None
 
 
-class WalletDiscountDetail(RequestStruct, kw_only=True):
+class WalletDiscountDetail(RequestStruct):
     """How a discount was worked out.
 
     Attributes:
@@ -70,7 +70,7 @@ class WalletDiscountDetail(RequestStruct, kw_only=True):
     value: Amount | None = None
 
 
-class WalletDiscount(RequestStruct, kw_only=True):
+class WalletDiscount(RequestStruct):
     """A discount, which must exist as a discount promise before it is used.
 
     Attributes:
@@ -86,7 +86,7 @@ class WalletDiscount(RequestStruct, kw_only=True):
     detail: WalletDiscountDetail | None = None
 
 
-class WalletChargeRequest(RequestStruct, kw_only=True):
+class WalletChargeRequest(RequestStruct):
     """What is charged to the wallet.
 
     Attributes:
@@ -106,7 +106,7 @@ class WalletChargeRequest(RequestStruct, kw_only=True):
     discount: WalletDiscount | None = None
 
 
-class WalletPayerRequest(Secretive, RequestStruct, kw_only=True):
+class WalletPayerRequest(Secretive, RequestStruct):
     """Who pays. ``repr`` hides the token.
 
     Attributes:
@@ -119,7 +119,7 @@ class WalletPayerRequest(Secretive, RequestStruct, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"token"})
 
 
-class WalletPaymentRequest(RequestStruct, kw_only=True):
+class WalletPaymentRequest(RequestStruct):
     """A payment to create (4.4).
 
     Attributes:
@@ -135,7 +135,7 @@ class WalletPaymentRequest(RequestStruct, kw_only=True):
     capture: bool | None = None
 
 
-class WalletPaymentPart(AnswerStruct, kw_only=True):
+class WalletPaymentPart(AnswerStruct):
     """One of the payments that a wallet payment consists of.
 
     Attributes:
@@ -159,7 +159,7 @@ class WalletPaymentPart(AnswerStruct, kw_only=True):
     external_reference: str | None = None
 
 
-class WalletCharge(AnswerStruct, kw_only=True):
+class WalletCharge(AnswerStruct):
     """What was charged, as it was asked for.
 
     Attributes:
@@ -179,19 +179,19 @@ class WalletCharge(AnswerStruct, kw_only=True):
     discount: WalletDiscount | None = None
 
 
-class Disbursement(AnswerStruct, kw_only=True):
+class Disbursement(AnswerStruct):
     """One who is paid."""
 
     collector_id: Id | None = None
 
 
-class WalletPayer(AnswerStruct, kw_only=True):
+class WalletPayer(AnswerStruct):
     """Who paid."""
 
     id: Id | None = None
 
 
-class WalletPayment(AnswerStruct, kw_only=True):
+class WalletPayment(AnswerStruct):
     """A wallet payment as the platform has it.
 
     Attributes:

@@ -67,7 +67,7 @@ def number_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
-class PayRequest(ControlStruct, kw_only=True):
+class PayRequest(ControlStruct):
     """How to pay.
 
     Attributes:
@@ -90,7 +90,7 @@ class PayRequest(ControlStruct, kw_only=True):
         return "rejected" if self.reject else self.outcome
 
 
-class ScanRequest(ControlStruct, kw_only=True):
+class ScanRequest(ControlStruct):
     """A code to scan.
 
     Attributes:
@@ -102,7 +102,7 @@ class ScanRequest(ControlStruct, kw_only=True):
     tenant: int | None = None
 
 
-class RefundRequest(ControlStruct, kw_only=True):
+class RefundRequest(ControlStruct):
     """What goes back of a merchant order.
 
     Attributes:
@@ -112,7 +112,7 @@ class RefundRequest(ControlStruct, kw_only=True):
     amount: Decimal | None = None
 
 
-class SubscribeRequest(ControlStruct, kw_only=True):
+class SubscribeRequest(ControlStruct):
     """A subscription to make.
 
     Attributes:
@@ -128,7 +128,7 @@ class SubscribeRequest(ControlStruct, kw_only=True):
     rejections: int = 0
 
 
-class NewPlanRequest(PlanRequest, kw_only=True):
+class NewPlanRequest(PlanRequest):
     """A plan to make.
 
     Attributes:
@@ -138,7 +138,7 @@ class NewPlanRequest(PlanRequest, kw_only=True):
     tenant: int | None = None
 
 
-class StatusRequest(ControlStruct, kw_only=True):
+class StatusRequest(ControlStruct):
     """The state to bring the payment of an invoice into.
 
     Attributes:
@@ -148,7 +148,7 @@ class StatusRequest(ControlStruct, kw_only=True):
     status: str
 
 
-class FreezeRequest(ControlStruct, kw_only=True):
+class FreezeRequest(ControlStruct):
     """When the clock is to stand.
 
     Attributes:
@@ -158,7 +158,7 @@ class FreezeRequest(ControlStruct, kw_only=True):
     at: datetime | None = None
 
 
-class AdvanceRequest(ControlStruct, kw_only=True):
+class AdvanceRequest(ControlStruct):
     """How far to move the clock.
 
     Attributes:
@@ -168,7 +168,7 @@ class AdvanceRequest(ControlStruct, kw_only=True):
     duration: str
 
 
-class RevokeRequest(ControlStruct, kw_only=True):
+class RevokeRequest(ControlStruct):
     """What to end.
 
     Attributes:
@@ -178,7 +178,7 @@ class RevokeRequest(ControlStruct, kw_only=True):
     token: str
 
 
-class SnapshotRequest(ControlStruct, kw_only=True):
+class SnapshotRequest(ControlStruct):
     """Which snapshot.
 
     Attributes:

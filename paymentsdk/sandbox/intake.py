@@ -21,6 +21,7 @@ from paymentsdk._core.encode import request_invalid
 from paymentsdk._core.operation import MIB, Operation
 from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.common import ByName
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 
@@ -49,7 +50,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class ControlStruct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ControlStruct(Struct, metaclass=ByName, frozen=True, forbid_unknown_fields=True):
     """Base of what the control API takes, which refuses members that it does not know."""
 
 

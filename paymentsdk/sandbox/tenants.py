@@ -28,7 +28,7 @@ _WORD = f"({SCOPES.replace(' ', '|')})"
 _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
 
 
-class TenantRequest(ControlStruct, kw_only=True):
+class TenantRequest(ControlStruct):
     """A seller to make.
 
     Attributes:

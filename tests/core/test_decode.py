@@ -559,14 +559,14 @@ def test_every_kind_of_member_has_its_repair() -> None:
         decode._mender(inspect.type_info(bytes))
 
 
-class Row(AnswerStruct, kw_only=True):
+class Row(AnswerStruct):
     """A row of somebody else's operation."""
 
     id: str
     count: int | None = None
 
 
-class Shelf(AnswerStruct, kw_only=True):
+class Shelf(AnswerStruct):
     """An answer of somebody else's operation, with members of types that no answer of the contract has."""
 
     id: str

@@ -25,7 +25,7 @@ Unit = Literal["days", "months"]
 SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed"}
 
 
-class FreeTrialRequest(ControlStruct, kw_only=True):
+class FreeTrialRequest(ControlStruct):
     """How long a subscription is free.
 
     Attributes:
@@ -39,7 +39,7 @@ class FreeTrialRequest(ControlStruct, kw_only=True):
     first_invoice_offset: Annotated[int, Meta(ge=0, le=1000)] = 0
 
 
-class RecurringRequest(ControlStruct, kw_only=True):
+class RecurringRequest(ControlStruct):
     """What is charged how often.
 
     Attributes:
@@ -66,14 +66,14 @@ class RecurringRequest(ControlStruct, kw_only=True):
         require(money.exact(self.transaction_amount) > 0, "$.transaction_amount", "must be above 0")
 
 
-class PaymentMethodsAllowedRequest(ControlStruct, kw_only=True):
+class PaymentMethodsAllowedRequest(ControlStruct):
     """What a subscriber may pay with."""
 
     payment_types: list[Metadata] | None = None
     payment_methods: list[Metadata] | None = None
 
 
-class PlanRequest(ControlStruct, kw_only=True):
+class PlanRequest(ControlStruct):
     """A plan to make.
 
     Attributes:
