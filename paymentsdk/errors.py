@@ -58,6 +58,16 @@ __all__ = [
 ]
 
 
+def visible(text: str) -> str:
+    """Return *text* with an escape, as Python writes it, for all that is not seen or that a line cannot hold.
+
+    What others write would else begin lines of its own in a log, or tell a terminal what to do.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class ErrorDetail(Struct, frozen=True, kw_only=True):
     """One entry of an error answer.
 
@@ -117,7 +127,7 @@ class RequestInvalid(PaymentsError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return visible(f"{self.path}: {self.reason}")
 
 
 class NotSent(PaymentsError):
@@ -229,7 +239,7 @@ class APIError(PaymentsError):
             parts.append(f"[retry after {self.retry_after:g} s]")
         if self.request_id:
             parts.append(f"[request {self.request_id}]")
-        return " ".join(part for part in parts if part)
+        return visible(" ".join(part for part in parts if part))
 
 
 class BadRequest(APIError):

@@ -25,7 +25,7 @@ from paymentsdk.cli.arguments import count, file, pair, port
 from paymentsdk.cli.control import add_advance, add_pay, add_policies
 from paymentsdk.cli.faults import add_faults
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
-from paymentsdk.errors import PaymentsError
+from paymentsdk.errors import PaymentsError, visible
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (PaymentsError, OSError, ValueError) as error:
-        print(f"paymentsdk: {error}", file=sys.stderr)
+        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
         return FAILED
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from paymentsdk.cli.arguments import address
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT, Running
+from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -72,7 +73,7 @@ def ask(options: Namespace) -> int:
     """
     _refuse_settings(options)
     answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)
-    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(answer.lines))
+    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(map(visible, answer.lines)))
     return 0
 
 

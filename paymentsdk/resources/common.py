@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._core.call import Caller
 from paymentsdk._core.operation import ErrorCode, PageShape
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import RequestInvalid, visible
 
 __all__ = [
     "Amount",
@@ -46,7 +46,7 @@ class OpenEnum(StrEnum):
         if not isinstance(value, str) or not value:
             return None  # An empty text stands for unset.
         member = str.__new__(cls, value)
-        member._name_ = value
+        member._name_ = visible(value)  # `repr` shows it as it is.
         member._value_ = value
         return member
 

@@ -55,13 +55,17 @@ def preference(sandbox: Sandbox) -> Preference:
     return make_preference(sandbox)
 
 
+def item(**members: object) -> PreferenceItemRequest:
+    """Two books, with further members."""
+    return PreferenceItemRequest(title="A book", quantity=2, unit_price=Decimal("12.50"), **members)
+
+
 def make_preference(sandbox: Sandbox, **members: object) -> Preference:
     """Make a preference of 25.00 with further members."""
 
     async def create() -> Preference:
         async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-            item = PreferenceItemRequest(title="A book", quantity=2, unit_price=Decimal("12.50"))
-            return await client.preferences.create(PreferenceRequest(items=[item], **members))
+            return await client.preferences.create(PreferenceRequest(**{"items": [item()], **members}))
 
     return asyncio.run(create())
 
@@ -126,6 +130,17 @@ def test_pay_a_preference(capsys, preference, by: str):
     said = ask(capsys, "pay", getattr(preference, by))
 
     assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", said)
+
+
+@pytest.mark.control("paymentsdk.cli.command.visible", lambda text: text)
+def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
+    """A text of the shop, as the currency of an item, is a part of the line, whatever is in it."""
+    preference = make_preference(sandbox, items=[item(currency_id="A\x1b[2J\nforged\x9b")])
+
+    printed = ask(capsys, "pay", preference.id)
+
+    assert printed.removesuffix("\n").isprintable()
+    assert r"25.00 A\x1b[2J\nforged\x9b paid" in printed
 
 
 def test_a_preference_is_paid_in_a_way_that_it_allows(capsys, sandbox):
@@ -335,6 +350,28 @@ class Stranger(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+class Forger(Stranger):
+    """Some server that refuses in words for a terminal."""
+
+    def do_GET(self):
+        """Refuse."""
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(rb'{"code":"no\u001b[2J","message":"no\nsuch thing"}')
+
+
+@pytest.mark.control("paymentsdk.cli.visible", lambda text: text)
+def test_a_refusal_does_not_steer_the_terminal(capsys):
+    """Whatever it says, it is one line."""
+    with HTTPServer(("127.0.0.1", 0), Forger) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        main(["sandbox", "faults", "--url", f"http://127.0.0.1:{server.server_port}"])
+        thread.join()
+
+    assert "paymentsdk: 404 no\\x1b[2J: no\\nsuch thing\n" == capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["faults", "policies"])

@@ -17,6 +17,7 @@ import pytest
 
 from paymentsdk import (
     OPERATIONS,
+    APIError,
     Attempt,
     ClientClosed,
     NoAnswer,
@@ -669,6 +670,19 @@ async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answ
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
+async def test_a_refusal_is_one_line_of_the_log(make_client, caplog) -> None:
+    """What the platform says begins no line of its own there, and steers no terminal."""
+    caplog.set_level(logging.DEBUG, "paymentsdk")
+    body = b'{"code":"no\\u001b[2J","message":"no\\nCRITICAL forged"}'
+
+    with pytest.raises(APIError):
+        await make_client(Response(400, {"X-Request-Id": "1\x1b[31m"}, body)).orders.cancel("ORD1")
+
+    assert all(record.message.isprintable() for record in caplog.records)
+    assert "forged" in caplog.text
 
 
 async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:

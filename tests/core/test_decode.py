@@ -227,6 +227,16 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
     assert path != "status" or value is None or isinstance(at(decoded, path), OpenEnum)
 
 
+@pytest.mark.control("paymentsdk.resources.common.visible", lambda text: text)
+def test_a_state_that_nobody_knows_is_one_line_of_text() -> None:
+    """It keeps its text, and what shows it in a log forges no line there."""
+    text = "paid\nCRITICAL forged \x1b[2J"
+    order, _ = OPERATIONS["orders.get"].decode(json.dumps({"id": "X1", "status": text}).encode())
+
+    assert text == order.status
+    assert repr(order).isprintable()
+
+
 def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
     """An empty text, and a day without a time, are what they are in an answer that needs no repair."""
     members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}

@@ -131,6 +131,21 @@ def test_an_error_says_what_to_do(error: PaymentsError, text: str) -> None:
     assert text == str(error)
 
 
+@pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
+@pytest.mark.parametrize(
+    "error",
+    [
+        APIError(400, "bad\x1b[2J", "no\nCRITICAL forged", request_id="1\x1b]0;mine\x07"),
+        APIError(400, message="\u202etxet\u2028 and \x9b2J"),
+        RequestInvalid("$.metadata.a\nb", "is no \x1b[31mnumber"),
+    ],
+)
+def test_an_error_is_one_line_of_text(error: PaymentsError) -> None:
+    """What a platform, or the buyer of a shop, wrote forges no line of a log, and tells a terminal nothing."""
+    assert str(error).isprintable()
+    assert "\\x1b" in str(error) or "\\x9b" in str(error)
+
+
 def test_defaults_of_an_error() -> None:
     """An error that no call raised knows of no call."""
     error = PaymentsError()
