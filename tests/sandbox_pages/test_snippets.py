@@ -126,11 +126,6 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
     assert first.key != second.key
 
 
-def test_a_shell_runs_nothing_of_a_method() -> None:
-    """The parser of aiohttp that is written in Python lets backticks through, which a shell would run."""
-    assert "-X 'A`B`'" in curl(line("A`B`", operation=None), BASE_URL)
-
-
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 @pytest.mark.parametrize(
     ("method", "path"),
@@ -143,6 +138,37 @@ async def test_the_command_makes_one_request(sandbox, method: str, path: str) ->
     await output_of("sh", "-c", command, token=sandbox.access_token)
 
     assert [(method, path)] == [(sent.method, sent.path) for sent in sandbox.platform.feed.requests]
+
+
+#: Bodies that are typed into a terminal: Ctrl-C, a line of their own, the end of what is pasted, a rubout.
+TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\x9b201~", "\x7f\x15", "\r\\'$HOME", "\u202e", "a\xa0b"]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, which this machine does not have")
+@pytest.mark.control("paymentsdk.sandbox.pages.snippets._word", shlex.quote)
+@pytest.mark.parametrize("body", TYPED)
+async def test_what_is_pasted_presses_no_key(body: str) -> None:
+    """Any page can post a body here: in a command that is pasted into a terminal, it is a text, and the very same."""
+    command = curl(line(body=body), BASE_URL)
+    assert command.replace("\n", "").isprintable()
+
+    sent = await output_of("bash", "-c", 'curl() { printf "%s" "${@: -1}"; }; ' + command, token="")
+
+    assert body == sent
+
+
+@pytest.mark.control("paymentsdk.sandbox.pages.snippets._word", lambda text: text)
+def test_a_method_is_no_command() -> None:
+    """A parser in Python takes any word for the method of a request."""
+    assert curl(line("`ID`&", operation=None), BASE_URL).startswith("curl -X '`ID`&' ")
+
+
+@pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
+def test_what_the_client_refuses_presses_no_key_either() -> None:
+    """The name of a member that nobody knows stands in the program as an escape."""
+    program = python(line(body='{"a\\u0003import os;os.abort()#":1}'), BASE_URL)
+
+    assert program.replace("\n", "").isprintable()
 
 
 #: The items of an order that is far longer than what is shown of it.

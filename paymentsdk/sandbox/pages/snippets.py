@@ -36,16 +36,34 @@ def curl(line: RequestLine, base_url: str) -> str:
     operation = OPERATIONS.get(line.operation or "")
     # With `-X HEAD` curl would wait for the body that no such answer has; without `-g` it takes brackets and braces in
     # the address for a list, and sends a request for each of its entries.
-    method = "--head" if line.method == "HEAD" else f"-X {shlex.quote(line.method)}"
-    parts = [f"curl {method} -g {shlex.quote(base_url + line.path)}"]
+    method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
+    parts = [f"curl {method} -g {_word(base_url + line.path)}"]
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
         parts.append(f"-H 'X-Idempotency-Key: {token_hex(16)}'")
     if line.body:
         parts.append("-H 'Content-Type: application/json'")
-        parts.append(f"--data-raw {shlex.quote(line.body)}")
+        parts.append(f"--data-raw {_word(line.body)}")
     return " \\\n  ".join(parts)
+
+
+def _word(text: str) -> str:
+    """Return *text* as one word for a shell, also for one that somebody types into.
+
+    A terminal takes a control character for a key, such as Ctrl-C, whatever quotes it stands in: what follows it would
+    be a command. Any page in a browser can have sent the body.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return shlex.quote(text)
+    # No quote of its own is in there: a shell that does not know this form must not see it end early.
+    return f"$'{''.join(map(_typed, text))}'"
+
+
+def _typed(character: str) -> str:
+    if character.isprintable() and character not in "'\\!":
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode(errors="replace"))
 
 
 def python(line: RequestLine, base_url: str) -> str:
@@ -56,7 +74,7 @@ def python(line: RequestLine, base_url: str) -> str:
     try:
         body = _decoded(operation, line.body)
     except RequestInvalid as error:
-        return f"# The SDK refuses this body before it is sent.\n# {' '.join(str(error).split())}\n"
+        return f"# The SDK refuses this body before it is sent.\n# {error}\n"
     writer = Writer()
     arguments = [*_first(operation, body, writer), *_ids(operation, line.path), *_filters(operation, line.path, writer)]
     return _program(base_url, operation, arguments, writer)
