@@ -121,7 +121,8 @@ class PaymentsClient(Caller):
         observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        access_token, client_secret = hide(access_token), hide(client_secret)
+        # An address that is refused may have a password in it.
+        base_url, access_token, client_secret = hide(base_url), hide(access_token), hide(client_secret)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
         _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, strict=strict)
@@ -162,7 +163,7 @@ class PaymentsClient(Caller):
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
         """  # noqa: D205 - the names do not fit on one line
-        base_url = os.environ.get("PAYMENTSDK_BASE_URL")
+        base_url = hide(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
         return cls(

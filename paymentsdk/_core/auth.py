@@ -361,7 +361,9 @@ class RefreshingToken:
 
     async def _exchanged(self, exchange: Exchange) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
-        refresh_tokens = [pair.refresh_token for pair in (self._pair, self._former) if pair and pair.refresh_token]
+        pairs = filter(None, (self._pair, self._former))
+        # They are in variables while the platform is asked.
+        refresh_tokens = [hide(pair.refresh_token) for pair in pairs if pair.refresh_token]
         spent = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
         for refresh_token in refresh_tokens:
             self._asked = True

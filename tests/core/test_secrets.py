@@ -313,6 +313,29 @@ async def test_cancellations_hold_no_credential(spied, call: str) -> None:
     await stop_renewals()
 
 
+@pytest.mark.control("paymentsdk._core.auth.hide", lambda token: token)
+async def test_what_waits_holds_no_credential(spied) -> None:
+    """Nor do the variables of a renewal that is under way, which a debugger shows."""
+    asked = asyncio.Event()
+
+    async def forever(request: Request) -> Response:
+        asked.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(spied(forever, auth=RefreshingToken(ENDED)).orders.cancel("ORD1"))
+    await asked.wait()
+
+    try:
+        for waiting in asyncio.all_tasks() - {asyncio.current_task()}:
+            part = waiting.get_coro()
+            while hasattr(part, "cr_frame"):
+                assert_clean(repr(part.cr_frame.f_locals))
+                part = part.cr_await
+    finally:
+        task.cancel()
+        await stop_renewals()
+
+
 async def stop_renewals() -> None:
     """End what goes on when nobody waits for it any more."""
     renewals = [task for task in asyncio.all_tasks() if "RefreshingToken" in repr(task.get_coro())]
@@ -367,6 +390,8 @@ async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
 
 SETTINGS = [
     {"base_url": "not an address"},
+    {"base_url": f"https://user:{SECRET}@host"},
+    {"base_url": f"https://host/?token={SECRET}"},
     {"client_id": None},
     {"session": object()},
     {"auth": StaticToken(ACCESS)},
@@ -424,7 +449,7 @@ def test_the_environment_is_not_shown(monkeypatch) -> None:
     """A client that cannot be made from the environment does not show the environment."""
     monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", ACCESS)
     monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", SECRET)
-    for base_url in ("", "nowhere"):
+    for base_url in ("", "nowhere", f"https://user:{SECRET}@host"):
         monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
         with pytest.raises(PaymentsError) as refused:
             PaymentsClient.from_env(transport=MemoryTransport())
