@@ -20,8 +20,9 @@ _SECRETS_OF_GRANT = _SECRETS | {"code"}
 #: How the names of those parameters end whose values are credentials.
 _ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
 
-#: What may be one of their names, in any case: itself, or a letter that is written as its number.
-_TELLING = re.compile(rf'"(?:{"|".join(_SECRETS)})"|\\u00[4567]'.encode(), re.IGNORECASE)
+#: What may be one of their names, in any case: itself, also in the quotes of other languages, as a program sends that
+#: forgot to make JSON of a dict, or a letter that is written as its number.
+_TELLING = re.compile(rf"""["'](?:{"|".join(_SECRETS)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
 #: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""

@@ -410,6 +410,15 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     assert line["body"].endswith(':"***"},"code":"7"}')
 
 
+async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
+    """A program that sends the text of its dict is refused, and shown without the token of its buyer."""
+    await plain("POST", "/v1/advanced_payments", str({"payer": {"token": "SECRET"}, "code": "7"}).encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert """{'payer': {'token': "***"}, 'code': '7'}""" == line["body"]
+
+
 #: Bodies that are no JSON, or none that can be read, with a credential in each.
 BROKEN = [
     b'{"client_secret": "SECRET',
