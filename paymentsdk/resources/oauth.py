@@ -120,11 +120,11 @@ class Token(Secretive, AnswerStruct):
             now: When it was made, in seconds since the epoch; the present unless given.
         """
         made = time.time() if now is None else now
-        return TokenPair(
-            access_token=self.access_token,
-            refresh_token=self.refresh_token,
-            expires_at=None if self.expires_in is None else made + self.expires_in,
-        )
+        try:
+            expires_at = None if self.expires_in is None else made + self.expires_in
+        except OverflowError:
+            expires_at = None  # Hundreds of digits say nothing of an end; the grant that it was made of is spent.
+        return TokenPair(access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at)
 
 
 TOKEN: Operation[TokenRequest, Token] = Operation(

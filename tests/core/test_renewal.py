@@ -667,6 +667,7 @@ async def test_a_token_is_renewed_once_in_a_call(signed_in, issuer) -> None:
     [
         {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": "100000"},
         {"access_token": "not a header", "refresh_token": "TG-refresh-2"},
+        {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": 10**400},
     ],
 )
 async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, issuer, answer: object) -> None:
