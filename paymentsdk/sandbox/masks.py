@@ -11,18 +11,18 @@ from urllib.parse import unquote
 
 import msgspec
 
+from paymentsdk._core.secrets import secret_members
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.records import Tenant
+
 __all__ = ["mask_body", "mask_parameters"]
 
 _MASK = "***"
-_SECRETS = frozenset({"client_secret", "code_verifier", "refresh_token", "access_token", "authorization_code", "token"})
-#: Of a request for a token. Elsewhere a code is that of a refusal.
-_SECRETS_OF_GRANT = _SECRETS | {"code"}
-#: How the names of those parameters end whose values are credentials.
-_ENDINGS = ("access_token", "client_secret", "code_verifier", "refresh_token", "code")
+#: What is a credential in a request for a token alone: elsewhere a code is that of a refusal.
+_OF_GRANT = frozenset({"code"})
+#: What is a credential in a body alone: the name of a parameter that ends like it may say of what kind a token is.
+_OF_BODY = frozenset({"token"})
 
-#: What may be one of their names, in any case: itself, also in the quotes of other languages, as a program sends that
-#: forgot to make JSON of a dict, or a letter that is written as its number.
-_TELLING = re.compile(rf"""["'](?:{"|".join(_SECRETS)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
 #: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
@@ -44,11 +44,11 @@ def mask_body(body: bytes, *, grant: bool) -> str:
         body: What was sent, JSON or not.
         grant: Whether it asks for a token.
     """
-    secrets = _SECRETS_OF_GRANT if grant else _SECRETS
+    secrets = _secrets() if grant else _secrets() - _OF_GRANT
     text = body.decode(errors="replace")
     if grant and text and not _MEMBERS.fullmatch(text):
         return _MASK  # Where its secrets begin and end, nobody knows.
-    if grant or _TELLING.search(body):
+    if grant or _telling(secrets).search(body):
         text = _masked(secrets, body, text)
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
     return mask_parameters(text) if grant else text
@@ -56,9 +56,26 @@ def mask_body(body: bytes, *, grant: bool) -> str:
 
 def mask_parameters(text: str) -> str:
     """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
+    endings = tuple(_secrets() - _OF_BODY)
     return _PARAMETER.sub(
-        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).lower().endswith(_ENDINGS) else found[0], text
+        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).lower().endswith(endings) else found[0], text
     )
+
+
+@cache
+def _secrets() -> frozenset[str]:
+    """Return the names of all that an operation, or a seller, declares a credential: declared, a new one is masked."""
+    kinds = [kind for one in OPERATIONS.values() for kind in (one.body, one.result) if kind is not None]
+    return frozenset(name for kind in (Tenant, *kinds) for name in secret_members(kind))
+
+
+@cache
+def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
+    """Find what may be one of *names*, in any case: itself, or a letter that is written as its number.
+
+    In single quotes as well, as a program sends that forgot to make JSON of a dict.
+    """
+    return re.compile(rf"""["'](?:{"|".join(names)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 
 
 def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:

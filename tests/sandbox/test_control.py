@@ -6,17 +6,21 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import ClassVar
 from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 
 from paymentsdk._core.operation import MIB
-from paymentsdk.sandbox import FaultRule
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.resources.common import RequestStruct
+from paymentsdk.sandbox import FaultRule, masks
 from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.events import KEPT_REQUESTS, MOST_BEHIND, Changed, Event, Feed, RequestLine
-from paymentsdk.sandbox.masks import mask_body
+from paymentsdk.sandbox.masks import mask_body, mask_parameters
 
 
 async def test_an_order_can_be_paid(client, plain, order):
@@ -417,6 +421,26 @@ async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
     [line] = (await plain("GET", "/_sandbox/requests")).json
 
     assert """{'payer': {'token': "***"}, 'code': '7'}""" == line["body"]
+
+
+class Statement(Secretive, RequestStruct):
+    """A grant that no operation has yet."""
+
+    assertion: str
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"assertion"})
+
+
+@pytest.mark.parametrize("kind", [Statement, list[Statement]])
+def test_what_an_operation_declares_a_credential_is_masked(monkeypatch, kind):
+    """A member that is hidden in the Struct of a request is hidden here too: its name stands in no second list."""
+    body, known = b'{"assertion": "SECRET", "scope": "read"}', masks.OPERATIONS
+    assert "SECRET" in mask_body(body, grant=True)
+
+    monkeypatch.setattr(masks, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
+    monkeypatch.setattr(masks, "_secrets", masks._secrets.__wrapped__)
+
+    assert '{"assertion":"***","scope":"read"}' == mask_body(body, grant=True)
+    assert "a?assertion=***&b=c" == mask_parameters("a?assertion=SECRET&b=c")
 
 
 #: Bodies that are no JSON, or none that can be read, with a credential in each.
