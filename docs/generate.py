@@ -30,7 +30,7 @@ from paymentsdk import (
 )
 from paymentsdk._core.refusal import TERMINAL
 from paymentsdk.errors import error_class
-from paymentsdk.sandbox import FaultRule, commands, describe_policies, magic
+from paymentsdk.sandbox import FaultRule, behaviours, codes, commands, describe_policies
 from paymentsdk.sandbox.control import PREFIX
 from paymentsdk.sandbox.effects import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
@@ -269,12 +269,12 @@ def refusals() -> str:
     """Write how to be refused with every code."""
     parts = ["# Refusals and magic values", ABOUT_REFUSALS]
     for operation in OPERATIONS.values():
-        member = magic.MEMBERS.get(operation.name)
+        where = behaviours.MAGIC.get(operation.name)
         parts.append(f"## {operation.name}")
-        when = " of the order when it is created" if "order_id" in operation.path_names else ""
-        parts.append(f"Magic values go into {code(member)}{when}." if member else "It takes no magic value.")
+        when = " of the order when it is created" if where and where.later else ""
+        parts.append(f"Magic values go into {code(where.member)}{when}." if where else "It takes no magic value.")
         rows = (
-            [str(e.status), code(e.code), magic.natural(operation, e) or "", magically(operation, e)]
+            [str(e.status), code(e.code), codes.natural(operation, e) or "", magically(operation, e)]
             for e in operation.errors
         )
         parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
@@ -283,7 +283,7 @@ def refusals() -> str:
 
 def magically(operation: Operation[object, object], error: ErrorCode) -> str:
     """Return the magic value that leads to a refusal."""
-    value = magic.value_for(operation, error)
+    value = codes.magic_value(operation, error)
     return code(value) if value else ""
 
 

@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import magic, policies
+from paymentsdk.sandbox import policies
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.buyer import Buyer
+from paymentsdk.sandbox.codes import ways
 from paymentsdk.sandbox.control_bodies import (
     AdvanceRequest,
     ControlRequest,
@@ -245,7 +246,7 @@ def requests(platform: Platform, request: ControlRequest) -> object:  # noqa: AR
 def codes(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
     """List every documented code, and the ways to be refused with it."""
     return [
-        {"operation": operation.name, "status": error.status, "code": error.code, "ways": magic.ways(operation, error)}
+        {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
         for operation in OPERATIONS.values()
         for error in operation.errors
     ]

@@ -10,7 +10,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox import answers, idempotency, magic
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours import BEHAVIOUR
+from paymentsdk.sandbox.behaviours import BEHAVIOUR, MAGIC
 from paymentsdk.sandbox.behaviours.oauth import application
 from paymentsdk.sandbox.book import Call
 from paymentsdk.sandbox.faults import Hit
@@ -151,11 +151,11 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
 
 
 def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
-    """Return the member that may hold a magic value; of the operations on an order, the order itself holds it."""
-    member = magic.MEMBERS.get(operation.name)
-    if member is None:
+    """Return the member that may hold a magic value; a behaviour itself looks at that of a thing which exists."""
+    where = MAGIC.get(operation.name)
+    if where is None or where.later:
         return None
     value: object = call.body if call.body is not None else {**call.path, **call.query}
-    for name in member.split("."):
+    for name in where.member.split("."):
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value

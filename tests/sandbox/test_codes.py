@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from importlib import import_module
+
 import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule
-from paymentsdk.sandbox.magic import MEMBERS, NATURAL, value_for, ways
+from paymentsdk.sandbox import FaultRule, behaviours
+from paymentsdk.sandbox.behaviours import MAGIC
+from paymentsdk.sandbox.codes import NATURAL, magic_value, ways
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
 NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
@@ -47,17 +51,18 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
 
 @pytest.mark.parametrize(
     ("operation", "error"),
-    [pair for pair in CODES if pair[0].name in MEMBERS],
-    ids=[name for name, pair in zip(NAMES, CODES, strict=True) if pair[0].name in MEMBERS],
+    [pair for pair in CODES if pair[0].name in MAGIC],
+    ids=[name for name, pair in zip(NAMES, CODES, strict=True) if pair[0].name in MAGIC],
 )
 async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
-    member, value = MEMBERS[operation.name], value_for(operation, error)
-    if "{order_id}" in operation.path:
+    magic, value = MAGIC[operation.name], magic_value(operation, error)
+    member = magic.member
+    if magic.later:
         made = await client.orders.create(order(external_reference=value))
         answer = await send(plain, operation, path=operation.path.format(order_id=made.id))
-    elif "{id}" in operation.path:
-        answer = await send(plain, operation, path=operation.path.format(id=value))
+    elif member in operation.path_names:
+        answer = await send(plain, operation, path=operation.path.format(**{member: value}))
     elif operation.query:
         answer = await send(plain, operation, query=f"?{member}={value}")
     else:
@@ -79,7 +84,7 @@ def test_every_code_has_a_way_to_be_produced():
     """The table that people read has a line for each code; without a way, this fails. A way names its member."""
     for operation, error in CODES:
         assert ways(operation, error), (operation.name, error.code)
-        assert (value_for(operation, error) is None) == (operation.name not in MEMBERS)
+        assert (magic_value(operation, error) is None) == (operation.name not in MAGIC)
 
 
 def test_the_table_of_conditions_knows_no_code_that_is_not_documented():
@@ -87,7 +92,17 @@ def test_the_table_of_conditions_knows_no_code_that_is_not_documented():
     documented = {(operation.name, error.code) for operation, error in CODES}
 
     for operation, code in NATURAL:
-        assert (operation, code) in documented or (operation == "*" and code in {one for _, one in documented})
+        assert [name for name, one in documented if one == code and fnmatchcase(name, operation)], (operation, code)
+
+
+@pytest.mark.parametrize("noun", {name.partition(".")[0]: None for name in OPERATIONS})
+def test_what_a_noun_is_refused_for_stands_in_its_own_file(noun):
+    """Whoever adds an operation says beside its behaviour how it is refused, and changes no table of all operations."""
+    file = import_module(f"{behaviours.__name__}.{noun}")
+    magic, conditions = getattr(file, "MAGIC", {}), getattr(file, "NATURAL", {})
+
+    assert magic.keys() <= file.BEHAVIOUR.keys()
+    assert conditions == {key: text for key, text in NATURAL.items() if key[0].partition(".")[0] == noun}
 
 
 async def test_the_control_api_shows_the_table(plain):

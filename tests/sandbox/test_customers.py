@@ -7,7 +7,7 @@ import pytest
 
 from paymentsdk import BadRequest
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox.magic import NATURAL
+from paymentsdk.sandbox.codes import NATURAL
 
 EVERYTHING = {
     "email": "Ana@example.com",

@@ -13,7 +13,7 @@ from paymentsdk import APIError, BadRequest, Conflict, NotFound
 from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Refused
-from paymentsdk.sandbox.magic import NATURAL
+from paymentsdk.sandbox.codes import NATURAL
 
 
 def payment(order: Order):

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from importlib import import_module
 
 from paymentsdk._core.operation import Operation
-from paymentsdk.sandbox.behaviours import (
-    customers,
-    invoices,
-    merchant_orders,
-    oauth,
-    orders,
-    plans,
-    preferences,
-    release_reports,
-    wallet_payments,
-)
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.behaviours import invoices, orders, plans, preferences
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.magic import Magic
 
-__all__ = ["BEHAVIOUR", "DUE", "RELINK", "Behaviour"]
+__all__ = ["BEHAVIOUR", "DUE", "MAGIC", "NATURAL", "RELINK", "Behaviour"]
 
 #: The answer is a Struct, or plain data where a Struct cannot say it.
 Behaviour = Callable[[Book, Call[object]], object]
 
-_NOUNS = (
-    oauth,
-    invoices,
-    preferences,
-    wallet_payments,
-    plans,
-    merchant_orders,
-    customers,
-    release_reports,
-    orders,
-)
+_NOUNS = [import_module(f"{__name__}.{noun}") for noun in {name.partition(".")[0]: None for name in OPERATIONS}]
 # Each takes a call with its own type of body; the decoder of the operation has seen to it.
-BEHAVIOUR = cast(
-    Mapping[Operation[object, object], Behaviour],
-    {operation: behaviour for noun in _NOUNS for operation, behaviour in noun.BEHAVIOUR.items()},
-)
+BEHAVIOUR: Mapping[Operation[object, object], Behaviour] = {
+    operation: behaviour for noun in _NOUNS for operation, behaviour in noun.BEHAVIOUR.items()
+}
+#: Where each operation looks for a magic value, by its name; the other operations have no member that could hold one.
+MAGIC: Mapping[str, Magic] = {
+    operation.name: where for noun in _NOUNS for operation, where in getattr(noun, "MAGIC", {}).items()
+}
+#: What leads to a refusal by itself, as :mod:`paymentsdk.sandbox.codes` has it.
+NATURAL: Mapping[tuple[str, str], str] = {
+    key: text for noun in _NOUNS for key, text in getattr(noun, "NATURAL", {}).items()
+}
 
 #: What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing.
 DUE: Mapping[str, Callable[[Book, str], str | None]] = {

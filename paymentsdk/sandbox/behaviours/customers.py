@@ -12,6 +12,7 @@ from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox.answers import Refused, dates_as_sent, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import CUSTOMERS
 
 #: The contract has a limit of lengths (code 104) and does not show it.
@@ -59,3 +60,25 @@ def _check_lengths(body: Struct, place: str = "") -> None:
 
 
 BEHAVIOUR = {customers.CREATE: create}
+MAGIC = {customers.CREATE: Magic("email", ending="@example.com")}
+NATURAL = {
+    ("customers.create", "101"): "an email that the seller has a customer for",
+    ("customers.create", "103"): "a phone, identification or address that is no object",
+    ("customers.create", "104"): f"a text of more than {MAX_TEXT} characters",
+    ("customers.create", "106"): "an email of the wrong form",
+    ("customers.create", "107"): "a first_name that is no text",
+    ("customers.create", "108"): "a last_name that is no text",
+    ("customers.create", "109"): "a phone.area_code that is neither text nor a number",
+    ("customers.create", "110"): "a phone.number that is neither text nor a number",
+    ("customers.create", "111"): "an identification.type that is no text",
+    ("customers.create", "112"): "an identification.number that is neither text nor a number",
+    ("customers.create", "113"): "an address.zip_code that is neither text nor a number",
+    ("customers.create", "114"): "an address.street_name that is no text",
+    ("customers.create", "115"): "a date_registered without a zone, or that is none",
+    ("customers.create", "116"): "a description that is no text",
+    ("customers.create", "117"): "a metadata that is no object",
+    ("customers.create", "118"): "a body that is no JSON object",
+    ("customers.create", "121"): "a default_card that is neither text nor a number",
+    ("customers.create", "125"): "no email, or any other member of the wrong type",
+    ("customers.create", "128"): "an email that is none of test_payer_ and digits, under the policy test_emails",
+}

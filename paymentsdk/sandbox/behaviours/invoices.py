@@ -25,6 +25,7 @@ from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
 from paymentsdk.sandbox.store import Condition
@@ -260,3 +261,7 @@ _DETAILS = {
 
 
 BEHAVIOUR = {invoices.SEARCH: search}
+MAGIC = {invoices.SEARCH: Magic("preapproval_id")}
+NATURAL = {
+    ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is no number",
+}

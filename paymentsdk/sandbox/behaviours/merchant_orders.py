@@ -25,6 +25,7 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.behaviours.sales import currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.paging import Window, window
 from paymentsdk.sandbox.records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox.store import Comparison, Condition
@@ -345,3 +346,7 @@ def _keep(book: Book, record: MerchantOrderRecord, order: MerchantOrder) -> Merc
 
 
 BEHAVIOUR = {merchant_orders.SEARCH: search}
+MAGIC = {merchant_orders.SEARCH: Magic("external_reference")}
+NATURAL = {
+    ("merchant_orders.search", "ds_search_query"): "a moment without a zone, a limit below 1, an offset below 0",
+}

@@ -11,6 +11,7 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME, Token, TokenRequest
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.grants import make_grant
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox.store import Store
 
@@ -93,3 +94,14 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
 
 
 BEHAVIOUR = {oauth.TOKEN: token}
+MAGIC = {oauth.TOKEN: Magic("code")}
+NATURAL = {
+    ("oauth.token", "invalid_client"): "an unknown client_id, or a wrong client_secret",
+    (
+        "oauth.token",
+        "invalid_grant",
+    ): "a code or refresh token that is unknown, spent, revoked, expired or another client's",
+    ("oauth.token", "invalid_request"): "a parameter that is missing, malformed, unknown or given twice",
+    ("oauth.token", "invalid_scope"): "a scope that is malformed, or beyond what was granted",
+    ("oauth.token", "unsupported_grant_type"): "any other grant_type",
+}

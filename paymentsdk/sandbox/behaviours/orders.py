@@ -35,11 +35,11 @@ from paymentsdk.resources.orders import (
     Transactions,
     TypeResponse,
 )
-from paymentsdk.sandbox import magic
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.magic import Magic, demanded
 from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
 
 DEFAULT_EXPIRATION = "PT15M"
@@ -137,7 +137,7 @@ def _asked(book: Book, path: Mapping[str, str], operation: Operation[B, object])
     record = book.get(ORDERS, order_id)
     if record is None:
         raise Refused(404, "order_not_found", details=(order_id,))
-    demand = magic.demanded(operation, record.order.external_reference)
+    demand = demanded(operation, record.order.external_reference, later=True)
     if demand:
         raise demand
     return record
@@ -345,4 +345,39 @@ BEHAVIOUR: Mapping[Operation[Any, Order], Callable[[Book, Call[Any]], Order]] = 
     orders.GET: get,
     orders.CANCEL: cancel,
     orders.REFUND: refund,
+}
+_OF_THE_ORDER = Magic("external_reference", later=True)
+MAGIC: Mapping[Operation[Any, Order], Magic] = {
+    orders.CREATE: Magic("external_reference"),
+    orders.GET: _OF_THE_ORDER,
+    orders.CANCEL: _OF_THE_ORDER,
+    orders.REFUND: _OF_THE_ORDER,
+}
+NATURAL = {
+    ("orders.*", "invalid_path_param"): "an order id that is not ORD and 26 letters and digits",
+    ("orders.*", "order_not_found"): "an order id of no order, or of another seller's",
+    ("orders.*", "forbidden"): "a token whose scope does not have `write`, or `read` for a GET",
+    ("orders.*", "unsupported_properties"): "a member that the contract does not have",
+    ("orders.*", "property_value"): "a member that breaks a rule",
+    ("orders.*", "property_type"): "a member of another type, an amount as a JSON number, malformed JSON",
+    ("orders.*", "required_properties"): "a missing member",
+    ("orders.*", "minimum_items"): "an empty list of payments",
+    ("orders.create", "maximum_items"): "two payments, or five discounts",
+    ("orders.create", "invalid_total_amount"): "a total_amount that is not the sum of the payments",
+    ("orders.create", "unsupported_site"): "a seller of a country other than AR, BR, CL and UY",
+    ("orders.create", "sponsor_id_not_valid"): "an integration_data.sponsor.id that is no number",
+    ("orders.create", "marketplace_not_valid"): "a marketplace_fee with a token that was not obtained through OAuth",
+    ("orders.create", "invalid_credentials"): "an APP_USR token",
+    ("orders.create", "pos_not_found"): "an external_pos_id that the seller does not have",
+    ("orders.create", "marketplace_fee_not_allowed"): "a marketplace_fee of a seller without a marketplace",
+    ("orders.cancel", "order_already_canceled"): "an order that was canceled",
+    ("orders.cancel", "cannot_cancel_order"): "an order that was paid, refunded or has expired",
+    (
+        "orders.cancel",
+        "resource_locked",
+    ): "a key that is in flight (concurrent_twin=locked), or a refund that is processing (cancel_from=any)",
+    ("orders.refund", "refund_amount_exceeds"): "an amount above what is left of the payment",
+    ("orders.refund", "cannot_refund_order"): "an order that was not paid",
+    ("orders.refund", "order_already_refunded"): "an order of which nothing is left",
+    ("orders.refund", "refund_in_progress"): "a second refund while the first is processing (policy refund_seconds)",
 }

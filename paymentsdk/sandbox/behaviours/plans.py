@@ -16,6 +16,7 @@ from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox.answers import Refused, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import ControlStruct
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import AUTHORIZED, PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox.store import Condition
@@ -173,4 +174,9 @@ def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
 BEHAVIOUR: Mapping[Operation[None, Plan | PlanPage], Callable[[Book, Call[None]], Plan | PlanPage]] = {
     plans.GET: get,
     plans.SEARCH: search,
+}
+MAGIC: Mapping[Operation[None, Plan | PlanPage], Magic] = {plans.GET: Magic("id"), plans.SEARCH: Magic("q")}
+NATURAL = {
+    ("plans.get", "not-found"): "an id of no plan, or of another seller's",
+    ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",
 }

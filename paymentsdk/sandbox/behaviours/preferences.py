@@ -24,6 +24,7 @@ from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
 from paymentsdk.sandbox.behaviours.sales import currency_of, total
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
 #: Members that are a date or a moment: the answer has what was sent.
@@ -174,3 +175,28 @@ def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool
 
 
 BEHAVIOUR = {preferences.CREATE: create}
+MAGIC = {preferences.CREATE: Magic("external_reference")}
+NATURAL = {
+    ("preferences.create", "bad_request"): "a member other than those below that breaks a rule",
+    ("preferences.create", "invalid_access_token"): "no valid token, under the policy denied_preference_status=400",
+    ("preferences.create", "collector_does_not_comply_with_current_regulation"): "a tenant made with compliant=false",
+    ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",
+    ("preferences.create", "sponsor_id site must be the same as collector_id"): "a sponsor from another country",
+    **{
+        ("preferences.create", f"invalid_{member}"): f"`{member}` of the wrong form"
+        for member in (
+            "expiration_date_to",
+            "expiration_date_from",
+            "back_urls",
+            "shipments",
+            "binary_mode",
+        )
+    },
+    ("preferences.create", "invalid_items"): "items of the wrong form, or of more than one currency",
+    (
+        "preferences.create",
+        "invalid_payment_methods",
+    ): "payment_methods of the wrong form, or default_installments above installments",
+    ("preferences.create", "invalid_marketplace_fee"): "a marketplace_fee above the total amount, or of the wrong form",
+    ("preferences.create", "invalid_date"): "a date_of_expiration of the wrong form",
+}

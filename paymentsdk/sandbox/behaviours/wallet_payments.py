@@ -22,6 +22,7 @@ from paymentsdk.resources.wallet_payments import (
 from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import EntryKind
 
 #: What the ledger says of a payment, by the state that it ends in.
@@ -90,3 +91,7 @@ def _outcome(body: WalletPaymentRequest) -> str:
 
 
 BEHAVIOUR = {wallet_payments.CREATE: create}
+MAGIC = {wallet_payments.CREATE: Magic("payer.token")}
+NATURAL = {
+    ("wallet_payments.create", "bad_request"): "no transaction_amount, or a member that breaks a rule",
+}
