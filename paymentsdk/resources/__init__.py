@@ -17,30 +17,23 @@ if TYPE_CHECKING:
     OPERATIONS: Mapping[str, Operation[object, object]]
 
 
-#: The modules, in the order of the contract. A program imports those that it uses.
-_NOUNS = (
-    "oauth",
-    "invoices",
-    "preferences",
-    "wallet_payments",
-    "plans",
-    "merchant_orders",
-    "customers",
-    "release_reports",
-    "orders",
-)
-
-
 @cache
 def _operations() -> Mapping[str, Operation[object, object]]:
-    # Whatever a module declares under a public name: a new operation is known by being declared.
+    from pkgutil import iter_modules  # noqa: PLC0415 - a program imports the modules that it uses, and few use all
+
+    # Whatever a module declares under a public name: a new operation is known by being declared, and so is a noun.
     declared = (
         value
-        for noun in _NOUNS
-        for name, value in vars(import_module(f"{__name__}.{noun}")).items()
+        for module in iter_modules(__path__, f"{__name__}.")
+        for name, value in vars(import_module(module.name)).items()
         if isinstance(value, Operation) and not name.startswith("_")
     )
-    return MappingProxyType({operation.name: operation for operation in declared})
+    return MappingProxyType({operation.name: operation for operation in sorted(declared, key=_section)})
+
+
+def _section(operation: Operation[object, object]) -> tuple[int, ...]:
+    """Return where in the contract an operation stands."""
+    return tuple(map(int, operation.section.split(".")))
 
 
 def __getattr__(name: str) -> object:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from msgspec import convert
 
-from paymentsdk import Operation, RequestInvalid
+from paymentsdk import Operation, RequestInvalid, resources
 from paymentsdk._core.operation import MIB, RetryClass
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import OpenEnum
@@ -64,6 +66,29 @@ def test_every_operation_of_the_spec_is_declared() -> None:
     declared = {name: (one.section, one.method, one.path, one.retry) for name, one in OPERATIONS.items()}
 
     assert DECLARED == declared
+
+
+NEW = """
+from paymentsdk._core.operation import Operation, RetryClass
+
+GET = Operation(
+    name="tickets.get", method="GET", path="/", section="4.9.1", summary="", retry=RetryClass.READ, result=int
+)
+_HIDDEN = GET
+"""
+
+
+def test_a_new_noun_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list has to name it: what it declares is among the operations, where its section has it in the contract."""
+    tmp_path.joinpath("tickets.py").write_text(NEW)
+    monkeypatch.setattr(resources, "__path__", [*resources.__path__, str(tmp_path)])
+
+    names = list(resources._operations.__wrapped__())
+    monkeypatch.delitem(sys.modules, "paymentsdk.resources.tickets")
+    monkeypatch.delattr(resources, "tickets")
+
+    after = list(DECLARED).index("release_reports.disable_schedule") + 1
+    assert [*list(DECLARED)[:after], "tickets.get", *list(DECLARED)[after:]] == names
 
 
 def test_the_declarations_cannot_be_changed() -> None:
