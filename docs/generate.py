@@ -116,6 +116,7 @@ def described(operation: Operation[object, object]) -> str:
     ]
     if operation.keyed:
         lines.append("- Takes `idempotency_key`")
+    lines += [f"- May carry {code(name)}: {meaning}" for name, meaning in operation.headers.items()]
     if not operation.authenticated:
         lines.append("- Carries no token")
     return "\n".join(lines)

@@ -20,7 +20,15 @@ from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Attempt
 from paymentsdk._core.retry import RetryPolicy
 from paymentsdk._core.secrets import hide
-from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, check_methods, merged
+from paymentsdk._core.settings import (
+    SESSION_HEADER,
+    Settings,
+    Timeout,
+    check_headers,
+    check_key,
+    check_methods,
+    merged,
+)
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Transport
 from paymentsdk._version import __version__
@@ -44,7 +52,6 @@ if TYPE_CHECKING:
 else:
     from functools import cached_property
 
-SESSION_HEADER = "X-Platform-Session-Id"
 _HEADERS = {
     "Accept": "application/json",
     # An answer that has to be unpacked can unpack to anything, and truncated gzip passes for whole.

@@ -98,6 +98,7 @@ class Operation(Generic[B, R]):
         body: The type of the request body; ``None`` when the operation takes none.
         body_required: Whether the body can be left out.
         query: A ``TypedDict`` of the filters that go into the query.
+        headers: What it may carry besides, by the names of the header fields; for documents.
         example: A body for documents, as plain data.
         errors: The documented refusals.
         status: The status of a success as documented; any 2xx is taken.
@@ -130,6 +131,7 @@ class Operation(Generic[B, R]):
     body: type[B] | None = None
     body_required: bool = True
     query: type | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     example: Mapping[str, object] | None = None
     errors: tuple[ErrorCode, ...] = ()
     status: int = 200

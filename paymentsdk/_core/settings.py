@@ -17,6 +17,8 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk._core.auth import Auth, Credentials
 
+#: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
+SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 #: What the engine or the transport writes itself.

@@ -13,7 +13,7 @@ from msgspec import inspect as types_of
 
 from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk._version import __version__
-from paymentsdk.resources import OPERATIONS, wallet_payments
+from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
 from paymentsdk.sandbox.behaviours.customers import REQUIRED
 from paymentsdk.sandbox.behaviours.orders import ORDER_ID
@@ -280,18 +280,12 @@ def _bounded(schema: Schema) -> Schema:
 
 
 def _headers(operation: AnyOperation, policies: Policies) -> list[Schema]:
+    headers: list[Schema] = [
+        {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
+        for name, meaning in operation.headers.items()
+    ]
     if not operation.keyed:
-        return []
-    headers: list[Schema] = []
-    if operation is wallet_payments.CREATE:
-        headers.append(
-            {
-                "name": "X-Platform-Session-Id",
-                "in": "header",
-                "description": "The id of the buyer's device; it improves the rate of approvals.",
-                "schema": _TEXT,
-            }
-        )
+        return headers
     key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
     return [*headers, {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
 

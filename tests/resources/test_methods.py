@@ -198,7 +198,7 @@ async def test_the_token_endpoint_gets_no_bearer(client: PaymentsClient, transpo
 
 
 async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(transport: MemoryTransport) -> None:
-    """The name of the session header is a setting of the client, and the header is sent only with a session."""
+    """A setting names the header, which is sent only with a session; its usual name is the one that is declared."""
     usual = PaymentsClient("t", base_url=BASE_URL, transport=transport)
     await usual.wallet_payments.create(WALLET, session_id="device-1")
     await usual.wallet_payments.create(WALLET)
@@ -207,6 +207,7 @@ async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(tra
 
     first, second, third = [request.headers for request in transport.requests]
     assert "device-1" == first["X-Platform-Session-Id"]
+    assert {"X-Platform-Session-Id"} == OPERATIONS["wallet_payments.create"].headers.keys()
     assert "X-Platform-Session-Id" not in second
     assert "device-1" == third["X-Brand-Id"]
 
