@@ -15,9 +15,7 @@ from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
-from paymentsdk.sandbox.behaviours.customers import REQUIRED
-from paymentsdk.sandbox.behaviours.orders import ORDER_ID
-from paymentsdk.sandbox.behaviours.plans import SORTABLE
+from paymentsdk.sandbox.behaviours import SCHEMAS, required
 from paymentsdk.sandbox.intake import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.policies import Policies
 
@@ -91,19 +89,6 @@ _OF_KEYED: Mapping[int, str] = {
     409: "The idempotency key went with another request, or is in flight",
     423: "The idempotency key is in flight (policy `concurrent_twin`)",
 }
-_IDENTIFIER: Schema = {"type": "integer", "minimum": 0}
-#: Rules of parameters and members that the sandbox has and no type says; most of them stand in the contract's text.
-_RULES: Mapping[tuple[str, str], Schema] = {
-    ("orders.get", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
-    ("orders.cancel", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
-    ("orders.refund", "order_id"): {"type": "string", "pattern": _ecma(ORDER_ID.pattern)},
-    ("invoices.search", "id"): _IDENTIFIER,
-    ("invoices.search", "payment_id"): _IDENTIFIER,
-    ("invoices.search", "payer_id"): _IDENTIFIER,
-    ("plans.search", "sort"): {"enum": [*sorted(SORTABLE)]},
-    ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
-    ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
-}
 
 
 def document(base_url: str, policies: Policies) -> Mapping[str, object]:
@@ -146,8 +131,8 @@ def _schemas(policies: Policies) -> Schema:
             if name in structs:
                 _tighten(schemas[name], structs[name])
                 _describe(schemas[name], inspect.getdoc(structs[name].cls) or "")
-    schemas["CustomerRequest"]["required"] = [*REQUIRED[policies.customer_required]]
-    schemas["WalletChargeRequest"]["required"] = ["transaction_amount"] if policies.wallet_amount == "required" else []
+    for name, members in required(policies).items():
+        schemas[name]["required"] = [*members]
     return schemas
 
 
@@ -160,10 +145,16 @@ def _tighten(schema: Schema, struct: types_of.StructType) -> None:
             members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
         if _has(member.type, {"above": 0}):
             members[name] = _above_zero(members[name])
-        if (struct.cls.__name__, name) in _RULES:
-            members[name] = {"anyOf": [_RULES[struct.cls.__name__, name], {"type": "null"}]}
+        if rule := _rule(struct.cls.__name__, name):
+            members[name] = {"anyOf": [rule, {"type": "null"}]}
         if member.default_factory is not msgspec.NODEFAULT and issubclass(struct.cls, RequestStruct):
             schema["required"].append(name)  # Required by the contract; the SDK fills it in.
+
+
+def _rule(of: str, name: str) -> Schema | None:
+    """Return the rule that the sandbox has for a parameter of an operation, or a member of a Struct, if it has one."""
+    rule = SCHEMAS.get((of, name))
+    return None if rule is None else _finished(dict(rule), {})
 
 
 def _has(info: object, extra: Mapping[str, object]) -> bool:
@@ -253,7 +244,7 @@ def _operation(operation: AnyOperation, policies: Policies) -> Schema:
 def _path_parameters(operation: AnyOperation) -> list[Schema]:
     safe: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
     return [
-        {"name": name, "in": "path", "required": True, "schema": _RULES.get((operation.name, name), safe)}
+        {"name": name, "in": "path", "required": True, "schema": _rule(operation.name, name) or safe}
         for name in operation.path_names
     ]
 
@@ -268,7 +259,7 @@ def _query_parameters(operation: AnyOperation) -> list[Schema]:
             "name": name,
             "in": "query",
             "description": "Empty counts as not given.",
-            "schema": {"anyOf": [_RULES.get((operation.name, name), _bounded(schema)), {"const": ""}]},
+            "schema": {"anyOf": [_rule(operation.name, name) or _bounded(schema), {"const": ""}]},
         }
         for name, schema in sorted(properties.items())
     ]

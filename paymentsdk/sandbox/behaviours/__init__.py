@@ -10,8 +10,9 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox.behaviours import invoices, orders, plans, preferences
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.magic import Magic
+from paymentsdk.sandbox.policies import Policies
 
-__all__ = ["BEHAVIOUR", "DUE", "MAGIC", "NATURAL", "RELINK", "Behaviour"]
+__all__ = ["BEHAVIOUR", "DUE", "MAGIC", "NATURAL", "RELINK", "SCHEMAS", "Behaviour", "required"]
 
 #: The answer is a Struct, or plain data where a Struct cannot say it.
 Behaviour = Callable[[Book, Call[object]], object]
@@ -29,6 +30,10 @@ MAGIC: Mapping[str, Magic] = {
 NATURAL: Mapping[tuple[str, str], str] = {
     key: text for noun in _NOUNS for key, text in getattr(noun, "NATURAL", {}).items()
 }
+#: Rules of parameters and members that no type says, as JSON Schema: by the operation, or the Struct, and the name.
+SCHEMAS: Mapping[tuple[str, str], Mapping[str, object]] = {
+    place: schema for noun in _NOUNS for place, schema in getattr(noun, "SCHEMAS", {}).items()
+}
 
 #: What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing.
 DUE: Mapping[str, Callable[[Book, str], str | None]] = {
@@ -38,3 +43,9 @@ DUE: Mapping[str, Callable[[Book, str], str | None]] = {
 }
 #: What brings the links of a seller's documents to where the sandbox is now.
 RELINK: Sequence[Callable[[Book], None]] = (orders.relink, preferences.relink, plans.relink)
+
+
+def required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that *policies* ask for, by the name of their Struct."""
+    asked = (noun.required(policies) for noun in _NOUNS if hasattr(noun, "required"))
+    return {struct: names for one in asked for struct, names in one.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.sandbox.answers import Refused, dates_as_sent, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.magic import Magic
+from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import CUSTOMERS
 
 #: The contract has a limit of lengths (code 104) and does not show it.
@@ -57,6 +58,11 @@ def _check_lengths(body: Struct, place: str = "") -> None:
             _check_lengths(member, f"{place}{name}.")
         elif isinstance(member, str) and len(member) > MAX_TEXT:
             raise Refused(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
+
+
+def required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that a policy asks for."""
+    return {CustomerRequest.__name__: REQUIRED[policies.customer_required]}
 
 
 BEHAVIOUR = {customers.CREATE: create}

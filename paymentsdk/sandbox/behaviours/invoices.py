@@ -265,3 +265,5 @@ MAGIC = {invoices.SEARCH: Magic("preapproval_id")}
 NATURAL = {
     ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is no number",
 }
+_NUMBER = {"type": "integer", "minimum": 0}
+SCHEMAS = {("invoices.search", name): _NUMBER for name in ("id", "payment_id", "payer_id")}

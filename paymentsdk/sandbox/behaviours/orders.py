@@ -381,3 +381,10 @@ NATURAL = {
     ("orders.refund", "order_already_refunded"): "an order of which nothing is left",
     ("orders.refund", "refund_in_progress"): "a second refund while the first is processing (policy refund_seconds)",
 }
+_ID: Mapping[str, object] = {"type": "string", "pattern": ORDER_ID.pattern}
+SCHEMAS: Mapping[tuple[str, str], Mapping[str, object]] = {
+    ("orders.get", "order_id"): _ID,
+    ("orders.cancel", "order_id"): _ID,
+    ("orders.refund", "order_id"): _ID,
+    ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
+}

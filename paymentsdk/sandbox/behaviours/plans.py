@@ -180,3 +180,7 @@ NATURAL = {
     ("plans.get", "not-found"): "an id of no plan, or of another seller's",
     ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",
 }
+SCHEMAS = {
+    ("plans.search", "sort"): {"enum": sorted(SORTABLE)},
+    ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
+}

@@ -6,13 +6,14 @@ binary mode: is rejected), and any other is approved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paymentsdk import money
 from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.wallet_payments import (
     Disbursement,
     WalletCharge,
+    WalletChargeRequest,
     WalletDiscount,
     WalletPayer,
     WalletPayment,
@@ -23,6 +24,7 @@ from paymentsdk.sandbox.answers import Refused, echo
 from paymentsdk.sandbox.behaviours.details import DETAILS
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.magic import Magic
+from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import EntryKind
 
 #: What the ledger says of a payment, by the state that it ends in.
@@ -88,6 +90,11 @@ def _outcome(body: WalletPaymentRequest) -> str:
     if token.startswith("pending"):
         return "pending"
     return "authorized" if body.capture is False else "approved"
+
+
+def required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that a policy asks for."""
+    return {WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []}
 
 
 BEHAVIOUR = {wallet_payments.CREATE: create}
