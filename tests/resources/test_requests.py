@@ -10,6 +10,7 @@ from decimal import Context, Decimal, localcontext
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from paymentsdk import RequestInvalid
 from paymentsdk._core.encode import BodyEncoder, timestamp
@@ -39,7 +40,19 @@ from paymentsdk.resources.preferences import (
     ShipmentsRequest,
 )
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from tests.resources.members import declared, present
 from tests.resources.request_rules import BROKEN, WHOLE, put
+
+#: Members that others of the same request forbid.
+INSTEAD = {("TokenRequest", "refresh_token"), ("ItemRequest", "external_categories"), ("CategoryRequest", "id")}
+
+
+def test_the_table_has_every_member_that_is_declared() -> None:
+    """A member that is new in a request is tried at both ends of the wire: all tests of the table are about it too."""
+    bodies = {name: inspect.type_info(one.body) for name, one in OPERATIONS.items() if one.body is not None}
+    told = {member for name, body in bodies.items() for member in present(body, json.loads(WHOLE[name]))}
+
+    assert {member for body in bodies.values() for member in declared(body)} == told | INSTEAD
 
 
 @pytest.mark.parametrize("name", WHOLE)
