@@ -15,6 +15,7 @@ from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, Serve
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox.clock import ClockState
 from paymentsdk.sandbox.effects import EFFECTS
+from paymentsdk.sandbox.faults import Hit
 
 
 def created(sandbox: Sandbox) -> int:
@@ -482,3 +483,32 @@ def test_every_effect_says_what_it_takes():
     assert set(EFFECTS) == set(get_args(get_type_hints(FaultRule)["effect"]))
     for effect, info in EFFECTS.items():
         assert set(info.members) <= set(FaultRule.__struct_fields__), effect
+
+
+@pytest.mark.control("paymentsdk.sandbox.faults.Faults.match", lambda self, operation, tenant: Hit())
+async def test_every_effect_has_one(plain, sandbox, monkeypatch):
+    """An effect that is declared, and that nothing brings about, would be a test that passes for nothing."""
+    waits: list[float] = []
+
+    async def pause(seconds: float, stopping: asyncio.Event) -> None:
+        waits.append(seconds)
+
+    async def hang(request: object, stopping: asyncio.Event) -> None:
+        pass
+
+    async def seen() -> tuple[object, ...]:
+        waits.clear()
+        try:
+            answer = await plain("GET", "/preapproval_plan/search?offset=1")
+        except aiohttp.ClientError as error:
+            return type(error), *waits
+        return answer.status, answer.raw, answer.headers["Content-Type"], *waits
+
+    for name, replacement in {"app.pause": pause, "line.pause": pause, "app.hang": hang}.items():
+        monkeypatch.setattr(f"paymentsdk.sandbox.{name}", replacement)
+    usual = await seen()
+
+    for effect in EFFECTS:
+        with sandbox.faults.add(FaultRule(effect=effect)):
+            assert usual != await seen(), effect
+    assert usual == await seen()

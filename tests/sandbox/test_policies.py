@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from paymentsdk import sandbox
 from paymentsdk.sandbox import Policies, Sandbox, describe_policies
 
 
@@ -18,6 +21,16 @@ def test_every_switch_is_described():
     for one in described:
         assert one.description.endswith("."), one.name
         assert not one.allowed or one.value in one.allowed, one.name
+
+
+def test_every_switch_is_asked_for():
+    """A policy that nothing in the sandbox looks at would be a promise that nobody keeps."""
+    files = Path(sandbox.__file__).parent.rglob("*.py")
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+    assert [] == [one.name for one in describe_policies() if one.name not in read]
+    assert "colour" not in read, "the control: what nobody looks at is not found"
 
 
 def test_the_defaults_are_what_a_sandbox_has():
