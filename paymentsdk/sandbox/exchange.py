@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from msgspec import Struct
 
@@ -143,7 +144,9 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         if demand:
             raise demand
         answer = BEHAVIOUR[operation](book, call)
-        body = answers.encode(answer, decimal_strings=operation.decimal_strings)
+        body = b""
+        if operation.status != HTTPStatus.NO_CONTENT:
+            body = answers.encode(answer, decimal_strings=operation.decimal_strings)
         if key:
             saved = SavedAnswer(place=place, fingerprint=mark, status=operation.status, body=body, at=book.now)
             platform.store.save_answer(tenant.user_id, key, saved, forgotten=idempotency.forgotten(book))

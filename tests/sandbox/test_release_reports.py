@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from paymentsdk.resources import release_reports
+from paymentsdk.sandbox import FaultRule
+
 
 async def test_the_schedule_can_be_disabled(client, sandbox):
     """The report of yesterday, with the status `deleted`, and every member of the contract."""
@@ -36,3 +41,15 @@ async def test_every_seller_has_one(client, connect, sandbox):
     tenant = sandbox.create_tenant()
     async with connect(sandbox, tenant) as other:
         assert tenant.user_id == (await other.release_reports.disable_schedule()).user_id
+
+
+@pytest.mark.parametrize("effect", ["drip", "truncate"])
+async def test_an_answer_without_a_body_has_none(plain, sandbox, monkeypatch, effect):
+    """Of a 204 there is nothing to send slowly, or by half: the answer is one, and the log says so."""
+    monkeypatch.setitem(vars(release_reports.DISABLE_SCHEDULE), "status", 204)
+    sandbox.faults.add(FaultRule(effect=effect))
+
+    answer = await plain("DELETE", "/v1/account/release_report/schedule")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+    assert (204, b"", "") == (answer.status, answer.raw, line["answer"])
