@@ -19,6 +19,9 @@ from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruc
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
 
+#: The member that holds what each type of grant is given for.
+GRANTED_BY = {"authorization_code": "code", "refresh_token": "refresh_token"}
+
 # A hash may be followed by marks between underscores; the separator itself is never part of it.
 _ACCESS_TOKEN = re.compile(
     r"(?P<kind>APP_USR|TEST)-(?P<client_id>[0-9A-Za-z]+)"
@@ -81,12 +84,14 @@ class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
 
     def __post_init__(self) -> None:
-        if self.grant_type == "authorization_code":
-            require(self.code is not None, "$.code", "is required for the grant authorization_code")
-            require(self.refresh_token is None, "$.refresh_token", "does not go with the grant authorization_code")
-        if self.grant_type == "refresh_token":
-            require(self.code is None, "$.code", "does not go with the grant refresh_token")
-            require(self.refresh_token is not None, "$.refresh_token", "is required for the grant refresh_token")
+        if self.grant_type not in list(GRANTED_BY):
+            return  # The encoder says which there are.
+        for grant_type, member in GRANTED_BY.items():
+            given = getattr(self, member) is not None
+            if grant_type == self.grant_type:
+                require(given, f"$.{member}", f"is required for the grant {grant_type}")
+            else:
+                require(not given, f"$.{member}", f"does not go with the grant {self.grant_type}")
 
 
 class Token(Secretive, AnswerStruct):

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import get_args, get_type_hints
 
 import pytest
 
-from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired
-from paymentsdk.resources.oauth import parse_access_token
+from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired, RequestInvalid
+from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest, parse_access_token
+from paymentsdk.sandbox.behaviours.oauth import KINDS
+
+
+def test_every_type_of_grant_is_known_at_both_ends():
+    """A type that is declared says where its secret is, which is hidden, and the sandbox what it exchanges for it."""
+    types = set(get_args(get_type_hints(TokenRequest)["grant_type"]))
+
+    assert types == set(GRANTED_BY) == set(KINDS)
+    assert set(GRANTED_BY.values()) <= TokenRequest.__secrets__
+
+
+@pytest.mark.parametrize("grant_type", ["password", ["refresh_token"]])
+def test_another_type_of_grant_is_told_which_there_are(grant_type):
+    """Whatever else is in the request: the type is what is wrong with it."""
+    request = TokenRequest(client_id="1", client_secret="s", grant_type=grant_type, code="c")
+
+    with pytest.raises(RequestInvalid, match=r"\$\.grant_type"):
+        TOKEN.encoder.encode(request)
 
 
 async def test_a_code_gives_a_token(client, sandbox):

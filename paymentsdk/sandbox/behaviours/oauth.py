@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hmac import compare_digest
 
 from msgspec.structs import replace
 
 from paymentsdk.resources import oauth
-from paymentsdk.resources.oauth import DEFAULT_LIFETIME, Token, TokenRequest
+from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.grants import make_grant
+from paymentsdk.sandbox.grants import GrantKind, make_grant
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox.store import Store
+
+#: What each type of grant exchanges.
+KINDS: Mapping[str, GrantKind] = {"authorization_code": "code", "refresh_token": "refresh"}
 
 
 def application(store: Store, body: TokenRequest) -> Tenant:
@@ -69,7 +73,8 @@ def _scope(asked: str | None, granted: str) -> str:
 
 
 def _secret(body: TokenRequest) -> str:
-    return (body.code if body.grant_type == "authorization_code" else body.refresh_token) or ""
+    secret: str = getattr(body, GRANTED_BY[body.grant_type])
+    return secret
 
 
 def _grant(book: Book, body: TokenRequest) -> Grant:
@@ -78,7 +83,7 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
     Raises:
         Refused: It is unknown, of the other kind, spent, revoked, expired, or another client's.
     """
-    kind = "code" if body.grant_type == "authorization_code" else "refresh"
+    kind = KINDS[body.grant_type]
     grant = book.get(GRANTS, _secret(body))
     if grant is None or grant.kind != kind:
         raise Refused(400, "invalid_grant")
