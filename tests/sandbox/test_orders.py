@@ -123,8 +123,9 @@ async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
 
 
 async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
-    """Rejected payments are not exposed; the order stays created, and can still be paid."""
+    """Rejected payments are not exposed, nor when one was tried; the order stays created, and can still be paid."""
     made = await client.orders.create(order())
+    sandbox.clock.advance("PT1M")
 
     sandbox.buyer.reject(made)
 
@@ -688,9 +689,10 @@ async def test_a_fee_needs_a_token_from_oauth_and_a_marketplace(client, connect,
     assert "marketplace_fee_not_allowed" == without_marketplace.value.code
 
 
-async def test_a_sponsor_is_a_number(client, order):
-    """`sponsor_id_not_valid`."""
+@pytest.mark.parametrize("sponsor", ["somebody", "\uff11\uff12"])
+async def test_a_sponsor_is_a_number(client, order, sponsor):
+    """`sponsor_id_not_valid`, also for digits of another script."""
     with pytest.raises(BadRequest) as refused:
-        await client.orders.create(order(integration_data={"sponsor": {"id": "somebody"}}))
+        await client.orders.create(order(integration_data={"sponsor": {"id": sponsor}}))
 
     assert "sponsor_id_not_valid" == refused.value.code
