@@ -186,6 +186,17 @@ async def test_collection_is_tried_again(client, sandbox):
     assert first.last_modified == subscription.started + timedelta(days=4)
 
 
+async def test_an_attempt_that_is_made_again_makes_no_other_invoice(client, sandbox):
+    """One invoice for each period, however often it is tried: a buyer who was rejected owes nothing twice."""
+    subscription = sandbox.buyer.subscribe(rejections=3)
+    sandbox.clock.advance("P9D")
+
+    collected, waiting = reversed(await client.invoices.search(preapproval_id=subscription.id).collect())
+
+    assert (4, 0) == (collected.retry_attempt, waiting.retry_attempt)
+    assert Decimal("99.90") == balance(sandbox)
+
+
 @pytest.mark.parametrize("status", ["processed", "canceled"])
 async def test_collection_is_given_up(start, connect, status):
     """After the last wait: `processed` with a rejected payment (as the contract says), or `canceled`."""
@@ -236,6 +247,9 @@ async def test_a_subscription_can_be_ended(client, sandbox):
     sandbox.buyer.unsubscribe(subscription)
     assert () == sandbox.clock.advance("P90D")
     assert [("processed", "done", 1), ("canceled", "done", 0)] == await states(client, subscription)
+    canceled, _ = await client.invoices.search(preapproval_id=subscription.id).collect()
+    assert None is canceled.payment
+    assert [Decimal("99.90")] == [entry.amount for entry in sandbox.ledger()]
 
 
 PAYMENT_STATES = [
@@ -436,6 +450,17 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
     assert [Decimal("10.00"), Decimal("30.00"), Decimal("30.00")] == [
         one.transaction_amount for one in reversed(invoices)
     ]
+
+
+@pytest.mark.parametrize("asked", [{"billing_day_proportional": False}, {}])
+async def test_the_first_charge_is_whole_unless_the_plan_says_otherwise(plain, sandbox, asked):
+    """A billing day by itself moves the first charge and makes it no smaller."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    sandbox.buyer.subscribe((await make_plan(plain, transaction_amount="30.00", billing_day=11, **asked))["id"])
+
+    sandbox.clock.advance("P10D")
+
+    assert Decimal("30.00") == balance(sandbox)
 
 
 @pytest.mark.parametrize(
