@@ -41,10 +41,11 @@ async def test_a_line_of_an_order_names_it_and_what_moved(client, sandbox, order
 
 
 async def test_a_line_of_a_sale_names_its_preference(client, sandbox, lines):
-    """Both the payment and what went back of it belong to the preference, under its reference."""
+    """The payment is the one that was approved; it and what went back of it have the reference of the preference."""
     item = PreferenceItemRequest(unit_price=Decimal(5))
     made = await client.preferences.create(PreferenceRequest(items=[item], external_reference="basket"))
-    [payment] = sandbox.buyer.pay_preference(made).payments
+    sandbox.buyer.pay_preference(made, outcome="rejected")
+    _, payment = sandbox.buyer.pay_preference(made).payments
     [paid] = await client.merchant_orders.search().collect()
     sandbox.buyer.refund_merchant_order(paid.id, Decimal(2))
 

@@ -296,7 +296,7 @@ async def test_a_sponsor_is_from_the_same_country(plain, sandbox, written):
 
 async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
     """Opened / payment_required, once however often it is looked at."""
-    made = await client.preferences.create(preference(shipments={"cost": 3}))
+    made = await client.preferences.create(preference(shipments={"cost": 3}, marketplace="SHOPS"))
 
     assert [] == await client.merchant_orders.search().collect()
     for way in (made, made.id, made.init_point):
@@ -305,7 +305,7 @@ async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
 
     assert ("opened", "payment_required") == (opened.status, opened.order_status)
     assert (Decimal("20.50"), 3, 0) == (opened.total_amount, opened.shipping_cost, opened.paid_amount)
-    assert () == opened.payments
+    assert ((), "SHOPS") == (opened.payments, opened.marketplace)
 
 
 async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
