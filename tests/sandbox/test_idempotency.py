@@ -147,6 +147,19 @@ async def test_a_key_in_flight_keeps_its_scope(start, plain_to, data, until, end
     assert status == meanwhile.status
 
 
+async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, until, end_delays):
+    """What has no key has no twin: a read is answered while another one is on its way."""
+    order_id = (await plain("POST", "/v1/orders", data(), key="k")).json["id"]
+    with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.get", seconds=3600, times=1)):
+        first = asyncio.create_task(plain("GET", f"/v1/orders/{order_id}"))
+        await until(lambda: sandbox.faults.list()[0].hits)
+        meanwhile = await plain("GET", f"/v1/orders/{order_id}")
+        end_delays(sandbox)
+        await first
+
+    assert 200 == meanwhile.status
+
+
 async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_changed(plain, client, sandbox, order):
     """What was saved is given again, although a new request would be refused by now."""
     made = await client.orders.create(order())
@@ -214,7 +227,7 @@ async def test_a_shorter_memory_of_keys_can_be_taken_back(plain, sandbox, data):
     """The answers of the contract's 24 hours are kept, whatever the policy says in between."""
     first = await plain("POST", "/v1/orders", data(), key="k")
     sandbox.platform.change_policies({"key_hours": 1})
-    sandbox.clock.advance("PT2H")
+    sandbox.clock.advance("PT23H59M59.999S")
     await plain("POST", "/v1/orders", data(), key="other")
 
     sandbox.platform.change_policies({"key_hours": 24})

@@ -197,6 +197,7 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"sponsor_id": -5}, "invalid_sponsor_id"),
         ({"sponsor_id": "somebody"}, "invalid_sponsor_id"),
         ({"sponsor_id": "000"}, "invalid_sponsor_id"),
+        ({"sponsor_id": "\uff11\uff12"}, "invalid_sponsor_id"),
         ({"sponsor_id": {}}, "invalid_sponsor_id"),
     ],
 )
@@ -539,6 +540,26 @@ async def test_the_dates_of_validity_hold(client, sandbox):
     assert "closed" == sandbox.buyer.pay_preference(free).status
 
 
+@pytest.mark.parametrize(
+    ("date", "before", "after"), [("expiration_date_from", False, True), ("expiration_date_to", True, False)]
+)
+async def test_one_date_of_validity_is_enough(client, sandbox, date, before, after):
+    """A preference with a beginning alone has no end, and one with an end alone can be paid at once."""
+    sandbox.clock.freeze()
+    moment = (sandbox.clock.now() + timedelta(days=1)).isoformat()
+    made = await client.preferences.create(preference(expires=True, **{date: moment}))
+
+    seen = []
+    for _ in range(2):
+        try:
+            seen.append(bool(sandbox.buyer.open_checkout(made)))
+        except Refused:
+            seen.append(False)
+        sandbox.clock.advance("P2D")
+
+    assert [before, after] == seen
+
+
 @pytest.mark.control("paymentsdk.sandbox.behaviours.preferences._within", lambda begin, now, end: now <= end)
 async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox, order):
     """At the moment that both are to be paid before, neither can be."""
@@ -573,6 +594,7 @@ EXCLUDED = {
         ({}, False),
         ({"payment_method": "account_money"}, False),
         ({"payment_method": "debit_card"}, False),
+        ({"payment_method": "credit_card", "installments": 0}, False),
         ({"payment_method": "credit_card", "installments": 4}, False),
         ({"payment_method": "credit_card", "installments": 3}, True),
         ({"payment_method": "prepaid_card"}, True),
