@@ -438,6 +438,15 @@ def test_debit_dates_keep_to_the_calendar(recurring, dates):
     assert dates == [f"{debited_at(recurring, START, number):%Y-%m-%d}" for number in range(len(dates))]
 
 
+@pytest.mark.parametrize("billing_day", [1, 15, 28])
+def test_the_part_of_a_first_charge_is_never_more_than_the_whole(billing_day):
+    """On whatever day a subscription begins, no more than the 30 days of a whole charge are left to its billing day."""
+    plan = AutoRecurring(frequency=1, frequency_type="months", billing_day=billing_day)
+    begun = [datetime(2027, 1, 1, 9, tzinfo=UTC) + timedelta(days=day) for day in range(2 * 365)]
+
+    assert set(range(31)) == {(debited_at(plan, start, 0) - start).days for start in begun}
+
+
 async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
     """With `billing_day_proportional`, only the days up to the billing day are charged first."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))

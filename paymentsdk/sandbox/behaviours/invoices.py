@@ -215,7 +215,7 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
         return amount
     started = subscription.started
     days = (debited_at(recurring, started, 0) - _trial_end(recurring, started)).days
-    return (amount * min(days, 30) / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
+    return (amount * days / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
 
 
 def _keep(
