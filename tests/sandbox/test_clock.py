@@ -81,6 +81,19 @@ def test_a_clock_is_frozen_ten_years_ahead_at_most():
     assert not live.frozen
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_clock_is_not_advanced_beyond_the_year_3000(frozen):
+    """Live or frozen: beyond it, what falls due could not be counted. It stays where it was."""
+    one = clock(lambda: datetime(2998, 1, 1, tzinfo=UTC).timestamp())
+    if frozen:
+        one.freeze()
+
+    with pytest.raises(ValueError, match="3000"):
+        one.advance(timedelta(days=800))
+
+    assert datetime(2998, 1, 1, tzinfo=UTC) == one.now()
+
+
 def test_a_clock_can_be_frozen_any_time_ago():
     """A date in a test holds in ten years as well, and nothing falls due on the way back."""
     live = clock(lambda: datetime(2026, 1, 1, tzinfo=UTC).timestamp())

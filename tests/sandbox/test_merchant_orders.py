@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.sandbox import Refused
 
 
 @pytest.fixture
@@ -102,6 +103,17 @@ async def test_a_refund_is_seen(client, sandbox, paid, order):
     )
     assert ("accredited", "refunded") == (part.payments[0].status_detail, whole.payments[0].status_detail)
     assert whole.last_updated - whole.date_created == timedelta(minutes=1)
+
+
+async def test_what_an_order_came_to_is_refunded_through_the_order(client, sandbox, paid):
+    """Else the money would be back in one place, and could be given back once more in the other."""
+    await paid("one")
+    [found] = await client.merchant_orders.search().collect()
+
+    with pytest.raises(Refused, match="through the Orders API"):
+        sandbox.buyer.refund_merchant_order(found.id)
+
+    assert 50 == sum(entry.amount for entry in sandbox.ledger())
 
 
 async def test_every_filter_filters(client, sandbox, paid):

@@ -246,6 +246,16 @@ async def test_redirect_uri_must_match_where_the_application_has_one(connect, sa
         assert await client.oauth.exchange_code(tenant.authorization_code, redirect_uri=tenant.redirect_uri)
 
 
+async def test_a_form_for_a_token_is_told_that_it_is_no_json(plain, sandbox):
+    """As OAuth has it elsewhere; the refusal names the content type, and not the first byte that is no JSON."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    answer = await plain("POST", "/oauth/token", f"client_id={sandbox.client_id}".encode(), headers=headers)
+
+    assert (400, "invalid_request") == (answer.status, answer.code)
+    assert b"application/x-www-form-urlencoded" in answer.raw
+
+
 async def test_the_token_endpoint_ignores_a_bearer_header(plain, sandbox):
     """Some clients send one, valid or not."""
     body = {
@@ -293,6 +303,13 @@ async def test_a_parameter_that_is_given_twice_is_refused(plain, sandbox):
     assert "invalid_request" == twice.json["error"]
     assert "code: is given twice" in twice.json["message"]
     assert 200 == once.status
+
+
+async def test_all_that_was_granted_can_be_asked_for(client, sandbox):
+    """By its name as without one."""
+    token = await client.oauth.exchange_code(sandbox.authorization_code, scope="offline_access read write")
+
+    assert "offline_access read write" == token.scope
 
 
 async def test_a_narrower_scope_can_be_asked_for(client, sandbox, order):
@@ -394,6 +411,13 @@ async def test_the_scheme_may_have_any_case(plain, sandbox, scheme):
     headers = {"authorization": f"{scheme} {sandbox.access_token}"}
 
     assert 200 == (await plain("GET", "/preapproval_plan/search", token=None, headers=headers)).status
+
+
+async def test_a_token_of_another_scheme_is_no_bearer_token(plain, sandbox):
+    """`Digest` is as long as `Bearer`, and a good token behind it is not taken all the same."""
+    headers = {"Authorization": f"Digest {sandbox.access_token}"}
+
+    assert 401 == (await plain("GET", "/preapproval_plan/search", token=None, headers=headers)).status
 
 
 async def test_live_tokens_are_refused_unless_asked_for(start, plain_to, data):

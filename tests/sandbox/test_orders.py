@@ -122,6 +122,16 @@ async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
     assert [] == await client.merchant_orders.search().collect()
 
 
+async def test_a_buyer_pays_in_a_way_that_there_is(client, sandbox, order):
+    """A kind of method that nobody knows pays nothing, and the refusal names those that there are."""
+    made = await client.orders.create(order())
+
+    with pytest.raises(Refused, match="account_money, credit_card, debit_card, prepaid_card"):
+        sandbox.buyer.pay(made, payment_method="cash")
+
+    assert "created" == (await client.orders.get(made.id)).status
+
+
 async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
     """Rejected payments are not exposed, nor when one was tried; the order stays created, and can still be paid."""
     made = await client.orders.create(order())
