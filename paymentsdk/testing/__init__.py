@@ -144,7 +144,8 @@ class FakeClock:
             when, _, alarm = heapq.heappop(self._alarms)
             self._move(max(when, self._monotonic))
             alarm.ring()
-        self._move(end)
+        # An alarm may have moved the clock further.
+        self._move(max(end, self._monotonic))
 
     def _move(self, monotonic: float) -> None:
         self._now += monotonic - self._monotonic

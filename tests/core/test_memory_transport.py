@@ -117,6 +117,16 @@ def test_alarms_ring_in_their_order_and_at_their_time() -> None:
     assert 5 == clock.monotonic()
 
 
+def test_a_clock_that_an_alarm_moves_further_stays_there() -> None:
+    """Time does not go backwards: an alarm that takes longer than the move that rang it ends that move."""
+    clock = FakeClock(now=100.0)
+    clock.call_at(1, lambda: clock.advance(10))
+
+    clock.advance(2)
+
+    assert (11, 111) == (clock.monotonic(), clock.now())
+
+
 def test_chance_is_the_same_each_time() -> None:
     """Random numbers and keys are those of the seed."""
     one, same, other = FakeClock(), FakeClock(), FakeClock(seed=1)
