@@ -654,7 +654,7 @@ _MEANINGS = (
     _Meaning(aiohttp.ClientConnectorError, "no connection to the server"),
     _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
     _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
-    _Meaning(aiohttp.InvalidURL, "the URL has no host", permanent=True),
+    _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
     _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not of http or https", permanent=True),
     _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without an answer", sent=True),
     _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),

@@ -313,6 +313,18 @@ async def test_a_proxy_that_refuses() -> None:
     assert outcome == (False, False, "no connection to the proxy: Connection refused")
 
 
+@pytest.mark.parametrize("proxy", ["localhost:3128", "proxy.example.com", "http://127.0.0.1:99999"])
+async def test_a_proxy_without_an_address(proxy: str) -> None:
+    """One that was written without `http://` fails for good, in words that name the proxy; nothing was sent."""
+    async with FaultServer(always(http())) as server:
+        transport = AiohttpTransport(proxy=proxy)
+        outcome = await failed(transport, Request("POST", server.url(), TOKEN))
+        await transport.aclose()
+
+        assert (False, True, "the URL, or that of the proxy, has no host") == outcome
+        assert not server.seen
+
+
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
 
 
@@ -361,8 +373,8 @@ async def test_a_fingerprint_is_checked() -> None:
     ("url", "reason"),
     [
         ("ftp://127.0.0.1/", "the URL is not of http or https"),
-        ("http://", "the URL has no host"),
-        ("/v1/orders", "the URL has no host"),
+        ("http://", "the URL, or that of the proxy, has no host"),
+        ("/v1/orders", "the URL, or that of the proxy, has no host"),
         ("http://127.0.0.1:99999/", "the URL is malformed"),
     ],
 )
