@@ -332,11 +332,13 @@ async def test_a_proxy_without_an_address(proxy: str) -> None:
     "options", [{"limit_of_hosts": 3}, {"ssl": "yes"}, {"force_close": True, "keepalive_timeout": 3}]
 )
 async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str, object]) -> None:
-    """They are found at the first request, which nobody has to take for one that was sent."""
-    with pytest.raises(SendFailed, match="options of its connector") as refused:
-        await AiohttpTransport(**options).send(Request("POST", "http://127.0.0.1/"))
+    """They are found at every request, which nobody has to take for one that was sent."""
+    transport = AiohttpTransport(**options)
+    for _ in range(2):
+        with pytest.raises(SendFailed, match="options of its connector") as refused:
+            await transport.send(Request("POST", "http://127.0.0.1/"))
 
-    assert (False, True) == (refused.value.sent, refused.value.permanent)
+        assert (False, True) == (refused.value.sent, refused.value.permanent)
 
 
 async def test_options_reach_aiohttp() -> None:
