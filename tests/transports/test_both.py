@@ -45,14 +45,17 @@ async def test_requests_go_through_a_proxy(kind) -> None:
         assert "api.example.com" == proxy.seen[0].headers["host"]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("trust_env", [False, True])
-async def test_the_environment_is_not_trusted(kind, trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy in the environment is used only by who asks for it."""
+async def test_the_environment_is_not_trusted(
+    kind, trust_env: bool, fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy in the environment is used only by who asks for it, for a fresh connection as for a kept one."""
     async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
         monkeypatch.setenv("http_proxy", proxy.url())
         monkeypatch.delenv("no_proxy", raising=False)
         transport = kind(trust_env=trust_env)
-        await transport.send(Request("GET", server.url()))
+        await transport.send(Request("GET", server.url(), fresh=fresh))
         await transport.aclose()
 
         assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
