@@ -249,7 +249,7 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_session_of_another_loop() -> None:
-    """It is told before anything is sent, wherever the transport was made."""
+    """It is told before anything is sent, wherever the transport was made, which can be closed all the same."""
 
     async def session() -> aiohttp.ClientSession:
         return aiohttp.ClientSession()
@@ -258,6 +258,8 @@ async def test_a_session_of_another_loop() -> None:
     transport = await asyncio.to_thread(AiohttpTransport, session=elsewhere)
     with pytest.raises(ClientClosed, match="session belongs to another event loop"):
         await transport.send(Request("GET", "http://127.0.0.1:9/"))
+    await transport.aclose()
+    assert not elsewhere.closed
     await elsewhere.connector.close()
 
 

@@ -9,8 +9,16 @@ import pytest
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.errors import ClientClosed
-from paymentsdk.testing._fault_server import FaultServer, Peer, http, unanswered_port
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports.aiohttp import AiohttpTransport
+
+
+async def test_closing_waits_for_nobody() -> None:
+    """With nothing in flight a transport is closed at once, whatever time it would give."""
+    async with FaultServer(always(http())) as server:
+        transport = AiohttpTransport(drain=60.0)
+        await transport.send(Request("GET", server.url()))
+        await asyncio.wait_for(transport.aclose(), 2)
 
 
 async def test_closing_waits_for_the_answers() -> None:
