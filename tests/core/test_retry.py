@@ -185,10 +185,11 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
 async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
     """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
 
-    Or the other was set back in the meantime. The later of the two is right.
+    Or the other was set back in the meantime. The later of the two is right, and what is not sent is not counted.
     """
+    seen = []
     transport = MemoryTransport([RESET, jobs["orders.create"].answer])
-    client = make_client(transport=transport, timeout=ENDLESS)
+    client = make_client(transport=transport, timeout=ENDLESS, observer=seen.append)
 
     async def sleep(seconds: float) -> None:
         clock._monotonic += counted * 3600
@@ -198,6 +199,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     with pytest.raises(OutcomeUnknown, match="23 hours"):
         await jobs["orders.create"].call(client)
     assert 1 == len(transport.requests)
+    assert [1, 0] == [attempt.number for attempt in seen]
 
 
 @pytest.mark.control("paymentsdk._core.retry.LAST_RESEND", inf, raises=pytest.fail.Exception)
