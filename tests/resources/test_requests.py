@@ -81,6 +81,41 @@ def test_what_the_platform_refuses_is_refused_here(
     assert reason in refusal.value.reason
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("external_reference", "a" * 64),
+        ("expiration_time", "PT30S"),
+        ("marketplace_fee", "0"),
+        ("marketplace_fee", "50.00"),
+        ("items.0.title", "a" * 150),
+        ("items.0.unit_price", "0"),
+        ("items.0.quantity", 1),
+        ("items.0.unit_measure", "a" * 10),
+        ("items.0.external_categories", []),
+        ("discounts.payment_methods.0.new_total_amount", "50.00"),
+        ("discounts.payment_methods", [{"new_total_amount": "1", "type": "credit_card"}] * 4),
+    ],
+)
+def test_what_just_keeps_a_rule_of_an_order_passes(path: str, value: object) -> None:
+    """A rule refuses nothing but what breaks it: the platform takes what stands at its edge, and a sale is not lost."""
+    request = json.loads(WHOLE["orders.create"])
+    put(request, path, value)
+
+    assert OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode())
+
+
+def test_categories_alone_pass() -> None:
+    """Categories that discount an item are refused beside discounts of the order, and only there."""
+    request = json.loads(WHOLE["orders.create"])
+    put(request, "items.0.external_categories", [{"id": "food"}])
+    del request["discounts"]
+
+    read = OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode())
+
+    assert [CategoryRequest(id="food")] == read.items[0].external_categories
+
+
 def kept(request, *names):
     """Leave days as the text that they came as."""
 
