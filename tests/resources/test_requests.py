@@ -264,6 +264,11 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
      "$.transactions.payments", "Expected `array"),
     ("orders.create", lambda: order(items=[{"title": "a"}], discounts=DISCOUNTS), "$.items[0]", "got dict"),
     ("orders.create", lambda: order(items=5, discounts=DISCOUNTS), "$.items", "Expected `array"),
+    ("orders.create", lambda: order(discounts={"payment_methods": []}), "$.discounts", "got dict"),
+    ("orders.create", lambda: order(discounts=DiscountsRequest(payment_methods=5)),
+     "$.discounts.payment_methods", "Expected `array"),
+    ("orders.create", lambda: order(discounts=DiscountsRequest(payment_methods=[{"type": "credit_card"}])),
+     "$.discounts.payment_methods[0]", "got dict"),
     ("orders.create", lambda: order(integration_data=IntegrationDataRequest(integrator_id="x")),
      "$.integration_data.integrator_id", "with dev_"),
     ("orders.create", lambda: order(
