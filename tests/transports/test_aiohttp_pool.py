@@ -477,6 +477,23 @@ async def test_what_would_come_again_the_same_way(
         assert (True, True, reason) == await failed(transport, Request("GET", server.url(), fresh=fresh))
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_an_answer_may_end_with_its_connection(transport: AiohttpTransport, fresh: bool) -> None:
+    """One that has neither a length nor chunks is whole when its server hangs up, however late that is."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        for part in (b"HTTP/1.1 200 OK\r\n\r\n", b'{"id":', b'"ORD1"}'):
+            await peer.write(part)
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    async with FaultServer(script) as server:
+        response = await transport.send(Request("GET", server.url(), fresh=fresh))
+
+    assert (200, b'{"id":"ORD1"}') == (response.status, response.body)
+
+
 async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> None:
     """It is an odd one, but not one to wait behind."""
     async with FaultServer(always(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}")) as server:
