@@ -596,7 +596,12 @@ class _Pool(aiohttp.TCPConnector):
 
         A task may wait for its turn while there are places, and aiohttp forgets the place of a waiter that is cancelled
         just as it gets it: once those who have got a place have taken it, what is left goes to the next.
+
+        Whoever wants a fresh connection stands in the line of their host, like the others. In a line of each one's own,
+        aiohttp would look through all of them for every place, and give it to any.
         """
+        if isinstance(key.server_hostname, _Unlisted):
+            key = key._replace(server_hostname=None)
         self._loop.call_soon(self._release_waiter)
         try:
             await super()._wait_for_available_connection(key, traces)

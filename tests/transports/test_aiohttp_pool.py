@@ -110,6 +110,32 @@ async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
 @pytest.mark.control(
     "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
     aiohttp.TCPConnector._wait_for_available_connection,
+)
+async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, until) -> None:
+    """Requests for fresh connections and for kept ones get their places in the order in which they asked."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server:
+        sending = [
+            asyncio.ensure_future(limited.send(Request("POST", server.url(f"/{number}"), fresh=number % 3 > 0)))
+            for number in range(12)
+        ]
+        await until(lambda: server.seen and sum(map(len, limited._pool._waiters.values())) == 11)
+        lines = len(limited._pool._waiters)
+        go_on.set()
+        await asyncio.gather(*sending)
+
+    assert (1, [f"/{number}" for number in range(12)]) == (lines, [seen.target for seen in server.seen])
+
+
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    aiohttp.TCPConnector._wait_for_available_connection,
     raises=TimeoutError,
 )
 async def test_who_lets_others_go_first_takes_what_they_leave(limited_per_host, until) -> None:
