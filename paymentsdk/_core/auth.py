@@ -283,6 +283,8 @@ class RefreshingToken:
     async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         pair = self._pair
         try:
+            if pair is None and (found := await self._newer_in_store(rejected, now)) is not None:
+                return found  # To take what is there needs no turn: nothing is spent by it.
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._renewed(rejected, exchange, now)
         except Exception as error:

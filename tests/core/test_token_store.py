@@ -656,6 +656,17 @@ async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_clie
     assert [] == issuer.renewals
 
 
+async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer, path) -> None:
+    """A program that starts takes the token that is in the file, also while another one renews it."""
+    await FileTokenStore(path).save(issuer.pair(expires_at=START + 3600))
+    client = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
+
+    async with FileTokenStore(path).lock(), asyncio.timeout(10):
+        assert "ORD1" == (await client.orders.get("ORD1")).id
+
+    assert [] == issuer.renewals
+
+
 async def wait_for(store: FileTokenStore) -> None:
     """Have the lock for a moment."""
     async with store.lock():
