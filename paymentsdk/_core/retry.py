@@ -39,9 +39,9 @@ class RetryPolicy(Struct, frozen=True):
         base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
             ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
         max_delay: The upper bound of that time; 0 to 86,400.
-        max_retry_after: A pause that the platform asks for is kept up to this; if it asks for more, the call fails at
-            once, with what it asked for in ``retry_after`` of its error, or of the ``last_error`` of an
-            ``OutcomeUnknown``; 0 to 86,400.
+        max_retry_after: A pause that the platform asks for is kept up to this, before the random one; if it asks for
+            more, the call fails at once, with what it asked for in ``retry_after`` of its error, or of the
+            ``last_error`` of an ``OutcomeUnknown``; 0 to 86,400.
         retry_unkeyed: Also send again a write that takes no idempotency key (a preference, a customer) when no answer
             came. It can then exist twice. After a 5xx or a 408 it is never sent again.
     """
@@ -277,8 +277,11 @@ def too_old(history: History, clock: Clock, rest: float = 0.0) -> bool:
 
 
 def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
-    """Return the seconds to wait after attempt *number* (from 1): full jitter, and never less than was asked for."""
-    return max(chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1)), failure.retry_after)
+    """Return the seconds to wait after attempt *number* (from 1): what was asked for, and full jitter on top of it.
+
+    All who are refused at the same moment are asked for the same pause. Without the jitter they would come back as one.
+    """
+    return failure.retry_after + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
 class RetryBudget:

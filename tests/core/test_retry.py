@@ -53,21 +53,26 @@ def asks_for(seconds: object, status: int = 429) -> Response:
     st.floats(0, 100),
 )
 def test_pauses_have_full_jitter(policy: RetryPolicy, number: int, chance: float, asked: float) -> None:
-    """A pause is any share of the base, doubled each time up to the cap, and never less than was asked for."""
+    """A pause is what was asked for, and any share of the base on top, doubled each time up to the cap."""
     failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=asked))
 
     seconds = pause(policy, number, failure, chance)
 
     assert seconds >= asked
-    assert seconds == max(asked, chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1)))
+    assert seconds == asked + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
-def test_the_pauses_of_many_calls_are_spread() -> None:
-    """Full jitter: some pauses are next to nothing, some next to the cap, so that callers do not come back as one."""
+@pytest.mark.parametrize("asked", [0, 30])
+def test_the_pauses_of_many_calls_are_spread(asked: int) -> None:
+    """Full jitter: some pauses are next to nothing, some next to the cap, so that callers do not come back as one.
+
+    Nor do they when all of them were asked for the same pause.
+    """
     policy = RetryPolicy(base_delay=1.0, max_delay=8.0)
+    failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=float(asked)))
     chance = random.Random(7).random
 
-    pauses = [pause(policy, 9, AttemptFailed(Failure.SERVER, ""), chance()) for _ in range(1000)]
+    pauses = [pause(policy, 9, failure, chance()) - asked for _ in range(1000)]
 
     assert min(pauses) < 0.1
     assert max(pauses) > 7.9
@@ -122,6 +127,11 @@ def test_no_retry_after_is_too_odd(headers: dict[str, str]) -> None:
     assert seconds is None or 0 <= seconds < inf
 
 
+def whole(pauses: list[float]) -> list[int]:
+    """The pauses without the jitter on top of them, which is below the base of half a second at first."""
+    return [int(seconds) for seconds in pauses if seconds % 1 < 0.5]
+
+
 @pytest.mark.control("paymentsdk._core.retry.AttemptFailed.retry_after", 0.0)
 @pytest.mark.parametrize("status", [429, 503, 408])
 async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) -> None:
@@ -129,7 +139,7 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
     played = await play("orders.create", asks_for(7, status), jobs["orders.create"].answer)
 
     assert played.error is None
-    assert [7.0] == played.slept
+    assert [7] == whole(played.slept)
 
 
 @pytest.mark.control("paymentsdk._core.retry.AttemptFailed.retry_after", 0.0)
@@ -140,7 +150,7 @@ async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
 
     assert RateLimited is type(played.error)
     assert (1, 31.0, []) == (len(played.requests), played.error.retry_after, played.slept)
-    assert [30.0] == kept.slept
+    assert [30] == whole(kept.slept)
 
 
 async def test_the_cap_is_a_setting(play, jobs) -> None:
@@ -149,7 +159,7 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
 
     played = await play("orders.create", asks_for(31), jobs["orders.create"].answer, retry=policy)
 
-    assert [31.0] == played.slept
+    assert [31] == whole(played.slept)
 
 
 @pytest.mark.control("paymentsdk._core.retry.pause", lambda policy, number, failure, chance: 0.0)
