@@ -546,6 +546,10 @@ class _Once(str):  # noqa: SLOT000 - a str cannot have slots
 _ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}
 
 
+class _Full(TimeoutError):  # noqa: N818 - it says what is the matter
+    """As many connections as the pool may have are in use, and none came free in time."""
+
+
 #: A key of the pool begins with so many parts that say which host it is: its name, the port, and whether it has TLS.
 _HOST = 3
 
@@ -570,12 +574,17 @@ class _Pool(aiohttp.TCPConnector):
         that send one request after the other keep all others out. And it keeps a connection that nobody will ask for
         again, if the server does not close it.
         """
-        if self.waited_for:
-            async with asyncio.timeout(timeout.connect):
-                await self._wait_for_available_connection(req.connection_key, traces)
+        try:
+            if self.waited_for:
+                async with asyncio.timeout(timeout.connect):
+                    await self._wait_for_available_connection(req.connection_key, traces)
+                    connection = await super().connect(req, traces, timeout)
+            else:
                 connection = await super().connect(req, traces, timeout)
-        else:
-            connection = await super().connect(req, traces, timeout)
+        except TimeoutError:
+            if self._available_connections(req.connection_key) < 1:
+                raise _Full from None
+            raise
         if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
             connection.protocol.force_close()
         return connection
@@ -675,7 +684,7 @@ def _unsent(error: Exception, pool: aiohttp.TCPConnector) -> SendFailed | Client
     if pool.closed:
         return ClientClosed("the transport was closed while the request waited for a connection")
     if isinstance(error, TimeoutError):
-        return SendFailed("no connection in time", sent=False)
+        return SendFailed("no connection in time" + _detail(error), sent=False)
     found = _failure(error)
     return SendFailed(str(found), sent=False, permanent=isinstance(found, SendFailed) and found.permanent)
 
@@ -699,6 +708,8 @@ def _detail(error: Exception) -> str:
     """Return what the system says about it, in words that cannot hold anything of ours."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
+    if isinstance(error, _Full) or isinstance(error.__cause__, _Full):
+        return ": all that the pool may have are in use"
     cause = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error

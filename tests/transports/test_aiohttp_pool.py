@@ -9,6 +9,7 @@ import socket
 
 import aiohttp
 import pytest
+from aiohttp.abc import ResolveResult
 from aiohttp.connector import Connection
 
 import paymentsdk.transports.aiohttp as ours
@@ -263,6 +264,41 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
     await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
 
     assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fresh: bool, until) -> None:
+    """Whoever got no place can tell it from a server that takes no connection: one has to be mended here."""
+
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await peer.hung_up()
+
+    async with FaultServer(silent) as server:
+        holding = asyncio.ensure_future(limited.send(Request("GET", server.url())))
+        await until(lambda: server.seen)
+        outcome = await failed(limited, Request("POST", server.url(), connect_timeout=0.01, fresh=fresh))
+        holding.cancel()
+        await asyncio.wait([holding])
+
+    assert (False, False, "no connection in time: all that the pool may have are in use") == outcome
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool._available_connections", lambda self, key: 1 - self._limit)
+async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) -> None:
+    """The place of a request that was being connected is free when its time is over."""
+
+    async def never(*_: object, **__: object) -> list[ResolveResult]:
+        await asyncio.Event().wait()
+        return []
+
+    resolver = aiohttp.ThreadedResolver()
+    resolver.resolve = never
+    async with contextlib.aclosing(AiohttpTransport(limit=1, resolver=resolver)) as transport:
+        outcome = await failed(transport, Request("POST", "http://a.test/", connect_timeout=0.01, fresh=fresh))
+
+    assert (False, False, "no connection in time") == outcome
 
 
 # --- stray answers ----------------------------------------------------------------------------------------------------
