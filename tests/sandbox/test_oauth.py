@@ -10,6 +10,7 @@ import pytest
 from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired, RequestInvalid
 from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest, parse_access_token
 from paymentsdk.sandbox.behaviours.oauth import KINDS
+from paymentsdk.sandbox.records import TENANTS
 
 
 def test_every_type_of_grant_is_known_at_both_ends():
@@ -225,6 +226,21 @@ async def test_sellers_can_share_an_application(client, sandbox):
         assert sandbox.client_id == parse_access_token(renewed.access_token).client_id
     with pytest.raises(BadRequest, match="invalid_grant"):
         await client.oauth.exchange_code("of-nobody")
+
+
+async def test_a_renewal_costs_the_same_with_many_sellers(client, sandbox, monkeypatch):
+    """Whose grant it is, is looked up, and not found among all sellers who share the application."""
+    read = []
+    decode = TENANTS.decode
+    monkeypatch.setattr(TENANTS, "decode", lambda document: read.append(document) or decode(document))
+    costs = []
+    for others in (1, 20):
+        *_, last = [sandbox.create_tenant(client_id=sandbox.client_id) for _ in range(others)]
+        read.clear()
+        await client.oauth.refresh(last.refresh_token)
+        costs.append(len(read))
+
+    assert costs[0] == costs[1]
 
 
 async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
