@@ -285,6 +285,8 @@ class SandboxThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._thread.is_alive():
+            return  # In a child that was forked meanwhile: the thread is its parent's, and here nobody would answer.
         try:
             asyncio.run_coroutine_threadsafe(self.sandbox.stop(), self._loop).result()
         finally:

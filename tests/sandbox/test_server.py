@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -180,6 +181,28 @@ def test_a_thread_that_cannot_start_says_so():
         port = int(sandbox.base_url.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"), SandboxThread(Sandbox(port=port)):
             pass
+
+
+FORKING = """
+import os, signal
+from paymentsdk.sandbox import Sandbox
+
+with Sandbox().in_thread() as sandbox:
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), sandbox.create_tenant().user_id > 0)
+    else:
+        signal.alarm(20)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_leaves_the_thread_to_its_parent():
+    """A worker that was forked while it ran comes to its end, and the sandbox goes on for whoever started it."""
+    parent = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=50, check=False)
+
+    assert "0 True\n" == parent.stdout, parent.stderr
 
 
 def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes:
