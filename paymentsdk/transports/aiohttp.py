@@ -12,6 +12,7 @@ import os
 import re
 import select
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
@@ -641,7 +642,8 @@ class _Pool(aiohttp.TCPConnector):
 def _readable(transport: asyncio.Transport | None) -> bool:
     """Whether there is something to read, be it the end."""
     socket = None if transport is None else transport.get_extra_info("socket")
-    if socket is None or not hasattr(select, "poll"):  # On Windows.
+    # The first is for type checkers, which know what Windows lacks; the second for whatever else goes without.
+    if socket is None or sys.platform == "win32" or not hasattr(select, "poll"):
         return False
     poll = select.poll()
     poll.register(socket.fileno(), select.POLLIN)
