@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._core.auth import Auth, NoToken, StaticToken, credentials_of
+from paymentsdk._core.auth import Auth, NoToken, StaticToken, credentials_of, settle
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
 from paymentsdk._core.intent import Shared
@@ -241,7 +241,8 @@ class PaymentsClient(Caller):
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
         they fail; those that wait for their next attempt fail at once. A renewal of a token that was sent is waited for
-        before, and its pair saved; the calls that waited for it are not sent any more. Closing twice is allowed.
+        before, and its pair saved, within 5 s even if closing is cancelled; the calls that waited for it are not sent
+        any more. Closing twice is allowed.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.
@@ -250,8 +251,8 @@ class PaymentsClient(Caller):
             self._shared.close()
             try:
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
-                for token in tuple(self._shared.renewing):
-                    await token.settle(self._shared.clock.now())
+                if self._shared.renewing:
+                    await settle(tuple(self._shared.renewing), self._shared.clock.now())
             finally:
                 # The calls that are let end still have their deadlines.
                 await self._shared.transport.aclose()

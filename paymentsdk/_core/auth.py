@@ -6,8 +6,9 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
+from math import inf
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -31,6 +32,8 @@ logger = logging.getLogger("paymentsdk")
 EARLY = 600.0
 #: Seconds that a failed early renewal is left alone while the live token still works.
 EARLY_PAUSE = 60.0
+#: Seconds that renewals under way are waited for although who waits is cancelled.
+LAST_WAIT = 5.0
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -376,6 +379,32 @@ class RefreshingToken:
         if refresh_tokens:
             self._spent = spent
         raise spent
+
+
+async def settle(tokens: Iterable[RefreshingToken], now: float) -> None:
+    """Wait as :meth:`RefreshingToken.settle` does for each of *tokens*; when cancelled, for ``LAST_WAIT`` seconds more.
+
+    A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
+    token that was sent is spent, whoever loses patience.
+    """
+    loop = asyncio.get_running_loop()
+    settling = asyncio.ensure_future(_settle_each(tokens, now))
+    cancelled: asyncio.CancelledError | None = None
+    end = inf
+    while not settling.done() and loop.time() < end:
+        try:
+            await asyncio.wait((settling,), timeout=None if cancelled is None else end - loop.time())
+        except asyncio.CancelledError as error:
+            cancelled, end = error, min(end, loop.time() + LAST_WAIT)
+    settling.cancel()
+    if cancelled is not None:
+        raise cancelled
+    settling.result()
+
+
+async def _settle_each(tokens: Iterable[RefreshingToken], now: float) -> None:
+    for token in tokens:
+        await token.settle(now)
 
 
 async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange

@@ -230,6 +230,59 @@ async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, 
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
+@pytest.mark.control("paymentsdk._core.auth.LAST_WAIT", 0.0)
+async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
+    """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
+    store, transport, answer, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
+    client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
+
+    async def slowly(refresh_token: str) -> Response:
+        await answer.wait()
+        if transport.cut.is_set():
+            raise SendFailed("the transport was closed")
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(20):
+        await asyncio.sleep(0)
+        closing.cancel()
+    answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    await until(lambda: client._settings.auth._flight is None)
+    assert transport.closed
+    assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
+
+
+async def test_a_renewal_that_hangs_keeps_nobody(signed_in, issuer, until, monkeypatch) -> None:
+    """Closing that is cancelled ends all the same, a while later, when the platform does not answer."""
+    monkeypatch.setattr("paymentsdk._core.auth.LAST_WAIT", 0.01)
+    transport = Abrupt(issuer)
+    client = signed_in(issuer.pair(expires_at=0.0), transport=transport)
+
+    async def never(refresh_token: str) -> Response:
+        await transport.cut.wait()
+        raise SendFailed("the transport was closed")
+
+    issuer.renew = never
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await client.aclose()
+
+    await until(lambda: client._settings.auth._flight is None)
+    assert transport.closed
+
+
 @pytest.mark.control("paymentsdk._core.auth.RefreshingToken.settle", forgets)
 async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, until) -> None:
     """One that the store could not keep at first is saved by the next call: closing waits for that one, too."""
