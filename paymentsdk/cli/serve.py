@@ -84,12 +84,13 @@ async def _run(sandbox: Sandbox, *, as_json: bool) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows; asyncio itself ends the program at SIGINT there.
+        with suppress(NotImplementedError):  # On Windows.
             loop.add_signal_handler(number, over.set)
     async with sandbox:
         info = sandbox.describe()
         print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
-        await over.wait()
+        with suppress(asyncio.CancelledError):  # It is what asyncio makes of a SIGINT that the loop does not handle.
+            await over.wait()
 
 
 def _for_people(info: SandboxInfo, clock: SandboxClock) -> str:

@@ -18,6 +18,8 @@ from paymentsdk.cli import main
 from paymentsdk.cli.running import Running
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
+#: A loop that handles no signals, like those of Windows.
+WITHOUT_SIGNALS = "import asyncio; del asyncio.SelectorEventLoop.add_signal_handler; "
 MEMBERS = {
     "base_url",
     "access_token",
@@ -31,9 +33,9 @@ MEMBERS = {
 
 
 @contextmanager
-def sandbox(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def sandbox(*arguments: str, program: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
     """Run `paymentsdk sandbox` in a process of its own, and kill it if it does not end by itself."""
-    command = [sys.executable, "-c", PROGRAM, "sandbox", "--port", "0", *arguments]
+    command = [sys.executable, "-c", program, "sandbox", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -63,6 +65,15 @@ def test_json_is_one_line_and_nothing_more(number: signal.Signals):
     assert policies
     assert ("", "") == (out, err)
     assert 0 == process.returncode
+
+
+def test_ctrl_c_is_a_success_also_where_loops_know_no_signals():
+    """On Windows as well, the end that people are told of is silent, and its exit code is 0."""
+    with sandbox(program=WITHOUT_SIGNALS + PROGRAM) as process:
+        process.stdout.readline()
+        _, err = end(process, signal.SIGINT)
+
+    assert ("", 0) == (err, process.returncode)
 
 
 def test_people_are_told_what_to_copy():
