@@ -134,10 +134,12 @@ class Caller(ABC):
             outcome = self._outcome(intent, last)
         except asyncio.CancelledError as cancelled:
             if not intent.watch.take_back():
+                shared.deadlines.release(intent.watch)
+                heard = await _said_again(cancelled)
                 if operation.writes and intent.history.doubts:
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
-                    cancelled.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
-                raise
+                    heard.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
+                raise heard from None
             outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))
         finally:
             shared.deadlines.release(intent.watch)
@@ -473,6 +475,19 @@ class Caller(ABC):
             error.advice = intent.operation.in_doubt
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error
+
+
+async def _said_again(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
+    """Return *cancelled*, or what comes in its place from one who cancels again and again.
+
+    anyio does, and knows by the words of the error that it is its own. These may be lost: a transport may raise an
+    error of its own for a cancellation, or swallow it, or our deadline may have come first.
+    """
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as again:
+        return again
+    return cancelled
 
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:

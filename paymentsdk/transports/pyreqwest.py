@@ -103,8 +103,6 @@ class PyreqwestTransport:
             return await self._exchange(request)
         except asyncio.CancelledError as error:
             # Its traceback leads through frames that hold the library's request, which breaks when it is shown.
-            error.with_traceback(None)
-            await _cancelled_anew()
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
         except (SendFailed, ClientClosed) as error:
             failure = error.with_traceback(None)
@@ -202,15 +200,6 @@ class PyreqwestTransport:
         if fresh:
             builder = builder.pool_max_idle_per_host(0)
         return builder.build()
-
-
-async def _cancelled_anew() -> None:
-    """Give who has cancelled the task a turn to do it again.
-
-    The library raises an error of its own for a cancellation, with other words in it. By its words anyio knows which of
-    its scopes has cancelled a task, and it cancels at every wait: to its scopes the library's error is a stranger's.
-    """
-    await asyncio.sleep(0)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -8,11 +8,12 @@ import json
 import logging
 import pickle
 import re
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from uuid import UUID
 from weakref import ref
 
+import anyio
 import pytest
 
 from paymentsdk import (
@@ -594,6 +595,31 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
     assert ["orders.cancel was sent, with idempotency_key='k-1'"] == cancelled.value.__notes__
     assert "cancelled after it was sent (idempotency_key='k-1')" in caplog.text
     assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
+
+
+async def as_it_came(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
+    """Take the words of a transport."""
+    return cancelled
+
+
+@pytest.mark.control("paymentsdk._core.call._said_again", as_it_came, raises=asyncio.CancelledError)
+async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
+    """Whoever calls in a cancel scope goes on behind it, also if the transport cancels in words of its own."""
+    scope = anyio.CancelScope()
+
+    class InOtherWords(MemoryTransport):
+        async def send(self, request) -> Response:
+            scope.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            raise asyncio.CancelledError("request was cancelled")
+
+    client = make_client(transport=InOtherWords())
+    with scope:
+        await client.orders.cancel("ORD1")
+
+    assert scope.cancelled_caught
+    assert 0 == asyncio.current_task().cancelling()
 
 
 class Swallows(MemoryTransport):

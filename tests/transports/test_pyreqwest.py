@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import sys
 
-import anyio
 import pytest
 
 from paymentsdk import Request, SendFailed
@@ -148,25 +147,3 @@ async def test_a_field_that_is_no_text_costs_no_answer() -> None:
 
     assert "r-1" == response.headers["x-request-id"]
     assert None is response.headers.get("X-Bad")
-
-
-async def as_it_came() -> None:
-    """Leave the library's error for a cancellation as it is."""
-
-
-@pytest.mark.control("paymentsdk.transports.pyreqwest._cancelled_anew", as_it_came, raises=asyncio.CancelledError)
-async def test_a_scope_of_anyio_ends_a_request() -> None:
-    """Whoever waits in a cancel scope goes on behind it once it is cancelled, as with any other transport."""
-    scope = anyio.CancelScope()
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        scope.cancel()
-        await peer.hung_up()
-
-    async with FaultServer(script) as server:
-        transport = PyreqwestTransport()
-        with scope:
-            await transport.send(Request("POST", server.url(), timeout=5))
-        assert scope.cancelled_caught
-        await transport.aclose()
