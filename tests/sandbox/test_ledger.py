@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from datetime import UTC, datetime
+from decimal import Context, Decimal, localcontext
 
 import pytest
 
-from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest, ShipmentsRequest
+from paymentsdk.resources.wallet_payments import (
+    WalletChargeRequest,
+    WalletDiscount,
+    WalletPayerRequest,
+    WalletPaymentRequest,
+)
+from paymentsdk.sandbox import PlanRequest, RecurringRequest
 
 
 @pytest.fixture
@@ -75,3 +83,52 @@ async def test_a_line_of_a_wallet_payment_names_it_and_its_part(plain, lines):
     made = (await plain("POST", "/v1/advanced_payments", body, key="k")).json
 
     assert [("wallet_payment", 80, str(made["payments"][0]["id"]), str(made["id"]), "ride-7", "k")] == lines()
+
+
+async def _money_moves(sandbox, client, order) -> None:
+    """Have every kind of movement take place."""
+    for name in ("paid", "canceled"):
+        made = await client.orders.create(order("12345.67", external_reference=name))
+        payment = sandbox.buyer.pay(made).payment
+        await client.orders.refund(made.id, payment_id=payment.id, amount=Decimal("1000.01"))
+        await (client.orders.refund if name == "paid" else client.orders.cancel)(made.id)
+    item, shipments = PreferenceItemRequest(unit_price=Decimal("12345.67")), ShipmentsRequest(cost=Decimal("100.01"))
+    sale = sandbox.buyer.pay_preference(
+        await client.preferences.create(PreferenceRequest(items=[item], shipments=shipments))
+    )
+    assert Decimal("12345.67") == sale.payments[0].transaction_amount
+    sandbox.buyer.refund_merchant_order(sale.id, Decimal("1000.01"))
+    sandbox.buyer.refund_merchant_order(sale.id)
+    charge = WalletChargeRequest(
+        transaction_amount=Decimal("12345.67"), discount=WalletDiscount(amount=Decimal("1.01"))
+    )
+    wallet = WalletPayerRequest(token="token", type_token="wallet")
+    await client.wallet_payments.create(WalletPaymentRequest(wallet_payment=charge, payer=wallet))
+    recurring = RecurringRequest(
+        transaction_amount=Decimal("12345.67"), billing_day=11, billing_day_proportional=True, repetitions=1
+    )
+    sandbox.buyer.subscribe(sandbox.create_plan(PlanRequest(reason="Gym", auto_recurring=recurring)).id)
+    sandbox.clock.advance("P10D")
+    [invoice] = await client.invoices.search().collect()
+    sandbox.buyer.change_invoice_payment(invoice.id, "refunded")
+
+
+@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=3))
+@pytest.mark.control("paymentsdk.sandbox.behaviours.invoices._SHARE", Context(prec=6))
+async def test_no_movement_is_rounded(start, connect, order):
+    """However few digits a program keeps of its own amounts, all that was paid goes back, and no more."""
+    with localcontext(prec=3):
+        sandbox = await start(seed=7, frozen=True, policies={"cancel_from": "any"})
+        sandbox.clock.freeze(datetime(2027, 3, 1, tzinfo=UTC))
+        async with connect(sandbox) as client:
+            await _money_moves(sandbox, client, order)
+
+    moved = [f"{entry.amount}" for entry in sandbox.ledger() if entry.amount]
+    order_movements = ["12345.67", "-1000.01", "-11345.66"]
+    assert [
+        *order_movements,
+        *order_movements,
+        *("12445.68", "-1000.01", "-11445.67"),
+        "12344.66",
+        *("4115.22", "-4115.22"),
+    ] == moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from msgspec.structs import replace
 
@@ -35,6 +35,8 @@ _NUMBERS = ("id", "payment_id", "payer_id")
 #: Instead of a number of rejections: every attempt to collect is rejected.
 ALL_REJECTED = -1
 _CENT = Decimal("0.01")
+#: Shares are rounded in this one way, whatever the program has set for its own.
+_SHARE = Context(prec=60, rounding=ROUND_HALF_UP)
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
 #: What an invoice is once its payment was brought into a state by hand; in the other states it is what it was. Money
@@ -215,7 +217,7 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
         return amount
     started = subscription.started
     days = (debited_at(recurring, started, 0) - _trial_end(recurring, started)).days
-    return (amount * days / 30).quantize(_CENT, ROUND_HALF_UP) if days else amount
+    return _SHARE.quantize(_SHARE.divide(_SHARE.multiply(amount, days), 30), _CENT) if days else amount
 
 
 def _keep(
@@ -245,7 +247,7 @@ def _keep(
             "invoice_payment",
             id=str(name),
             order_id=str(old.id),
-            amount=moved * (old.transaction_amount or money.ZERO),
+            amount=money.total([(moved, old.transaction_amount or money.ZERO)]),
             currency=old.currency_id,
             external_reference=old.external_reference,
         )

@@ -205,7 +205,7 @@ def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
 
 def amount_due(order: MerchantOrder) -> Decimal:
     """Return what the buyer is asked for."""
-    return (order.total_amount or money.ZERO) + (order.shipping_cost or money.ZERO)
+    return money.total([(1, order.total_amount or money.ZERO), (1, order.shipping_cost or money.ZERO)])
 
 
 def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal | None) -> MerchantOrder:
@@ -217,7 +217,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
     if amount is not None and amount <= 0:
         raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
-    left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
+    left = money.total([(1, order.paid_amount or money.ZERO), (-1, order.refunded_amount or money.ZERO)])
     amount = left if amount is None else amount
     if not money.ZERO < amount <= left:
         raise Refused(409, "refund_amount_exceeds", f"{left} is left")
@@ -225,7 +225,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         "refund",
         id=book.ids.sortable("REF", book.now),
         order_id=record.source,
-        amount=-amount,
+        amount=money.total([(-1, amount)]),
         currency=_currency(book, order),
         external_reference=order.external_reference,
     )
@@ -236,7 +236,7 @@ def revert(book: Book, source: str, amount: Decimal) -> MerchantOrder:
     """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
     [record] = book.find(MERCHANT_ORDERS, [("source", "=", source)])
     order = record.merchant_order
-    refunded = (order.refunded_amount or money.ZERO) + amount
+    refunded = money.total([(1, order.refunded_amount or money.ZERO), (1, amount)])
     whole = refunded >= (order.paid_amount or money.ZERO)
     *others, payment = order.payments or (MerchantOrderPayment(),)
     payment = replace(payment, amount_refunded=refunded, last_modified=book.now)
@@ -319,7 +319,7 @@ def _payment(book: Book, order: MerchantOrder, amount: Decimal) -> MerchantOrder
     shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
         id=book.ids.number(11),
-        transaction_amount=amount - shipping,
+        transaction_amount=money.total([(1, amount), (-1, shipping)]),
         total_paid_amount=amount,
         shipping_cost=shipping,
         currency_id=_currency(book, order),

@@ -158,7 +158,11 @@ def cancel(book: Book, call: Call[None]) -> Order:
     changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
     order = _moved(book, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
     book.enter(
-        "order_canceled", id=order.id, order_id=order.id, amount=-left, external_reference=order.external_reference
+        "order_canceled",
+        id=order.id,
+        order_id=order.id,
+        amount=money.total([(-1, left)]),
+        external_reference=order.external_reference,
     )
     if left:
         merchant_orders.revert(book, order.id, left)
@@ -282,12 +286,13 @@ def _settle(book: Book, record: OrderRecord) -> Order:
         "refund_failed" if failed else "refund",
         id=made.id,
         order_id=order.id,
-        amount=money.ZERO if failed else -amount,
+        amount=money.ZERO if failed else money.total([(-1, amount)]),
         external_reference=order.external_reference,
     )
     if failed:
         return _moved(book, record, payment)
-    payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
+    refunded = money.total([(1, payment.refunded_amount or money.ZERO), (1, amount)])
+    payment = replace(payment, refunded_amount=refunded)
     if refundable(payment):
         status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
     else:
@@ -314,7 +319,7 @@ def payment_of(order: Order) -> OrderPayment:
 
 def refundable(payment: OrderPayment) -> Decimal:
     """Return how much of what was paid has not gone back."""
-    return (payment.paid_amount or money.ZERO) - (payment.refunded_amount or money.ZERO)
+    return money.total([(1, payment.paid_amount or money.ZERO), (-1, payment.refunded_amount or money.ZERO)])
 
 
 def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:

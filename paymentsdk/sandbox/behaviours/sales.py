@@ -60,7 +60,7 @@ def shipping_cost(preference: Preference) -> Decimal:
 
 def asked(preference: Preference) -> Decimal:
     """Return what the buyer of *preference* is asked for."""
-    return total(preference.items or ()) + shipping_cost(preference)
+    return money.total([(1, total(preference.items or ())), (1, shipping_cost(preference))])
 
 
 def currency_of(items: Iterable[Valued], otherwise: str) -> str:
