@@ -461,6 +461,39 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
     ]
 
 
+@pytest.mark.parametrize(
+    ("recurring", "charged"),
+    [
+        ({"frequency": 1, "frequency_type": "months"}, "120.00"),
+        ({"frequency": 12, "frequency_type": "months"}, "10.00"),
+        ({"frequency": 20, "frequency_type": "days"}, "180.00"),
+        ({"frequency": 7, "frequency_type": "days"}, "360.00"),
+    ],
+)
+async def test_a_part_is_one_of_what_a_whole_charge_is_for(plain, sandbox, recurring, charged):
+    """Ten days are a third of a month and little of a year, and of a week they are no part: that is charged whole."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    asked = {"transaction_amount": "360.00", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **asked, **recurring))["id"])
+
+    sandbox.clock.advance("P10D")
+
+    assert Decimal(charged) == balance(sandbox)
+
+
+@pytest.mark.parametrize(("currency", "charged"), [("CLP", "333"), ("UYU", "333.33")])
+@pytest.mark.control("paymentsdk.sandbox.behaviours.invoices._WHOLE", {"UYU": Decimal(1)})
+async def test_a_part_has_no_cents_where_the_currency_has_none(plain, sandbox, currency, charged):
+    """A third of 1000 pesos of Chile is 333 of them: there is no coin for the rest."""
+    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
+    asked = {"transaction_amount": "1000", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **asked, currency_id=currency))["id"])
+
+    sandbox.clock.advance("P10D")
+
+    assert charged == f"{balance(sandbox)}"
+
+
 @pytest.mark.parametrize("asked", [{"billing_day_proportional": False}, {}])
 async def test_the_first_charge_is_whole_unless_the_plan_says_otherwise(plain, sandbox, asked):
     """A billing day by itself moves the first charge and makes it no smaller."""

@@ -35,6 +35,10 @@ _NUMBERS = ("id", "payment_id", "payer_id")
 #: Instead of a number of rejections: every attempt to collect is rejected.
 ALL_REJECTED = -1
 _CENT = Decimal("0.01")
+#: The smallest amount of a currency that has no cents; of the contract's only this one has none.
+_WHOLE = {"CLP": Decimal(1)}
+#: Days of a month, as shares of a charge count them.
+_MONTH = 30
 #: Shares are rounded in this one way, whatever the program has set for its own.
 _SHARE = Context(prec=60, rounding=ROUND_HALF_UP)
 #: States of a payment in which the seller has the money.
@@ -210,14 +214,19 @@ def _later(moment: datetime, count: int, unit: str | None) -> datetime:
 def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
     """Return what an invoice charges.
 
-    Where the plan says so, the first is only for the days from the end of the free trial up to the billing day.
+    Where the plan says so, the first is only for the days from the end of the free trial up to the billing day, out of
+    those that a whole charge is for.
     """
     amount = recurring.transaction_amount or money.ZERO
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
         return amount
     started = subscription.started
     days = (debited_at(recurring, started, 0) - _trial_end(recurring, started)).days
-    return _SHARE.quantize(_SHARE.divide(_SHARE.multiply(amount, days), 30), _CENT) if days else amount
+    period = (recurring.frequency or 1) * (1 if recurring.frequency_type == "days" else _MONTH)
+    if not 0 < days < period:
+        return amount
+    part = _SHARE.divide(_SHARE.multiply(amount, days), period)
+    return _SHARE.quantize(part, _WHOLE.get(recurring.currency_id or "", _CENT))
 
 
 def _keep(

@@ -49,7 +49,8 @@ class RecurringRequest(ControlStruct):
         frequency_type: The unit; ``months`` unless given.
         repetitions: How many charges there are in all; no end unless given.
         billing_day: The day of the month to which the first charge is moved.
-        billing_day_proportional: Whether the first charge is only for the days up to the billing day.
+        billing_day_proportional: Whether the first charge is only for the days up to the billing day, out of the 30 of
+            each month (or of the days) that a whole one is for.
         free_trial: What is free at the beginning.
         currency_id: The seller's currency unless given.
     """
