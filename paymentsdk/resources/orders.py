@@ -800,7 +800,8 @@ class Orders(Resource):
             order_id: The order.
             payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
             amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
-            idempotency_key: As in :meth:`create`. Two partial refunds are two keys.
+            idempotency_key: As in :meth:`create`. Two partial refunds are two keys, and so is a refund that is tried
+                again because it has ``failed``: with its own key the answer stays the same.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.

@@ -218,6 +218,18 @@ async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, 
         assert 0 == len(await references(client, date_created_from=sandbox.clock.now()))
 
 
+async def test_a_late_refund_is_in_no_search(client, sandbox, order):
+    """The 90 days are counted from the making, also where a window of `last_updated` has the change in it."""
+    made = await client.orders.create(order())
+    sandbox.buyer.pay(made)
+    sandbox.clock.advance("P91D")
+    await client.orders.refund(made.id)
+
+    assert [] == await references(client, last_updated_from=sandbox.clock.now())
+    assert "refunded" == (await client.orders.get(made.id)).status
+    assert [50, -50] == [entry.amount for entry in sandbox.ledger() if entry.amount]
+
+
 @pytest.mark.parametrize("sort", ["newest", "oldest"])
 async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect, order, sort):
     """By their making; those of one moment too."""

@@ -299,7 +299,7 @@ async def test_a_refund_can_take_its_time(start, connect, order):
 
 @pytest.mark.parametrize("seconds", [0, 60])
 async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, seconds):
-    """Under `refund_outcome=failed` no money moves and nothing of the order changes but its list of refunds."""
+    """Under `refund_outcome=failed` no money moves and only the list of refunds changes; another key tries it again."""
     sandbox = await start(frozen=True, policies={"refund_seconds": seconds, "refund_outcome": "failed"})
     async with connect(sandbox) as client:
         made = await client.orders.create(order("50.00"))
@@ -309,6 +309,7 @@ async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, secon
         happened = sandbox.clock.advance("PT60S")
         failed, [before] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
         sandbox.platform.change_policies({"refund_outcome": "processed"})
+        assert asked == await client.orders.refund(made.id, **part, idempotency_key="first")
         await client.orders.refund(made.id, **part, idempotency_key="second")
         sandbox.clock.advance("PT60S")
         done, [after] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
