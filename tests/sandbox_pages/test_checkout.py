@@ -96,6 +96,15 @@ async def test_a_discount_belongs_to_its_method(shop, visitor) -> None:
     assert "45.00" == str((await shop.client.orders.get(order.id)).transactions.payments[0].paid_amount)
 
 
+async def test_of_two_discounts_of_a_method_the_form_says_what_is_charged(shop, visitor) -> None:
+    """The contract forbids no second one: whichever counts, a buyer pays what the form says."""
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": each} for each in ("45.00", "40.00")]}
+    order = await shop.order("50.00", discounts=discounts)
+    asked = re.search(r"Debit card (ARS [0-9.]+)", words_of(await visitor.get(f"/qr/{order.id}")))[1]
+
+    assert f"Paid {asked}" in words_of(await visitor.send_form(method="debit_card"))
+
+
 async def test_a_declined_order_can_be_paid_after_all(shop, visitor) -> None:
     """The page says that the payment was declined, and leads back to the form."""
     order = await shop.order()

@@ -195,8 +195,7 @@ def pay(book: Book, record: OrderRecord, *, method: str, installments: int, outc
     if outcome != "approved":
         detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
         return _moved(book, record, replace(payment, status_detail=detail))
-    entries = (order.discounts and order.discounts.payment_methods) or ()
-    discounted = next((one.new_total_amount for one in entries if one.type == method), None)
+    discounted = discounted_total(order, method)
     paid = payment.amount if discounted is None else discounted
     payment = replace(
         payment,
@@ -220,6 +219,12 @@ def pay(book: Book, record: OrderRecord, *, method: str, installments: int, outc
     )
     merchant_orders.from_order(book, order, payer_id)
     return order
+
+
+def discounted_total(order: Order, method: str) -> Decimal | None:
+    """Return what a buyer pays with *method*, if the order has a total for it; the first counts, should it have two."""
+    entries = (order.discounts and order.discounts.payment_methods) or ()
+    return next((one.new_total_amount for one in entries if one.type == method), None)
 
 
 def counted_installments(method: str, installments: int) -> int:

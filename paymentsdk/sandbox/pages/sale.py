@@ -13,7 +13,7 @@ from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderSta
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
 from paymentsdk.sandbox.behaviours.merchant_orders import amount_due, in_review, last_payment
-from paymentsdk.sandbox.behaviours.orders import METHODS, payment_of, refundable
+from paymentsdk.sandbox.behaviours.orders import METHODS, discounted_total, payment_of, refundable
 from paymentsdk.sandbox.behaviours.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox.behaviours.sales import currency_of, line_total
 from paymentsdk.sandbox.records import MerchantOrderRecord, OrderRecord, PreferenceRecord
@@ -138,10 +138,8 @@ def _order_lines(order: Order) -> Iterator[Line]:
 
 
 def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
-    discounts = (order.discounts.payment_methods if order.discounts else None) or ()
-    totals = {discount.type: discount.new_total_amount for discount in discounts}
     for kind, name in NAMES.items():
-        discounted = totals.get(kind)
+        discounted = discounted_total(order, kind)
         yield Method(kind, name, amount if discounted is None else discounted)
 
 
