@@ -81,6 +81,7 @@ class _Paid(Struct):
     id: int | str
     status: str
     total_amount: Decimal
+    shipping_cost: Decimal = Decimal(0)
     currency: str = ""
     items: list[_Item] = []
     paid_amount: Decimal | None = None
@@ -112,7 +113,9 @@ def _pay(running: Running, options: Namespace) -> Answer:
     paid = _payment(answer)
     amount = f"{paid.paid_amount} {paid.currency} paid"
     if options.reject:
-        amount = f"the payment was rejected, {paid.total_amount} {paid.currency} to pay"
+        # What is sent costs more than what is sold.
+        due = answer.total_amount + answer.shipping_cost
+        amount = f"the payment was rejected, {due:.2f} {paid.currency} to pay"
     what = f"preference {name}, merchant order {paid.id}" if is_preference else paid.id
     return Answer(paid, [f"{what}: {paid.status}, {amount}"])
 

@@ -22,6 +22,7 @@ from paymentsdk.resources.preferences import (
     Preference,
     PreferenceItemRequest,
     PreferenceRequest,
+    ShipmentsRequest,
 )
 from paymentsdk.sandbox import Sandbox, describe_policies
 
@@ -130,6 +131,16 @@ def test_pay_a_preference(capsys, preference, by: str):
     said = ask(capsys, "pay", getattr(preference, by))
 
     assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", said)
+
+
+def test_a_rejected_payment_leaves_the_shipment_to_pay_as_well(capsys, sandbox):
+    """What is to pay after --reject is what is paid without it: the items and their shipment."""
+    preference = make_preference(sandbox, shipments=ShipmentsRequest(cost=Decimal("5.05")))
+
+    assert ask(capsys, "pay", preference.id, "--reject").endswith(
+        ": opened, the payment was rejected, 30.05 ARS to pay\n"
+    )
+    assert ask(capsys, "pay", preference.id).endswith(": closed, 30.05 ARS paid\n")
 
 
 @pytest.mark.control("paymentsdk.cli.command.visible", lambda text: text)
