@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import msgspec
 import pytest
@@ -94,6 +94,15 @@ async def test_a_discount_belongs_to_its_method(shop, visitor) -> None:
 
     assert "Paid ARS 45.00" in words
     assert "45.00" == str((await shop.client.orders.get(order.id)).transactions.payments[0].paid_amount)
+
+
+@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=4))
+async def test_what_a_discount_saves_is_not_rounded(shop, visitor) -> None:
+    """To the cent, however few digits a program keeps of its own amounts."""
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "12000.01"}]}
+    order = await shop.order("12345.67", discounts=discounts)
+
+    assert "ARS 12,000.01 , ARS 345.66 less" in words_of(await visitor.get(f"/qr/{order.id}"))
 
 
 async def test_of_two_discounts_of_a_method_the_form_says_what_is_charged(shop, visitor) -> None:

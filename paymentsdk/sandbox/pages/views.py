@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 
+from paymentsdk.money import total as sum_of
 from paymentsdk.sandbox.pages.markup import Markup, breakable, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
 
@@ -40,7 +41,7 @@ def checkout(sale: Sale, *, action: str, token: str) -> Markup:
 
 
 def _method(sale: Sale, method: Method) -> Markup:
-    saved = sale.total - method.total
+    saved = sum_of([(1, sale.total), (-1, method.total)])
     total, less = money(sale.currency, method.total), money(sale.currency, saved)
     saves = render("saves.html", total=total, saved=less) if saved else _NONE
     checked = _CHECKED if method.type == (sale.method or sale.methods[0].type) else _NONE
