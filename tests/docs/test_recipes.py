@@ -14,6 +14,7 @@ import pytest
 
 from paymentsdk import NotFound, PaymentsClient
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 GUIDES = Path(__file__).parents[2] / "docs/how-to"
@@ -28,12 +29,18 @@ def blocks(guide: str) -> list[str]:
 
 
 @pytest.fixture
-def before(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the first block of the page makes windows with."""
+def reconcile(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the first block of the page defines."""
     program = ModuleType("reconcile")
     monkeypatch.setitem(sys.modules, "reconcile", program)  # Dataclasses look there.
     exec(blocks("reconcile-orders")[0], vars(program))
-    return program.Window.before
+    return program
+
+
+@pytest.fixture
+def before(reconcile: Any) -> Any:
+    """What the page makes windows with."""
+    return reconcile.Window.before
 
 
 def lunch(reference: str) -> OrderRequest:
@@ -71,6 +78,20 @@ async def test_no_row_falls_between_two_windows(before: Any, edge: str):
 def test_two_windows_overlap(before: Any):
     """A moment that is finer than the platform's milliseconds is in a window, too."""
     assert before(MIDNIGHT + timedelta(days=1)).begin < before(MIDNIGHT).end
+
+
+async def test_books_in_two_currencies_do_not_agree(reconcile: Any):
+    """A sale of 100 US dollars is no sale of 100 pesos, though both have one reference."""
+    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        for currency in ("ARS", "USD"):
+            item = PreferenceItemRequest(title="A book", unit_price=Decimal(100), currency_id=currency)
+            sandbox.buyer.pay_preference(
+                await client.preferences.create(PreferenceRequest(external_reference="cart-1", items=[item]))
+            )
+        dollars, pesos = map(reconcile.entry, await client.merchant_orders.search().collect())
+
+    assert reconcile.Differences([], []) == reconcile.compare([pesos, dollars], [dollars, pesos])
+    assert reconcile.Differences([pesos], [dollars]) == reconcile.compare([pesos], [dollars])
 
 
 @pytest.fixture
