@@ -334,7 +334,8 @@ class PreferenceRequest(RequestStruct):
             require_within_total(self.marketplace_fee, total, "$.marketplace_fee")
         begin, end = self.expiration_date_from, self.expiration_date_to
         if _with_zone(begin) and _with_zone(end):
-            require(begin < end, "$.expiration_date_to", "is not after expiration_date_from")
+            # Two datetimes of one zone are compared by their wall clocks, and in autumn these go back an hour.
+            require(begin.timestamp() < end.timestamp(), "$.expiration_date_to", "is not after expiration_date_from")
 
 
 def _total(items: object) -> Decimal | None:

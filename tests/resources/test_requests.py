@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Context, Decimal, localcontext
 
 import msgspec
@@ -277,6 +277,29 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
         discounts=DISCOUNTS,
     ), "$.items[0].external_categories", "combined with discounts"),
 ]  # fmt: skip
+
+
+class Autumn(tzinfo):
+    """A zone in the night in which its clocks go back: no machine has to have a database of them."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        return timedelta(hours=-4 if moment and moment.fold else -3)
+
+    def dst(self, moment: datetime | None) -> timedelta:
+        return self.utcoffset(moment) - timedelta(hours=-4)
+
+    def tzname(self, moment: datetime | None) -> str:
+        return f"{self.utcoffset(moment)}"
+
+
+def test_the_hour_that_comes_twice_is_no_time_before_itself() -> None:
+    """When clocks go back, a moment with a lower hand can be the later one: only the moments count."""
+    zone = Autumn()
+    begin, end = datetime(2026, 4, 4, 23, 50, tzinfo=zone), datetime(2026, 4, 4, 23, 10, tzinfo=zone, fold=1)
+
+    assert preference(expiration_date_from=begin, expiration_date_to=end)
+    with pytest.raises(RequestInvalid, match="is not after"):
+        preference(expiration_date_from=end, expiration_date_to=begin)
 
 
 @pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=3), raises=(AssertionError, RequestInvalid))
