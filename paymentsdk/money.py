@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
-__all__ = ["ZERO", "exact", "total"]
+__all__ = ["EXACTLY", "ZERO", "exact", "total"]
 
 #: No money.
 ZERO = Decimal(0)
@@ -18,7 +18,7 @@ ZERO = Decimal(0)
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 MOST_DIGITS = 18
 #: Rounds no sum of amounts, whatever the program has set for its own.
-_EXACTLY = Context(prec=60)
+EXACTLY = Context(prec=60)
 
 
 def exact(value: object) -> Decimal:
@@ -52,5 +52,5 @@ def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:
     """Return what *lines* of a quantity and a price come to, without rounding."""
     result = ZERO
     for quantity, price in lines:
-        result = _EXACTLY.add(result, _EXACTLY.multiply(quantity, price))
+        result = EXACTLY.add(result, EXACTLY.multiply(quantity, price))
     return result

@@ -11,10 +11,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import localcontext
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
+
+from paymentsdk import money
 
 __all__ = ["Comparison", "Condition", "Due", "Noun", "SavedAnswer", "Store"]
 
@@ -179,7 +182,10 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything that is done inside, or nothing; one inside another is a part of it."""
+        """Commit everything that is done inside, or nothing; one inside another is a part of it.
+
+        No amount is rounded inside, whatever decimal context the program has.
+        """
         with self._lock:
             if self._inside:
                 yield
@@ -189,7 +195,8 @@ class Store:
             # Only now: if it cannot begin, what comes next is no part of it.
             self._inside = True
             try:
-                yield
+                with localcontext(money.EXACTLY):
+                    yield
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise

@@ -302,7 +302,7 @@ def test_the_hour_that_comes_twice_is_no_time_before_itself() -> None:
         preference(expiration_date_from=end, expiration_date_to=begin)
 
 
-@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=3), raises=(AssertionError, RequestInvalid))
+@pytest.mark.control("paymentsdk.money.EXACTLY", Context(prec=3), raises=(AssertionError, RequestInvalid))
 def test_no_sum_is_rounded() -> None:
     """How a program has its own amounts rounded says nothing of ours."""
     with localcontext(prec=3):

@@ -113,8 +113,7 @@ async def _money_moves(sandbox, client, order) -> None:
     sandbox.buyer.change_invoice_payment(invoice.id, "refunded")
 
 
-@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=3))
-@pytest.mark.control("paymentsdk.sandbox.behaviours.invoices._SHARE", Context(prec=6))
+@pytest.mark.control("paymentsdk.money.EXACTLY", Context(prec=3))
 async def test_no_movement_is_rounded(start, connect, order):
     """However few digits a program keeps of its own amounts, all that was paid goes back, and no more."""
     with localcontext(prec=3):

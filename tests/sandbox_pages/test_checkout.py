@@ -96,7 +96,7 @@ async def test_a_discount_belongs_to_its_method(shop, visitor) -> None:
     assert "45.00" == str((await shop.client.orders.get(order.id)).transactions.payments[0].paid_amount)
 
 
-@pytest.mark.control("paymentsdk.money._EXACTLY", Context(prec=4))
+@pytest.mark.control("paymentsdk.money.EXACTLY", Context(prec=4))
 async def test_what_a_discount_saves_is_not_rounded(shop, visitor) -> None:
     """To the cent, however few digits a program keeps of its own amounts."""
     discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "12000.01"}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Decimal
 
 from msgspec.structs import replace
 
@@ -39,8 +39,6 @@ _CENT = Decimal("0.01")
 _WHOLE = {"CLP": Decimal(1)}
 #: Days of a month, as shares of a charge count them.
 _MONTH = 30
-#: Shares are rounded in this one way, whatever the program has set for its own.
-_SHARE = Context(prec=60, rounding=ROUND_HALF_UP)
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
 #: What an invoice is once its payment was brought into a state by hand; in the other states it is what it was. Money
@@ -225,8 +223,7 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
     period = (recurring.frequency or 1) * (1 if recurring.frequency_type == "days" else _MONTH)
     if not 0 < days < period:
         return amount
-    part = _SHARE.divide(_SHARE.multiply(amount, days), period)
-    return _SHARE.quantize(part, _WHOLE.get(recurring.currency_id or "", _CENT))
+    return (amount * days / period).quantize(_WHOLE.get(recurring.currency_id or "", _CENT), ROUND_HALF_UP)
 
 
 def _keep(
@@ -256,7 +253,7 @@ def _keep(
             "invoice_payment",
             id=str(name),
             order_id=str(old.id),
-            amount=money.total([(moved, old.transaction_amount or money.ZERO)]),
+            amount=moved * (old.transaction_amount or money.ZERO),
             currency=old.currency_id,
             external_reference=old.external_reference,
         )

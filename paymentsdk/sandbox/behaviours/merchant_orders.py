@@ -217,7 +217,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
     if amount is not None and amount <= 0:
         raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
     order = record.merchant_order
-    left = money.total([(1, order.paid_amount or money.ZERO), (-1, order.refunded_amount or money.ZERO)])
+    left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
     amount = left if amount is None else amount
     if not money.ZERO < amount <= left:
         raise Refused(409, "refund_amount_exceeds", f"{left} is left")
@@ -225,7 +225,7 @@ def refund_preference(book: Book, record: MerchantOrderRecord, amount: Decimal |
         "refund",
         id=book.ids.sortable("REF", book.now),
         order_id=record.source,
-        amount=money.total([(-1, amount)]),
+        amount=-amount,
         currency=_currency(book, order),
         external_reference=order.external_reference,
     )
@@ -236,7 +236,7 @@ def revert(book: Book, source: str, amount: Decimal) -> MerchantOrder:
     """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
     [record] = book.find(MERCHANT_ORDERS, [("source", "=", source)])
     order = record.merchant_order
-    refunded = money.total([(1, order.refunded_amount or money.ZERO), (1, amount)])
+    refunded = (order.refunded_amount or money.ZERO) + amount
     whole = refunded >= (order.paid_amount or money.ZERO)
     *others, payment = order.payments or (MerchantOrderPayment(),)
     payment = replace(payment, amount_refunded=refunded, last_modified=book.now)
@@ -319,7 +319,7 @@ def _payment(book: Book, order: MerchantOrder, amount: Decimal) -> MerchantOrder
     shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
         id=book.ids.number(11),
-        transaction_amount=money.total([(1, amount), (-1, shipping)]),
+        transaction_amount=amount - shipping,
         total_paid_amount=amount,
         shipping_cost=shipping,
         currency_id=_currency(book, order),

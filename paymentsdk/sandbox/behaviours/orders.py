@@ -158,11 +158,7 @@ def cancel(book: Book, call: Call[None]) -> Order:
     changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
     order = _moved(book, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
     book.enter(
-        "order_canceled",
-        id=order.id,
-        order_id=order.id,
-        amount=money.total([(-1, left)]),
-        external_reference=order.external_reference,
+        "order_canceled", id=order.id, order_id=order.id, amount=-left, external_reference=order.external_reference
     )
     if left:
         merchant_orders.revert(book, order.id, left)
@@ -291,13 +287,12 @@ def _settle(book: Book, record: OrderRecord) -> Order:
         "refund_failed" if failed else "refund",
         id=made.id,
         order_id=order.id,
-        amount=money.ZERO if failed else money.total([(-1, amount)]),
+        amount=money.ZERO if failed else -amount,
         external_reference=order.external_reference,
     )
     if failed:
         return _moved(book, record, payment)
-    refunded = money.total([(1, payment.refunded_amount or money.ZERO), (1, amount)])
-    payment = replace(payment, refunded_amount=refunded)
+    payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
     if refundable(payment):
         status, detail = book.policies.partial_refund_status, book.policies.partial_refund_detail
     else:

@@ -44,8 +44,7 @@ def create(book: Book, call: Call[WalletPaymentRequest]) -> WalletPayment:
         raise Refused(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
     if discount and book.policies.discount_promise == "required" and discount.code not in book.tenant.discount_promises:
         raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
-    taken_off = (discount and discount.amount) or money.ZERO
-    amount = money.total([(1, asked.transaction_amount or money.ZERO), (-1, taken_off)])
+    amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
     if amount < 0:
         raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
     status = _outcome(body)
