@@ -7,7 +7,7 @@ import copy
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from math import inf
 from typing import ClassVar, Protocol
 
@@ -286,8 +286,12 @@ class RefreshingToken:
     async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         pair = self._pair
         try:
-            if pair is None and (found := await self._newer_in_store(rejected, now)) is not None:
-                return found  # To take what is there needs no turn: nothing is spent by it.
+            if pair is None and isinstance(self._store, LockingTokenStore):
+                # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
+                # its lock, or while somebody else has it.
+                with suppress(Exception):
+                    if (found := await self._newer_in_store(rejected, now)) is not None:
+                        return found
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._renewed(rejected, exchange, now)
         except Exception as error:

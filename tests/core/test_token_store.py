@@ -7,6 +7,8 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -718,6 +720,33 @@ async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer,
         assert "ORD1" == (await client.orders.get("ORD1")).id
 
     assert [] == issuer.renewals
+
+
+class WholeDatabase(MemoryTokenStore):
+    """A store that nobody can read while somebody else has its lock, nor before the lock has connected it."""
+
+    connected = False
+
+    async def load(self) -> TokenPair | None:
+        if not self.connected:
+            raise OSError("the database is locked")
+        return await super().load()
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator[None]:
+        self.connected = True
+        yield
+        self.connected = False
+
+
+@pytest.mark.parametrize("ends", [START + 3600, START - 1])
+async def test_a_store_that_cannot_be_read_without_its_lock_is_read_with_it(make_client, issuer, ends: float) -> None:
+    """The pair that a program begins with is taken in turn where it can be had in no other way."""
+    client = make_client(issuer, auth=RefreshingToken(store=WholeDatabase(issuer.pair(expires_at=ends))))
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+
+    assert (["TG-refresh-1"] if ends < START else []) == issuer.renewals
 
 
 async def wait_for(store: FileTokenStore) -> None:
