@@ -135,9 +135,11 @@ class Caller(ABC):
         except asyncio.CancelledError as cancelled:
             if not intent.watch.take_back():
                 shared.deadlines.release(intent.watch)
-                heard = await _said_again(cancelled)
-                if operation.writes and intent.history.doubts:
+                doubtful = operation.writes and intent.history.doubts > 0
+                if doubtful:  # Before the wait: a loop that is being stopped may have no further turn.
                     report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
+                heard = await _said_again(cancelled)
+                if doubtful:
                     heard.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
                 raise heard from None
             outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))

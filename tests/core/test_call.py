@@ -597,6 +597,24 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
     assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
 
 
+async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, until, caplog, monkeypatch) -> None:
+    """A loop that is being stopped may have no turn left for a call: its key is told before it waits for one."""
+
+    async def for_ever(_: asyncio.CancelledError) -> asyncio.CancelledError:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("paymentsdk._core.call._said_again", for_ever)
+    transport = MemoryTransport(for_ever)
+    call = asyncio.create_task(make_client(transport=transport).orders.cancel("ORD1", idempotency_key="k-1"))
+    await until(lambda: transport.requests)
+
+    call.cancel()
+    await until(lambda: "(idempotency_key='k-1')" in caplog.text)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
 async def as_it_came(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
     """Take the words of a transport."""
     return cancelled
