@@ -527,8 +527,13 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
             # An offset that does not grow says that there are no more rows.
             if page.total(value) is None and (following is None or following > asked):
                 return "the answer is no page: it has neither rows nor a total"
-            # What stands where the rows belong is no list: to a walk, a page without rows would be the end.
-            if any(anomaly.dropped and anomaly.path.count(".") == 1 for anomaly in anomalies):
+            # What stands where the rows belong is no list: to a walk, a page without rows would be the end. They may
+            # belong into a part of the answer, and what is odd there says nothing of them where none are left.
+            depth = inf if asked < (page.total(value) or 0) else 1
+            if any(
+                anomaly.dropped and "[" not in anomaly.path and anomaly.path.count(".") <= depth
+                for anomaly in anomalies
+            ):
                 return "the answer is no page: its rows cannot be read"
         echoed = page.offset(value)
         if echoed is not None and echoed != asked:

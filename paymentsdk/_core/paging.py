@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
@@ -35,8 +34,6 @@ logger = logging.getLogger("paymentsdk")
 
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
-#: The place of a row in a page.
-_ROW = re.compile(r"\$\.\w+\[[0-9]+\]\Z")
 #: Pages in a row with nothing new after which a walk gives up.
 MOST_STALE_PAGES = 100
 #: Pages after which a walk gives up in any case.
@@ -342,8 +339,9 @@ class Pages(AsyncIterator[Page[T]]):
 
     def _accept(self, offset: int, result: Result[object]) -> Page[T]:
         """Take a page into the walk, and find out where the next one begins."""
-        rows = tuple(cast("Sequence[T] | None", self._shape.items(result.value)) or ())
-        dropped = _dropped(result.anomalies)
+        items = cast("Sequence[T] | None", self._shape.items(result.value))
+        rows = tuple(items or ())
+        dropped = _dropped(result.anomalies, set(_places(items, result.value))) if result.anomalies else ()
         received = len(rows) + len(dropped)
         total = self._shape.total(result.value)
         anomalies = result.anomalies
@@ -425,9 +423,23 @@ class _Seen:
         return fresh
 
 
-def _dropped(anomalies: tuple[Anomaly, ...]) -> tuple[str, ...]:
-    """Return where entries were dropped as no rows: the platform counts them in its offsets all the same."""
-    return tuple(anomaly.path for anomaly in anomalies if anomaly.dropped and _ROW.match(anomaly.path))
+def _dropped(anomalies: tuple[Anomaly, ...], lists: set[str]) -> tuple[str, ...]:
+    """Return where entries of *lists* were dropped as no rows: the platform counts them in its offsets all the same.
+
+    Those of other lists, such as filters beside the rows, are none of them: counted, they would have the walk pass rows
+    by. Where nobody can say which lists are those of the rows, all that the page has may be.
+    """
+    entries = ((anomaly.path, anomaly.path.rpartition("[")[0]) for anomaly in anomalies if anomaly.dropped)
+    return tuple(path for path, of in entries if path.endswith("]") and (of in lists if lists else "[" not in of))
+
+
+def _places(rows: object, part: object, path: str = "$") -> Iterator[str]:
+    """Yield where in *part* of an answer its *rows* stand; nothing if they were made of it."""
+    if part is rows:
+        yield path
+    elif isinstance(part, Struct):
+        for name, wire_name in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
+            yield from _places(rows, getattr(part, name), f"{path}.{wire_name}")
 
 
 def _closed() -> ClientClosed:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import json
 import pickle
-import re
+from operator import attrgetter
+from typing import TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import PaginationStalled, PaymentsError, RequestInvalid, Response, SendFailed
+from paymentsdk import (
+    NoAnswer,
+    Operation,
+    Pager,
+    PageShape,
+    PaginationStalled,
+    PaymentsError,
+    RequestInvalid,
+    Response,
+    RetryClass,
+    SendFailed,
+)
 from paymentsdk._core import paging
 from paymentsdk._core.paging import Pages
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.common import AnswerStruct
 from paymentsdk.testing import MemoryTransport
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
@@ -59,9 +73,7 @@ async def test_a_cap_loses_no_rows(tables, elements: bool) -> None:
     assert [0, 30, 60, 90] == table.offsets
 
 
-@pytest.mark.control(
-    "paymentsdk._core.paging._dropped", lambda anomalies: (), raises=(AssertionError, PaginationStalled)
-)
+@pytest.mark.control("paymentsdk._core.paging._dropped", lambda *_: (), raises=(AssertionError, PaginationStalled))
 @SHAPES
 @pytest.mark.parametrize("nothing", [None, "", [], 5])
 @pytest.mark.parametrize("cap", [1, 2, 3, 30])
@@ -96,7 +108,9 @@ async def test_what_is_left_of_two_pages_may_be_the_same(tables, elements: bool)
     assert [0, 1] == table.offsets[:2]
 
 
-@pytest.mark.control("paymentsdk._core.paging._dropped", lambda anomalies: tuple(anomaly.path for anomaly in anomalies))
+@pytest.mark.control(
+    "paymentsdk._core.paging._dropped", lambda anomalies, _: tuple(anomaly.path for anomaly in anomalies)
+)
 @SHAPES
 async def test_a_row_that_is_mended_is_counted_once(tables, caplog, elements: bool) -> None:
     """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
@@ -111,7 +125,12 @@ async def test_a_row_that_is_mended_is_counted_once(tables, caplog, elements: bo
     assert "of 9" not in caplog.text
 
 
-@pytest.mark.control("paymentsdk._core.paging._ROW", re.compile(""))
+def entries_of_any_list(anomalies, lists: set[str]) -> tuple[str, ...]:
+    """Count whatever was dropped out of a list, and lists themselves."""
+    return tuple(anomaly.path for anomaly in anomalies if anomaly.dropped)
+
+
+@pytest.mark.control("paymentsdk._core.paging._dropped", entries_of_any_list)
 @pytest.mark.parametrize("member", [{"external_reference": [5]}, {"shipments": [None]}])
 async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[str, object]) -> None:
     """What is dropped within a row, a member or an entry of its lists, is no row: none behind it is skipped."""
@@ -122,6 +141,88 @@ async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[st
     table = tables(9, cap=4, elements=True, changes=spoil)
 
     assert table.ids == await ids(table.search(over(table)))
+
+
+class Sale(AnswerStruct):
+    """A row of a search that somebody else declares."""
+
+    id: int
+
+
+class Sales(AnswerStruct, rename={"rows": "the-rows"}):
+    """What holds its rows."""
+
+    rows: list[Sale] | None = None
+    total: int | None = None
+
+
+class SalesPage(AnswerStruct):
+    """Its answer: the rows stand in a part of it, and there is another list beside them."""
+
+    data: Sales | None = None
+    filters: list[Sale] | None = None
+
+
+class Position(TypedDict, total=False):
+    """Its filters."""
+
+    offset: int
+
+
+SALES: Operation[None, SalesPage] = Operation(
+    name="sales.search",
+    method="GET",
+    path="/sales",
+    section="",
+    summary="Search sales",
+    retry=RetryClass.READ,
+    query=Position,
+    result=SalesPage,
+    page=PageShape(items=attrgetter("data.rows"), total=attrgetter("data.total")),
+)
+MADE_OF_ROWS = PageShape(items=lambda page: list(page.elements), total=attrgetter("total"))
+
+
+def sales(rows: list[object], size: int, *filters: object):
+    """Answer with *size* of *rows*, beside *filters*."""
+
+    def answer(request) -> Response:
+        offset = int(request.url.rpartition("=")[2])
+        page = {"the-rows": rows[offset : offset + size], "total": len(rows)}
+        return Response(200, {}, json.dumps({"data": page, "filters": filters}).encode())
+
+    return answer
+
+
+@pytest.mark.control("paymentsdk._core.paging._places", lambda *_: ())
+@pytest.mark.parametrize("size", [1, 3])
+async def test_rows_are_counted_where_they_stand(size: int) -> None:
+    """An entry that is no row takes its place wherever an operation has its rows; one of another list takes none."""
+    rows = [{"id": 1}, {"id": 2}, None, None, {"id": 3}, 5, {"id": 4}, {"id": 5}]
+
+    for filters in ((), (None,), (None, None, 5)):
+        assert [1, 2, 3, 4, 5] == await ids(Pager(over(sales(rows, size, *filters)), SALES))
+
+
+async def test_rows_that_are_made_of_others_are_counted(tables) -> None:
+    """Where an operation makes its rows of those of the answer, nobody can say where they stand: all lists count."""
+
+    def spoil(answer: dict[str, object], request) -> None:
+        answer["elements"] = [None if row["id"] in (3, 4) else row for row in answer["elements"]]
+
+    table = tables(6, cap=2, elements=True, changes=spoil)
+    search = dataclasses.replace(OPERATIONS["merchant_orders.search"], page=MADE_OF_ROWS)
+
+    assert [1, 2, 5, 6] == await ids(Pager(over(table), search))
+
+
+@pytest.mark.parametrize("data", [{"the-rows": "none", "total": 5}, "none"])
+async def test_rows_that_cannot_be_read_are_no_end(data: object) -> None:
+    """What stands where the rows belong ends a walk as an error, wherever that is: never with a short list."""
+    body = json.dumps({"data": data}).encode()
+
+    with pytest.raises(NoAnswer):
+        await ids(Pager(over(lambda _: Response(200, {}, body)), SALES))
 
 
 async def test_a_page_knows_where_it_stands(tables) -> None:
