@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, ValidationError, structs
 
 from paymentsdk._core import oddity
-from paymentsdk._core.secrets import MASK, Secretive
+from paymentsdk._core.secrets import MASK
 
 if TYPE_CHECKING:
     from msgspec import inspect
@@ -253,7 +253,7 @@ def _union(kinds: list[inspect.Type]) -> Mender:
 
 
 def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
-    secrets = cls.__secrets__ if issubclass(cls, Secretive) else ()
+    secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
 
     @cache  # Made at the first use, so that a type may hold itself.
     def members_with_menders() -> list[tuple[inspect.Field, Mender]]:

@@ -53,15 +53,16 @@ def _search(
     """Yield the source that searches the variable of this *depth*, which is not None."""
     value, below = f"v{depth}", f"v{depth + 1}"
     for part in _parts(kind):
+        cls = get_origin(part) or part  # The type of a generic Struct that is told of what is no class.
         if isclass(part) and part in conditions:
             yield f"if {conditions[part].format(value)}:"
             yield "    return True"
-        elif isclass(part) and issubclass(part, Struct):
+        elif isclass(cls) and issubclass(cls, Struct):
             inner = []
-            for field in structs.fields(part):
+            for field in structs.fields(cast("type[Struct]", part)):
                 if search := list(_search(field.type, depth + 1, conditions, classes)):
                     inner += [f"{below} = {value}.{field.name}", f"if {below} is not None:", *_indented(search)]
-            yield from _guarded(value, part, inner, classes)
+            yield from _guarded(value, cls, inner, classes)
         elif get_origin(part) in (list, tuple) and (
             search := list(_search(get_args(part)[0], depth + 1, conditions, classes))
         ):

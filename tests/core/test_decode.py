@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +19,8 @@ from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._core import decode, oddity
 from paymentsdk._core.decode import AnswerDecoder, Undecodable
 from paymentsdk.resources.common import AnswerStruct, OpenEnum
+
+T = TypeVar("T")
 
 DAY = "2026-01-31"
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
@@ -618,6 +620,32 @@ def test_members_of_other_types_cost_nothing_else(
     assert Shelf(id="X1", name="5", **member) == shelf
     assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
     assert (reason is None) == (len(anomalies) == 1)
+
+
+class Holder(AnswerStruct, Generic[T]):
+    """An answer of somebody else's operation that holds what it is told."""
+
+    id: str
+    one: T | None = None
+    rows: list[T] | None = None
+
+
+class Priced(AnswerStruct):
+    """What it is told of."""
+
+    amount: Decimal | None = None
+
+
+def test_an_answer_may_be_generic() -> None:
+    """It is read and mended as any other is, and an amount in it that cannot be used is dropped."""
+    decoder = AnswerDecoder(Holder[Priced])
+    price = Priced(amount=Decimal("1.50"))
+
+    assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
+    mended, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
+    assert Holder(id="1", rows=[price, Priced()]) == mended
+    unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
+    assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
 
 
 class Node(Struct):
