@@ -104,7 +104,10 @@ class PaymentsError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by way of its `__init__`: somebody's subclass may have another one, and a walk raises copies.
-        return _made, (type(self), self.args), vars(self)
+        state = self.__getstate__()
+        if isinstance(state, tuple):  # Of a class that has slots. An exception takes one dict.
+            state = {**(state[0] or {}), **state[1]}
+        return _made, (type(self), self.args), state
 
 
 def _made(cls: type[PaymentsError], args: tuple[object, ...]) -> PaymentsError:

@@ -78,6 +78,25 @@ def test_an_error_of_somebody_else_travels_as_well() -> None:
         assert state(error) == state(twin)
 
 
+class SlottedError(errors.NotSent):
+    """An error that somebody makes of ours, with a slot."""
+
+    __slots__ = ("shop",)
+
+    def __init__(self, reason: str, shop: str) -> None:
+        super().__init__(reason)
+        self.shop = shop
+
+
+def test_an_error_travels_with_its_slots() -> None:
+    """What a subclass keeps in slots is as much a part of it as what it keeps elsewhere."""
+    error = SlottedError("no connection", "till-1")
+    error.attempts = 2
+
+    for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert ("till-1", "no connection", 2, str(error)) == (twin.shop, twin.reason, twin.attempts, str(twin))
+
+
 def state(error: PaymentsError) -> dict[str, object]:
     """All attributes, with the errors among them as texts."""
     return {name: str(value) if isinstance(value, Exception) else value for name, value in vars(error).items()}
