@@ -141,7 +141,10 @@ class Caller(ABC):
                 heard = await _said_again(cancelled)
                 if doubtful:
                     heard.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
-                raise heard from None
+                try:
+                    raise heard from None
+                finally:
+                    del heard  # It would hold itself, by its traceback and this frame, and all of the call with it.
             outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))
         finally:
             shared.deadlines.release(intent.watch)

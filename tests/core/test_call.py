@@ -615,6 +615,27 @@ async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, un
         await call
 
 
+async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
+    """Its body and its token are gone with its error: they are in no circle that waits for the garbage collector."""
+    transport = MemoryTransport(lambda _: asyncio.Event().wait())
+    client = make_client(transport=transport)
+    asking = []
+
+    async def ask() -> None:
+        asking.append(ref(asyncio.current_task()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await client.orders.cancel("ORD1")
+
+    gc.disable()
+    try:
+        await asyncio.create_task(ask())
+        await asyncio.sleep(0)  # What wakes us holds the task as well.
+        assert None is asking[0]()
+    finally:
+        gc.enable()
+
+
 async def as_it_came(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
     """Take the words of a transport."""
     return cancelled
