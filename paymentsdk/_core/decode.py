@@ -9,7 +9,7 @@ else of the answer is touched.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -109,10 +109,14 @@ class AnswerDecoder(Generic[R]):
 
     @cached_property
     def _dates(self) -> re.Pattern[bytes] | None:
-        """What finds days without a time, unless there are none, or free-form data that may have the same names."""
+        """What finds days without a time, unless there are none, or other data that may have the same names."""
         from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
 
-        names = "|".join(_days("", inspect.type_info(self._type)) or ())
+        try:
+            texts = set(_texts("", inspect.type_info(self._type)))
+        except TypeError:
+            return None
+        names = "|".join(re.escape(name) for name, is_day in texts if is_day and (name, False) not in texts)
         return re.compile(rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode()) if names else None
 
     @cached_property
@@ -126,25 +130,31 @@ class AnswerDecoder(Generic[R]):
 Mender = Callable[[object, str, list[Anomaly]], object]
 
 
-def _days(name: str, info: inspect.Type) -> set[str] | None:
-    """Return the names of the days in the member *name*; ``None`` if it holds free-form data."""
+def _texts(name: str, info: inspect.Type) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each text in the member *name*, and whether it is a day.
+
+    Raises:
+        TypeError: It holds free-form data, or what only an operation of somebody else's has.
+    """
     from msgspec import inspect  # noqa: PLC0415 - as above
 
     match info:
-        case inspect.DictType():
-            return None
         case inspect.Metadata(extra={"day": True}):
-            return {name}
+            yield name, True
         case inspect.StructType(fields=fields):
-            parts = [_days(f.encode_name, f.type) for f in fields]
+            for f in fields:
+                yield from _texts(f.encode_name, f.type)
         case inspect.UnionType(types=types):
-            parts = [_days(name, kind) for kind in types]
-        case inspect.VarTupleType(item_type=item):
-            return _days(name, item)
+            for kind in types:
+                yield from _texts(name, kind)
+        case inspect.Metadata(type=item) | inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            yield from _texts(name, item)
+        case inspect.StrType() | inspect.EnumType() | inspect.DateTimeType():
+            yield name, False
+        case inspect.NoneType() | inspect.BoolType() | inspect.IntType() | inspect.FloatType() | inspect.DecimalType():
+            pass
         case _:
-            return set()
-    known = [part for part in parts if part is not None]
-    return set[str]().union(*known) if len(known) == len(parts) else None
+            raise TypeError(f"nobody knows which days {info} holds")
 
 
 def _number(text: str) -> Decimal | float:

@@ -18,7 +18,7 @@ from msgspec import Struct, inspect
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._core import decode, oddity
 from paymentsdk._core.decode import AnswerDecoder, Undecodable
-from paymentsdk.resources.common import AnswerStruct, OpenEnum
+from paymentsdk.resources.common import AnswerStruct, Day, OpenEnum
 
 T = TypeVar("T")
 
@@ -336,7 +336,7 @@ def test_one_crooked_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.control("paymentsdk._core.decode._days", lambda name, info: None, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._core.decode._texts", lambda name, info: (), raises=pytest.fail.Exception)
 def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
@@ -373,6 +373,36 @@ def test_free_form_data_keeps_its_days() -> None:
         customer.metadata["date_registered"],
         anomalies,
     )
+
+
+class Note(AnswerStruct):
+    """A row of somebody else's operation."""
+
+    since: str | None = None
+    more: dict[str, object] | None = None
+
+
+class Notes(AnswerStruct, Generic[T]):
+    """An answer of somebody else's operation that has a day, and below it something of the same name."""
+
+    since: Day | None = None
+    below: T | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "read"),
+    [
+        (list[Note], [{"more": {"since": DAY}}], [Note(more={"since": DAY})]),
+        (Note, {"since": DAY}, Note(since=DAY)),
+        (object, {"since": DAY}, {"since": DAY}),
+        (dict[str, str], {"since": DAY}, {"since": DAY}),
+    ],
+)
+def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
+    """In an answer that somebody else declares, nothing but its days is read as one."""
+    notes, _ = AnswerDecoder(Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
+
+    assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
 
 
 # --- amounts that are none --------------------------------------------------------------------------------------------
