@@ -134,17 +134,8 @@ class Caller(ABC):
             outcome = self._outcome(intent, last)
         except asyncio.CancelledError as cancelled:
             if not intent.watch.take_back():
-                shared.deadlines.release(intent.watch)
-                doubtful = operation.writes and intent.history.doubts > 0
-                if doubtful:  # Before the wait: a loop that is being stopped may have no further turn.
-                    report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
-                heard = await _said_again(cancelled)
-                if doubtful:
-                    heard.add_note(f"{operation.name} was sent, with idempotency_key={intent.key!r}")
-                try:
-                    raise heard from None
-                finally:
-                    del heard  # It would hold itself, by its traceback and this frame, and all of the call with it.
+                await self._take_leave(intent, cancelled)
+                raise
             outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))
         finally:
             shared.deadlines.release(intent.watch)
@@ -460,6 +451,31 @@ class Caller(ABC):
             deadline=intent.deadline,
         )
 
+    async def _take_leave(self, intent: Intent[B, R], cancelled: asyncio.CancelledError) -> None:
+        """Leave the key of a write in doubt where it can be found, and let whoever cancels again and again do so.
+
+        anyio does, and knows by the words of the error that it is its own. These may be lost: a transport may raise an
+        error of its own for a cancellation, or swallow it, or our deadline may have come first.
+
+        Raises:
+            asyncio.CancelledError: What comes in the place of *cancelled*, in the turn that is waited for it.
+        """
+        self._shared.deadlines.release(intent.watch)
+        operation, note = intent.operation, None
+        if operation.writes and intent.history.doubts:
+            # Before the wait: a loop that is being stopped may have no further turn.
+            report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
+            note = f"{operation.name} was sent, with idempotency_key={intent.key!r}"
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as again:
+            cancelled = again
+            raise again from None
+        finally:
+            if note is not None:
+                cancelled.add_note(note)
+            del cancelled  # It would hold itself, by its traceback and this frame, and all of the call with it.
+
     def _outcome(self, intent: Intent[B, R], last: AttemptFailed) -> PaymentsError:
         """Return the one error that tells the truth about the call."""
         history = intent.history
@@ -480,19 +496,6 @@ class Caller(ABC):
             error.advice = intent.operation.in_doubt
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error
-
-
-async def _said_again(cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
-    """Return *cancelled*, or what comes in its place from one who cancels again and again.
-
-    anyio does, and knows by the words of the error that it is its own. These may be lost: a transport may raise an
-    error of its own for a cancellation, or swallow it, or our deadline may have come first.
-    """
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError as again:
-        return again
-    return cancelled
 
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
