@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from http import HTTPStatus
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, inspect
@@ -16,7 +16,19 @@ from msgspec.structs import fields
 from paymentsdk._core.encode import timestamp
 from paymentsdk._core.operation import Operation
 
-__all__ = ["Refused", "dates_as_sent", "echo", "encode", "phrase", "refusal", "wire_form"]
+__all__ = [
+    "SHAPES",
+    "Refused",
+    "Shape",
+    "cause",
+    "dates_as_sent",
+    "echo",
+    "encode",
+    "errors",
+    "phrase",
+    "refusal",
+    "wire_form",
+]
 
 A = TypeVar("A", bound=Struct)
 
@@ -53,6 +65,10 @@ class Refused(Exception):  # noqa: N818 - it says what happened
 
     def __str__(self) -> str:
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
+
+
+#: Writes the body of a refusal, which is told with a message.
+Shape: TypeAlias = Callable[[Refused, str], Mapping[str, object]]
 
 
 def wire_form(value: object) -> object:
@@ -127,12 +143,10 @@ def encode(value: object, *, decimal_strings: bool = False) -> bytes:
     return (_ENCODE_TEXTS if decimal_strings else _ENCODE_NUMBERS)(wire_form(value))
 
 
-def refusal(refused: Refused, operation: Operation[object, object] | None, shape: str = "per_api") -> bytes:
-    """Return the body of a refusal, in the shape of its API, or in *shape* for all."""
-    noun = "" if operation is None else operation.name.split(".")[0]
+def refusal(refused: Refused, operation: Operation[object, object] | None, shape: Shape) -> bytes:
+    """Return the body of a refusal in *shape*."""
     message = refused.message or (operation.meanings.get(refused.code) if operation else None)
-    body = _SHAPES[_SHAPE_OF.get(noun, "cause") if shape == "per_api" else shape]
-    return msgspec.json.encode(body(refused, message or phrase(refused.status).lower()))
+    return msgspec.json.encode(shape(refused, message or phrase(refused.status).lower()))
 
 
 def phrase(status: int) -> str:
@@ -140,47 +154,28 @@ def phrase(status: int) -> str:
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else f"Status {status}"
 
 
-def _errors(refused: Refused, message: str) -> Mapping[str, object]:
+def errors(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write a list of errors."""
     entry: dict[str, object] = {"code": refused.code, "message": message}
     if refused.details:
         entry["details"] = refused.details
     return {"errors": [entry]}
 
 
-def _cause(refused: Refused, message: str) -> Mapping[str, object]:
-    cause: dict[str, object] = {"code": refused.code, "description": message}
+def cause(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write a general error and its cause; so does each API that has no shape of its own."""
+    entry: dict[str, object] = {"code": refused.code, "description": message}
     if refused.details:
-        cause["data"] = ", ".join(refused.details)
-    return {"message": message, "error": refused.code, "status": refused.status, "cause": [cause]}
-
-
-def _numbered(refused: Refused, message: str) -> Mapping[str, object]:
-    """Write the codes of customers as the numbers that they are, under a general error."""
-    if not refused.code.isdigit():
-        return _cause(refused, message)
-    cause = {"code": int(refused.code), "description": message, "data": ", ".join(refused.details) or None}
-    return {"message": message, "error": "bad_request", "status": refused.status, "cause": [cause]}
-
-
-def _grant(refused: Refused, message: str) -> Mapping[str, object]:
-    """Write the sub-error of the token endpoint; its cause is always empty, so the message names the place."""
-    message = ": ".join((message, ", ".join(refused.details))) if refused.details else message
-    return {"message": message, "error": refused.code, "status": refused.status, "cause": []}
+        entry["data"] = ", ".join(refused.details)
+    return {"message": message, "error": refused.code, "status": refused.status, "cause": [entry]}
 
 
 def _flat(refused: Refused, message: str) -> Mapping[str, object]:
     return {"code": refused.code, "message": message}
 
 
-_SHAPES: Mapping[str, Callable[[Refused, str], Mapping[str, object]]] = {
-    "errors": _errors,
-    "cause": _cause,
-    "numbered": _numbered,
-    "grant": _grant,
-    "flat": _flat,
-}
-#: The API of a noun speaks this shape; every other speaks `cause`.
-_SHAPE_OF = {"orders": "errors", "customers": "numbered", "oauth": "grant"}
+#: The shapes that a policy can choose for all.
+SHAPES: Mapping[str, Shape] = {"cause": cause, "errors": errors, "flat": _flat}
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:

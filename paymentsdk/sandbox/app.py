@@ -13,9 +13,10 @@ import msgspec
 from aiohttp import web
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import answers, control
+from paymentsdk.sandbox import answers, behaviours, control
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Handler
-from paymentsdk.sandbox.answers import Refused
+from paymentsdk.sandbox.answers import SHAPES, Refused, Shape, cause
+from paymentsdk.sandbox.codes import general
 from paymentsdk.sandbox.events import RequestLine
 from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
@@ -35,8 +36,6 @@ _SERVICE: web.AppKey[_Service] = web.AppKey("service")
 _GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
 #: As a rule somebody has put a path into the base URL.
 _NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
-#: Codes that say the least about the request, the best first; a fault that names none has no other cause.
-_GENERAL = ("bad_request", "property_value", "125")
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
@@ -96,8 +95,9 @@ def _said(request: web.Request, refused: Refused) -> web.Response:
     """Return what is said where no operation, command or page answers: to a program JSON, and to a browser a page."""
     if "text/html" in request.headers.get("Accept", ""):
         return routes.refusal_page(refused)
+    operation = _nearest(request.path)
     shape = "flat" if request.path.startswith(PREFIX) else request.app[PLATFORM].policies.error_shape
-    body = answers.refusal(refused, _nearest(request.path), shape)
+    body = answers.refusal(refused, operation, _shape(operation, shape))
     return web.Response(status=refused.status, body=body, content_type="application/json")
 
 
@@ -105,6 +105,12 @@ def _nearest(path: str) -> AnyOperation | None:
     """Return an operation of the interface that *path* is below, for a path or a method that no operation has."""
     of_interface = (one for one in OPERATIONS.values() if f"{path}/".startswith(one.path.partition("/{")[0] + "/"))
     return next(of_interface, None)
+
+
+def _shape(operation: AnyOperation | None, name: str) -> Shape:
+    """Return the shape of this *name*; unless there is one for all, that of the API."""
+    of_api = behaviours.SHAPE.get(operation.name, cause) if operation else cause
+    return SHAPES.get(name, of_api)
 
 
 @dataclass
@@ -210,7 +216,7 @@ class _Service:
     def _refusal(self, exchange: _Exchange, refused: Refused) -> Outcome:
         tenant = exchange.caller and exchange.caller.tenant
         policies = self._platform.policies_of(tenant) if tenant else self._platform.policies
-        body = answers.refusal(refused, exchange.operation, policies.error_shape)
+        body = answers.refusal(refused, exchange.operation, _shape(exchange.operation, policies.error_shape))
         headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
         return Outcome(status=refused.status, body=body, headers=headers)
 
@@ -262,10 +268,7 @@ async def _incoming(request: web.Request) -> Incoming:
 def _ordered(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
     """Return the refusal that a rule asks for; unless it names a code, the most general one of its status."""
     status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
-    documented = [one.code for one in operation.errors if one.status == status]
-    general = [code for code in _GENERAL if code in documented]
-    undocumented = "generic" if status >= 500 else "bad_request"  # noqa: PLR2004
-    return Refused(status, rule.code or next(iter([*general, *documented]), undocumented))
+    return Refused(status, rule.code or general(operation, status))
 
 
 async def _openapi(request: web.Request) -> web.StreamResponse:

@@ -1,6 +1,6 @@
-"""The ways to be refused with each documented code: the table that people read, out of what each noun says of its own.
+"""The documented codes: which of them a request is refused with, and the ways to each, out of what the nouns say.
 
-A key of it is an operation, or ``*``, which stands for anything (``orders.*``), and a code.
+A key of ``NATURAL`` is an operation, or ``*``, which stands for anything (``orders.*``), and a code.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from paymentsdk._core.operation import ErrorCode, Operation
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import behaviours, magic
+from paymentsdk.sandbox.answers import Refused
 
-__all__ = ["NATURAL", "magic_value", "natural", "ways"]
+__all__ = ["NATURAL", "general", "magic_value", "natural", "refuse", "ways"]
 
 B = TypeVar("B")
 
@@ -25,6 +27,24 @@ NATURAL: Mapping[tuple[str, str], str] = {
     ("*", "resource_locked"): "the policy concurrent_twin=locked, and a key that is in flight",
     **behaviours.NATURAL,
 }
+
+
+def refuse(operation: Operation[object, object], error: RequestInvalid) -> Refused:
+    """Return the documented refusal of *operation* for a broken rule, naming the place."""
+    code_of = behaviours.CODE_OF.get(operation.name)
+    place = error.path.removeprefix("$").lstrip(".") or "body"
+    code = code_of(operation, error) if code_of else general(operation, 400)
+    return Refused(400, code, details=(f"{place}: {error.reason}",))
+
+
+def general(operation: Operation[object, object], status: int) -> str:
+    """Return the code of *status* that says the least about a request: documented ones before others."""
+    documented = [one.code for one in operation.errors if one.status == status]
+    code_of = behaviours.CODE_OF.get(operation.name)
+    # What is wrong in no place and no way has the code for everything else.
+    rest = [code_of(operation, RequestInvalid("$", ""))] if code_of else []
+    undocumented = "generic" if status >= 500 else "bad_request"  # noqa: PLR2004
+    return next((code for code in ("bad_request", *rest, *documented) if code in documented), undocumented)
 
 
 def magic_value(operation: Operation[B, object], error: ErrorCode) -> str | None:

@@ -46,7 +46,7 @@ def guarded(handler: Handler) -> Handler:
             refused = Refused(400, "bad_request", str(error))
         except web.HTTPRequestEntityTooLarge:
             refused = Refused(413, "request_too_large", TOO_LARGE)
-        body = answers.refusal(refused, None, "flat")
+        body = answers.refusal(refused, None, answers.SHAPES["flat"])
         return web.Response(status=refused.status, body=body, content_type="application/json")
 
     return handle

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 
 from msgspec import Struct
@@ -14,8 +15,9 @@ from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours import BEHAVIOUR, MAGIC
 from paymentsdk.sandbox.behaviours.oauth import application
 from paymentsdk.sandbox.book import Call
+from paymentsdk.sandbox.codes import refuse
 from paymentsdk.sandbox.faults import Hit
-from paymentsdk.sandbox.intake import AnyOperation, read_body, read_query, refuse, unfit
+from paymentsdk.sandbox.intake import AnyOperation, read_body, read_query, unfit
 from paymentsdk.sandbox.line import Outcome
 from paymentsdk.sandbox.platform import Platform
 from paymentsdk.sandbox.records import GRANTS, Grant, Tenant
@@ -68,8 +70,9 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
         Refused: The token is missing, unknown, revoked, expired or not enough; the application is not known.
     """
     if not operation.authenticated:
-        _check_content_type(operation, incoming)
-        body = read_body(operation, incoming.body, platform.policies)
+        with _refusing(operation):
+            _check_content_type(operation, incoming)
+            body = read_body(operation, incoming.body, platform.policies)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
         return Caller(application(platform.store, body))
@@ -107,7 +110,16 @@ def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
     takes_none = operation.body is None and not operation.keyed
     if takes_none or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
         return
-    raise refuse(operation, RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}"))
+    raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}")
+
+
+@contextmanager
+def _refusing(operation: AnyOperation) -> Iterator[None]:
+    """Refuse what breaks a rule, with the code that the operation has for it."""
+    try:
+        yield
+    except RequestInvalid as error:
+        raise refuse(operation, error) from None
 
 
 def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, caller: Caller, hit: Hit) -> Outcome:
@@ -129,21 +141,21 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         if key and (saved := idempotency.replay(book, key, place, mark)):
             return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
         # After the key: what went with it once is another request, whatever it says.
-        _check_content_type(operation, incoming)
-        request = read_body(operation, incoming.body, policies)
-        drift = hit.first("page_drift")
-        call = Call(
-            body=request,
-            path=incoming.path,
-            query=read_query(operation, incoming.query),
-            grant=caller.grant,
-            sent=incoming.body,
-            drift=drift.rows if drift else 0,
-        )
-        demand = magic.demanded(operation, _magic_text(operation, call))
-        if demand:
-            raise demand
-        answer = BEHAVIOUR[operation](book, call)
+        with _refusing(operation):
+            _check_content_type(operation, incoming)
+            drift = hit.first("page_drift")
+            call = Call(
+                body=read_body(operation, incoming.body, policies),
+                path=incoming.path,
+                query=read_query(operation, incoming.query),
+                grant=caller.grant,
+                sent=incoming.body,
+                drift=drift.rows if drift else 0,
+            )
+            demand = magic.demanded(operation, _magic_text(operation, call))
+            if demand:
+                raise demand
+            answer = BEHAVIOUR[operation](book, call)
         body = b""
         if operation.status != HTTPStatus.NO_CONTENT:
             body = answers.encode(answer, decimal_strings=operation.decimal_strings)

@@ -1,4 +1,4 @@
-"""What comes in, as Structs: checked by the same decoder as in the client, and refused with the code of the operation.
+"""What comes in, as Structs: checked by the same decoder as in the client, and refused in the same words.
 
 Nothing that a client can send gets further than this without having the type that the contract gives it.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from operator import is_
-from typing import Literal, TypeAlias, TypeVar, dataclass_transform
+from typing import Literal, TypeAlias, dataclass_transform
 
 import msgspec
 from msgspec import Struct, ValidationError, field, inspect
@@ -22,7 +22,6 @@ from paymentsdk._core.operation import MIB, Operation
 from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import ByName
-from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.policies import Policies
 
 __all__ = [
@@ -30,15 +29,15 @@ __all__ = [
     "TOO_LARGE",
     "AnyOperation",
     "ControlStruct",
+    "Violation",
     "check_amounts",
     "read_body",
     "read_query",
-    "refuse",
     "unfit",
+    "violation",
 ]
 
 AnyOperation = Operation[object, object]
-B = TypeVar("B")
 
 #: Bytes of the longest body that is read, and what is said to a longer one.
 MAX_BODY = MIB
@@ -71,15 +70,15 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
     """Return *body* as the operation's Struct, or ``None`` where it has none.
 
     Raises:
-        Refused: With the documented code of the operation for what is wrong.
+        RequestInvalid: It breaks a rule.
     """
     if operation.body is None or operation.encoder is None:
         if operation.keyed:
-            _check_empty(operation, body)
+            _check_empty(body)
         return None
     if not body.strip():
         if operation.body_required:
-            raise refuse(operation, RequestInvalid("$", "Expected `object`, got no body"))
+            raise RequestInvalid("$", "Expected `object`, got no body")
         body = b"{}"
     try:
         raw = _READ(body)
@@ -89,12 +88,12 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         strict = operation.decimal_strings or policies.numbers_as_text == "refuse"
         mended = _reader(operation, strict=strict)(raw, "$")
         return operation.encoder.decode(body if mended is raw else _WRITE(mended))
-    except RequestInvalid as error:
-        raise refuse(operation, error) from None
+    except RequestInvalid:
+        raise
     except (ValueError, ArithmeticError, RecursionError) as error:
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "a number or a text is out of range"
         reason = reason.removeprefix("JSON is malformed: ")
-        raise refuse(operation, RequestInvalid("$", f"JSON is malformed: {reason}")) from None
+        raise RequestInvalid("$", f"JSON is malformed: {reason}") from None
 
 
 def _once_each(members: list[tuple[str, object]]) -> None:
@@ -110,21 +109,21 @@ class _Nothing(Struct, forbid_unknown_fields=True):
     """The body of an operation that takes none: no member at all."""
 
 
-def _check_empty(operation: AnyOperation, body: bytes) -> None:
+def _check_empty(body: bytes) -> None:
     """Refuse a *body* that says something: it would be lost, and the key be taken for it."""
     try:
         msgspec.json.decode(body.strip() or b"{}", type=_Nothing)
     except ValidationError as error:
-        raise refuse(operation, request_invalid(error)) from None
+        raise request_invalid(error) from None
     except (ValueError, RecursionError):
-        raise refuse(operation, RequestInvalid("$", "JSON is malformed")) from None
+        raise RequestInvalid("$", "JSON is malformed") from None
 
 
 def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str, object]:
     """Return the filters in *query*; empty ones count as not given, and unknown ones are not looked at.
 
     Raises:
-        Refused: With the documented code of the operation for what is wrong.
+        RequestInvalid: One breaks a rule.
     """
     if operation.query is None:
         return {}
@@ -136,9 +135,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
         for name, value in known.items():
             _check_value(name, given[name], value)
     except ValidationError as error:
-        raise refuse(operation, request_invalid(error)) from None
-    except RequestInvalid as error:
-        raise refuse(operation, error) from None
+        raise request_invalid(error) from None
     return known
 
 
@@ -313,19 +310,9 @@ def _struct_reader(members: Mapping[str, Reader], required: Sequence[str]) -> Re
     return read
 
 
-def refuse(operation: Operation[B, object], error: RequestInvalid) -> Refused:
-    """Return the documented refusal of *operation* for a broken rule, naming the place."""
-    noun = operation.name.split(".")[0]
-    code = _CODES[noun](error) if noun in _CODES else "bad_request"
-    if noun == "orders" and code not in operation.meanings:
-        code = "property_value"
-    place = error.path.removeprefix("$").lstrip(".") or "body"
-    return Refused(400, code, details=(f"{place}: {error.reason}",))
-
-
-_Wrong: TypeAlias = Literal["syntax", "object", "type", "unknown", "missing", "few", "many", "choice", "sum", "value"]
+Violation: TypeAlias = Literal["syntax", "object", "type", "unknown", "missing", "few", "many", "choice", "value"]
 #: What is wrong, by how its reason begins. msgspec says it in English and in no other way: nothing else here reads it.
-_WRONG: Mapping[str, _Wrong] = {
+_VIOLATIONS: Mapping[str, Violation] = {
     "JSON is malformed": "syntax",
     "Expected `object.*, got ": "object",
     "Expected .*, got ": "type",
@@ -334,102 +321,12 @@ _WRONG: Mapping[str, _Wrong] = {
     "Expected `array` of length >=": "few",
     "Expected `array` of length <=": "many",
     "Invalid enum value": "choice",
-    "is not the sum of": "sum",
 }
 
 
-def _wrong(error: RequestInvalid) -> _Wrong:
-    for reason, wrong in _WRONG.items():
+def violation(error: RequestInvalid) -> Violation:
+    """Return in which way a rule is broken: what decides the code of a refusal, beside the place."""
+    for reason, kind in _VIOLATIONS.items():
         if re.match(reason, error.reason):
-            return wrong
+            return kind
     return "value"
-
-
-def _order_code(error: RequestInvalid) -> str:
-    """Return the code of the Orders API (spec: Errors, Orders API; wire-facts: order codes beyond the spec)."""
-    return _ORDER_CODES.get(_wrong(error), "property_value")
-
-
-_ORDER_CODES: Mapping[_Wrong, str] = {
-    "syntax": "property_type",
-    "object": "property_type",
-    "type": "property_type",
-    "unknown": "unsupported_properties",
-    "missing": "required_properties",
-    "few": "minimum_items",
-    "many": "maximum_items",
-    "sum": "invalid_total_amount",
-}
-
-
-def _preference_code(error: RequestInvalid) -> str:
-    """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
-    member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
-    if not member and _wrong(error) == "missing":  # The items: a preference needs nothing else.
-        return "invalid_items"
-    return _PREFERENCE_CODES.get(member, "bad_request")
-
-
-_PREFERENCE_CODES = {
-    **{
-        name: f"invalid_{name}"
-        for name in (
-            "back_urls",
-            "binary_mode",
-            "expiration_date_from",
-            "expiration_date_to",
-            "items",
-            "marketplace_fee",
-            "payment_methods",
-            "shipments",
-            "sponsor_id",
-        )
-    },
-    "date_of_expiration": "invalid_date",
-}
-
-
-def _customer_code(error: RequestInvalid) -> str:
-    """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
-    place = error.path.removeprefix("$").removeprefix(".")
-    if not place:
-        return "118" if _wrong(error) in {"syntax", "object"} else "125"
-    if _wrong(error) == "object":
-        return {"metadata": "117"}.get(place, "103")
-    return next((code for name, code in _CUSTOMER_CODES if place.startswith(name)), "125")
-
-
-_CUSTOMER_CODES = (
-    ("email", "106"),
-    ("first_name", "107"),
-    ("last_name", "108"),
-    ("phone.area_code", "109"),
-    ("phone.number", "110"),
-    ("identification.type", "111"),
-    ("identification.number", "112"),
-    ("address.zip_code", "113"),
-    ("address.street_name", "114"),
-    ("date_registered", "115"),
-    ("description", "116"),
-    ("metadata", "117"),
-    ("default_card", "121"),
-)
-
-
-def _token_code(error: RequestInvalid) -> str:
-    """Return the sub-error of the token endpoint (spec: Errors, Token endpoint)."""
-    if error.path == "$.scope":
-        return "invalid_scope"
-    unknown_grant = error.path == "$.grant_type" and _wrong(error) == "choice"
-    return "unsupported_grant_type" if unknown_grant else "invalid_request"
-
-
-_CODES: Mapping[str, Callable[[RequestInvalid], str]] = {
-    "orders": _order_code,
-    "preferences": _preference_code,
-    "customers": _customer_code,
-    "oauth": _token_code,
-    "plans": lambda _: "bad-request",
-    "invoices": lambda _: "bad-request",
-    "merchant_orders": lambda _: "ds_search_query",
-}

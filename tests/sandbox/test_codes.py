@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule, behaviours
+from paymentsdk.sandbox import FaultRule, answers, app, behaviours, codes, exchange, intake, magic
 from paymentsdk.sandbox.behaviours import MAGIC
 from paymentsdk.sandbox.codes import NATURAL, magic_value, ways
 
@@ -56,9 +57,9 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
 )
 async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
-    magic, value = MAGIC[operation.name], magic_value(operation, error)
-    member = magic.member
-    if magic.later:
+    where, value = MAGIC[operation.name], magic_value(operation, error)
+    member = where.member
+    if where.later:
         made = await client.orders.create(order(external_reference=value))
         answer = await send(plain, operation, path=operation.path.format(order_id=made.id))
     elif member in operation.path_names:
@@ -99,10 +100,21 @@ def test_the_table_of_conditions_knows_no_code_that_is_not_documented():
 def test_what_a_noun_is_refused_for_stands_in_its_own_file(noun):
     """Whoever adds an operation says beside its behaviour how it is refused, and changes no table of all operations."""
     file = import_module(f"{behaviours.__name__}.{noun}")
-    magic, conditions = getattr(file, "MAGIC", {}), getattr(file, "NATURAL", {})
+    members, conditions = getattr(file, "MAGIC", {}), getattr(file, "NATURAL", {})
 
-    assert magic.keys() <= file.BEHAVIOUR.keys()
+    assert members.keys() <= file.BEHAVIOUR.keys()
     assert conditions == {key: text for key, text in NATURAL.items() if key[0].partition(".")[0] == noun}
+
+
+@pytest.mark.parametrize("file", [answers, app, codes, exchange, intake, magic])
+def test_what_all_operations_share_knows_no_noun(file):
+    """Which code a wrong member leads to, and in which shape, stands in the file of the noun, not in a table of all."""
+    text = Path(file.__file__).read_text(encoding="utf-8")
+    nouns = {name.partition(".")[0] for name in OPERATIONS}
+    numbers = {error.code for _, error in CODES if error.code.isdigit()}
+
+    assert [] == [noun for noun in nouns if f'"{noun}' in text]
+    assert [] == [number for number in numbers if f'"{number}"' in text]
 
 
 async def test_the_control_api_shows_the_table(plain):

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.answers import Shape
 from paymentsdk.sandbox.behaviours import invoices, orders, plans, preferences
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.policies import Policies
 
-__all__ = ["BEHAVIOUR", "DUE", "MAGIC", "NATURAL", "RELINK", "SCHEMAS", "Behaviour", "required"]
+__all__ = ["BEHAVIOUR", "CODE_OF", "DUE", "MAGIC", "NATURAL", "RELINK", "SCHEMAS", "SHAPE", "Behaviour", "required"]
 
 #: The answer is a Struct, or plain data where a Struct cannot say it.
 Behaviour = Callable[[Book, Call[object]], object]
@@ -29,6 +31,14 @@ MAGIC: Mapping[str, Magic] = {
 #: What leads to a refusal by itself, as :mod:`paymentsdk.sandbox.codes` has it.
 NATURAL: Mapping[tuple[str, str], str] = {
     key: text for noun in _NOUNS for key, text in getattr(noun, "NATURAL", {}).items()
+}
+#: Says which code a broken rule leads to, by the name of the operation; the others have one code for whatever is wrong.
+CODE_OF: Mapping[str, Callable[[Operation[object, object], RequestInvalid], str]] = {
+    operation.name: noun.code_of for noun in _NOUNS if hasattr(noun, "code_of") for operation in noun.BEHAVIOUR
+}
+#: The shape of refusals, by the name of the operation; the others have the one that most APIs have.
+SHAPE: Mapping[str, Shape] = {
+    operation.name: noun.shape for noun in _NOUNS if hasattr(noun, "shape") for operation in noun.BEHAVIOUR
 }
 #: Rules of parameters and members that no type says, as JSON Schema: by the operation, or the Struct, and the name.
 SCHEMAS: Mapping[tuple[str, str], Mapping[str, object]] = {

@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import customers
 from paymentsdk.resources.customers import Customer, CustomerRequest
-from paymentsdk.sandbox.answers import Refused, dates_as_sent, echo, wire_form
+from paymentsdk.sandbox.answers import Refused, cause, dates_as_sent, echo, wire_form
 from paymentsdk.sandbox.book import Book, Call
+from paymentsdk.sandbox.intake import violation
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import CUSTOMERS
@@ -19,6 +22,22 @@ from paymentsdk.sandbox.records import CUSTOMERS
 #: The contract has a limit of lengths (code 104) and does not show it.
 MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
+#: The code for each member that has one of its own, and what leads to it.
+_CODES: Mapping[str, tuple[str, str]] = {
+    "email": ("106", "an email of the wrong form"),
+    "first_name": ("107", "a first_name that is no text"),
+    "last_name": ("108", "a last_name that is no text"),
+    "phone.area_code": ("109", "a phone.area_code that is neither text nor a number"),
+    "phone.number": ("110", "a phone.number that is neither text nor a number"),
+    "identification.type": ("111", "an identification.type that is no text"),
+    "identification.number": ("112", "an identification.number that is neither text nor a number"),
+    "address.zip_code": ("113", "an address.zip_code that is neither text nor a number"),
+    "address.street_name": ("114", "an address.street_name that is no text"),
+    "date_registered": ("115", "a date_registered without a zone, or that is none"),
+    "description": ("116", "a description that is no text"),
+    "metadata": ("117", "a metadata that is no object"),
+    "default_card": ("121", "a default_card that is neither text nor a number"),
+}
 #: What a customer needs, by the policy ``customer_required``.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "email": ("email",),
@@ -65,26 +84,32 @@ def required(policies: Policies) -> Mapping[str, Sequence[str]]:
     return {CustomerRequest.__name__: REQUIRED[policies.customer_required]}
 
 
+def code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+    """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
+    place, kind = error.path.removeprefix("$").removeprefix("."), violation(error)
+    if not place:
+        return "118" if kind in {"syntax", "object"} else "125"
+    if kind == "object" and place != "metadata":
+        return "103"
+    return next((code for member, (code, _) in _CODES.items() if place.startswith(member)), "125")
+
+
+def shape(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write the codes as the numbers that they are, under a general error."""
+    if not refused.code.isdigit():
+        return cause(refused, message)
+    entry = {"code": int(refused.code), "description": message, "data": ", ".join(refused.details) or None}
+    return {"message": message, "error": "bad_request", "status": refused.status, "cause": [entry]}
+
+
 BEHAVIOUR = {customers.CREATE: create}
 MAGIC = {customers.CREATE: Magic("email", ending="@example.com")}
 NATURAL = {
+    **{("customers.create", code): way for code, way in _CODES.values()},
     ("customers.create", "101"): "an email that the seller has a customer for",
     ("customers.create", "103"): "a phone, identification or address that is no object",
     ("customers.create", "104"): f"a text of more than {MAX_TEXT} characters",
-    ("customers.create", "106"): "an email of the wrong form",
-    ("customers.create", "107"): "a first_name that is no text",
-    ("customers.create", "108"): "a last_name that is no text",
-    ("customers.create", "109"): "a phone.area_code that is neither text nor a number",
-    ("customers.create", "110"): "a phone.number that is neither text nor a number",
-    ("customers.create", "111"): "an identification.type that is no text",
-    ("customers.create", "112"): "an identification.number that is neither text nor a number",
-    ("customers.create", "113"): "an address.zip_code that is neither text nor a number",
-    ("customers.create", "114"): "an address.street_name that is no text",
-    ("customers.create", "115"): "a date_registered without a zone, or that is none",
-    ("customers.create", "116"): "a description that is no text",
-    ("customers.create", "117"): "a metadata that is no object",
     ("customers.create", "118"): "a body that is no JSON object",
-    ("customers.create", "121"): "a default_card that is neither text nor a number",
     ("customers.create", "125"): "no email, or any other member of the wrong type",
     ("customers.create", "128"): "an email that is none of test_payer_ and digits, under the policy test_emails",
 }

@@ -24,7 +24,6 @@ from paymentsdk.resources.invoices import (
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import refuse
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.paging import window
 from paymentsdk.sandbox.records import CANCELED, FINISHED, INVOICES, PLANS, SUBSCRIPTIONS, InvoiceRecord, Subscription
@@ -60,7 +59,7 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
         raise Refused(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in given:
         if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
-            raise refuse(invoices.SEARCH, RequestInvalid(f"$.{name}", "is no number"))
+            raise RequestInvalid(f"$.{name}", "is no number")
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     part = window(book.policies, call, book.count(INVOICES, conditions))
     newest = book.policies.search_order == "newest"

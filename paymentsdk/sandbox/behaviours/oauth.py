@@ -7,11 +7,14 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
+from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest
 from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.grants import GrantKind, make_grant
+from paymentsdk.sandbox.intake import violation
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox.store import Store
@@ -96,6 +99,20 @@ def _grant(book: Book, body: TokenRequest) -> Grant:
     if kind == "code" and book.tenant.redirect_uri not in (None, body.redirect_uri):
         raise Refused(400, "invalid_grant", "redirect_uri is not the one of the application")
     return grant
+
+
+def code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+    """Return the sub-error (spec: Errors, Token endpoint)."""
+    if error.path == "$.scope":
+        return "invalid_scope"
+    unknown_grant = error.path == "$.grant_type" and violation(error) == "choice"
+    return "unsupported_grant_type" if unknown_grant else "invalid_request"
+
+
+def shape(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write the sub-error; its cause is always empty, so the message names the place."""
+    message = ": ".join((message, ", ".join(refused.details))) if refused.details else message
+    return {"message": message, "error": refused.code, "status": refused.status, "cause": []}
 
 
 BEHAVIOUR = {oauth.TOKEN: token}

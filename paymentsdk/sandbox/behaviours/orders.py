@@ -35,14 +35,23 @@ from paymentsdk.resources.orders import (
     Transactions,
     TypeResponse,
 )
-from paymentsdk.sandbox.answers import Refused, echo
+from paymentsdk.sandbox.answers import Refused, echo, errors
 from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.intake import Violation, violation
 from paymentsdk.sandbox.magic import Magic, demanded
 from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
 
 DEFAULT_EXPIRATION = "PT15M"
+_CODES: Mapping[Violation, str] = {
+    "syntax": "property_type",
+    "object": "property_type",
+    "type": "property_type",
+    "unknown": "unsupported_properties",
+    "missing": "required_properties",
+    "few": "minimum_items",
+    "many": "maximum_items",
+}
 #: The kinds of payment methods that discounts know, each with a method of its kind.
 METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
 ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
@@ -113,10 +122,7 @@ def _check_seller(book: Book, call: Call[OrderRequest]) -> None:
 
 def _check_body(book: Book, body: OrderRequest) -> None:
     if body.expiration_time is not None:
-        try:
-            orders.check_expiration(body.expiration_time, book.policies.longest_expiration)
-        except RequestInvalid as error:
-            raise refuse(orders.CREATE, error) from None
+        orders.check_expiration(body.expiration_time, book.policies.longest_expiration)
     data = body.integration_data
     if data and data.sponsor and not (data.sponsor.id.isascii() and data.sponsor.id.isdigit()):
         raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
@@ -345,6 +351,14 @@ def _moved(
     return order
 
 
+def code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
+    """Return the code for what is wrong (spec: Errors, Orders API; wire-facts: order codes beyond the spec)."""
+    not_the_sum = error.reason.startswith("is not the sum of")
+    code = "invalid_total_amount" if not_the_sum else _CODES.get(violation(error), "property_value")
+    return code if code in operation.meanings else "property_value"
+
+
+shape = errors
 BEHAVIOUR: Mapping[Operation[Any, Order], Callable[[Book, Call[Any]], Order]] = {
     orders.CREATE: create,
     orders.GET: get,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from paymentsdk._core.encode import timestamp
+from paymentsdk._core.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus
@@ -23,10 +26,28 @@ from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.behaviours.orders import METHODS, counted_installments
 from paymentsdk.sandbox.behaviours.sales import currency_of, total
 from paymentsdk.sandbox.book import Book, Call
-from paymentsdk.sandbox.intake import refuse
+from paymentsdk.sandbox.intake import violation
 from paymentsdk.sandbox.magic import Magic
 from paymentsdk.sandbox.records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord
 
+#: The code for each member that has one of its own.
+_CODES: Mapping[str, str] = {
+    **{
+        member: f"invalid_{member}"
+        for member in (
+            "back_urls",
+            "binary_mode",
+            "expiration_date_from",
+            "expiration_date_to",
+            "items",
+            "marketplace_fee",
+            "payment_methods",
+            "shipments",
+            "sponsor_id",
+        )
+    },
+    "date_of_expiration": "invalid_date",
+}
 #: Members that are a date or a moment: the answer has what was sent.
 _DATES = frozenset(
     {
@@ -116,7 +137,7 @@ def _check_rules(body: PreferenceRequest) -> None:
     )
     for path, kept, reason in rules:
         if not kept:
-            raise refuse(preferences.CREATE, RequestInvalid(path, reason))
+            raise RequestInvalid(path, reason)
 
 
 def open_checkout(book: Book, record: PreferenceRecord) -> MerchantOrderRecord:
@@ -174,24 +195,23 @@ def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool
     return (begin is None or begin <= now) and (end is None or now < end)
 
 
+def code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+    """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
+    member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
+    if not member and violation(error) == "missing":  # The items: a preference needs nothing else.
+        member = "items"
+    return _CODES.get(member, "bad_request")
+
+
 BEHAVIOUR = {preferences.CREATE: create}
 MAGIC = {preferences.CREATE: Magic("external_reference")}
 NATURAL = {
+    **{("preferences.create", code): f"`{member}` of the wrong form" for member, code in _CODES.items()},
     ("preferences.create", "bad_request"): "a member other than those below that breaks a rule",
     ("preferences.create", "invalid_access_token"): "no valid token, under the policy denied_preference_status=400",
     ("preferences.create", "collector_does_not_comply_with_current_regulation"): "a tenant made with compliant=false",
     ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",
     ("preferences.create", "sponsor_id site must be the same as collector_id"): "a sponsor from another country",
-    **{
-        ("preferences.create", f"invalid_{member}"): f"`{member}` of the wrong form"
-        for member in (
-            "expiration_date_to",
-            "expiration_date_from",
-            "back_urls",
-            "shipments",
-            "binary_mode",
-        )
-    },
     ("preferences.create", "invalid_items"): "items of the wrong form, or of more than one currency",
     (
         "preferences.create",
