@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from paymentsdk import Request, Response, SendFailed
+from paymentsdk import Request, Response, RetryClass, SendFailed
 from paymentsdk.cli import main
 from paymentsdk.cli.demo import job, picture
 from paymentsdk.cli.demo.job import FAULTS, at_once
@@ -68,8 +68,8 @@ def test_every_fault_fires(capsys):
     }
 
 
-def test_every_operation_is_used(capsys, monkeypatch):
-    """The job calls all operations of the platform."""
+def test_every_kind_of_call_is_made(capsys, monkeypatch):
+    """The job reads, walks, and writes in every way that differs in what a resend can do."""
     used: set[str] = set()
     handler = app._Service.handler
 
@@ -86,7 +86,8 @@ def test_every_operation_is_used(capsys, monkeypatch):
 
     demo(capsys)
 
-    assert set(OPERATIONS) == used
+    kinds = {name: (operation.retry, operation.page is not None) for name, operation in OPERATIONS.items()}
+    assert set(kinds.values()) == {kinds[name] for name in used}
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("double", "1 double, 0 lost"), ("lost", "0 double, 1 lost")])
@@ -193,6 +194,8 @@ async def test_at_once_keeps_the_order_and_the_bound():
 def test_the_faults_are_rules_of_the_sandbox():
     """Every write that takes a key loses an answer, and every one without is refused before it is processed."""
     keyed = {name for name, operation in OPERATIONS.items() if operation.keyed}
+    unkeyed = {name for name, operation in OPERATIONS.items() if operation.retry is RetryClass.UNKEYED}
 
     assert keyed <= {rule.operation for rule in FAULTS if rule.effect == "lose_response_after_commit"}
+    assert unkeyed == {rule.operation for rule in FAULTS if rule.effect == "rate_limit"}
     assert all(isinstance(rule, FaultRule) for rule in FAULTS)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from paymentsdk import Attempt, PaymentsClient, RetryPolicy
+from paymentsdk import OPERATIONS, Attempt, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli.demo.books import Entry, compare
 from paymentsdk.cli.demo.report import Report, Step
 from paymentsdk.cli.demo.seller import Seller, shown
@@ -22,15 +22,19 @@ R = TypeVar("R")
 #: What goes wrong meanwhile. The first request of every kind of keyed write takes effect and loses its answer.
 FAULTS = (
     *(
-        FaultRule(effect="lose_response_after_commit", operation=operation, nth=1)
-        for operation in ("orders.create", "orders.refund", "orders.cancel", "wallet_payments.create")
+        FaultRule(effect="lose_response_after_commit", operation=name, nth=1)
+        for name, operation in OPERATIONS.items()
+        if operation.keyed
     ),
     FaultRule(effect="lose_response_after_commit", operation="orders.*", probability=0.05, seed=1),
     FaultRule(effect="fail_before_commit", operation="orders.*", probability=0.04, seed=2, status=503),
     FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
-    # These two take no key: they are sent again only because a 429 was not processed.
-    FaultRule(effect="rate_limit", operation="preferences.create", nth=1, retry_after=1),
-    FaultRule(effect="rate_limit", operation="customers.create", nth=1, retry_after=1),
+    # What takes no key is sent again only because a 429 was not processed.
+    *(
+        FaultRule(effect="rate_limit", operation=name, nth=1, retry_after=1)
+        for name, operation in OPERATIONS.items()
+        if operation.retry is RetryClass.UNKEYED
+    ),
     FaultRule(effect="reset", operation="merchant_orders.search", nth=2),
     FaultRule(effect="html", operation="invoices.search", nth=2, status=502),
 )
