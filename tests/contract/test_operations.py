@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 
 import aiohttp
@@ -13,82 +12,12 @@ from paymentsdk import OPERATIONS, IdempotencyConflict, NotFound, PaymentsClient
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import Sandbox, answers, behaviours
-
-Arguments = Mapping[str, object]
-
-
-async def created(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """An order, to be asked for or canceled."""
-    return {"order_id": (await client.orders.create(body_of("orders.create"))).id}
+from tests.contract.calls import arguments_of, body_of
 
 
-async def paid(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """A paid order, and the body of a partial refund of it."""
-    order = await client.orders.create(body_of("orders.create"))
-    payment = sandbox.buyer.pay(order.id).transactions.payments[0]
-    return {
-        "order_id": order.id,
-        "body": body_of("orders.refund", transactions=[{"id": payment.id, "amount": "25.00"}]),
-    }
-
-
-async def granted(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """The example of a grant, with the credentials and the code of this sandbox."""
-    info = sandbox.describe()
-    secrets = {"client_id": info.client_id, "client_secret": info.client_secret, "code": info.authorization_code}
-    return {"body": body_of("oauth.token", **secrets)}
-
-
-async def planned(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """The plan that every seller begins with."""
-    return {"id": sandbox.describe().plan_id}
-
-
-async def subscribed(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """Nothing; there is an invoice to be found."""
-    sandbox.buyer.subscribe()
-    return {}
-
-
-async def bought(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """Nothing; there is a merchant order to be found."""
-    await paid(sandbox, client)
-    return {}
-
-
-async def ready(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """Nothing beyond the example."""
-    return {}
-
-
-#: What has to be there before each operation, and what it is called with besides its example.
-BEFORE: Mapping[str, Callable[[Sandbox, PaymentsClient], Awaitable[Arguments]]] = {
-    "oauth.token": granted,
-    "invoices.search": subscribed,
-    "preferences.create": ready,
-    "wallet_payments.create": ready,
-    "plans.get": planned,
-    "plans.search": ready,
-    "merchant_orders.search": bought,
-    "customers.create": ready,
-    "release_reports.disable_schedule": ready,
-    "orders.create": ready,
-    "orders.get": created,
-    "orders.cancel": created,
-    "orders.refund": paid,
-}
-
-
-def body_of(name: str, **members: object) -> object:
-    """The example of an operation as its Struct, with *members* changed; ``None`` where it takes no body."""
-    operation = OPERATIONS[name]
-    return operation.body and msgspec.convert({**operation.example, **members}, operation.body)
-
-
-def test_every_operation_has_a_behaviour_an_example_and_a_test():
-    """An operation that is declared is in the sandbox, in the documents and in the tests below."""
+def test_every_operation_has_a_behaviour_and_an_example():
+    """An operation that is declared is in the sandbox, and with an example in the documents and in the tests below."""
     assert set(OPERATIONS.values()) == set(behaviours.BEHAVIOUR)
-    assert set(OPERATIONS) == set(BEFORE)
     assert not [name for name, operation in OPERATIONS.items() if operation.body and not operation.example]
     assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
 
@@ -101,11 +30,11 @@ def test_an_operation_and_what_it_does_are_in_the_files_of_its_noun(noun):
     assert declared == {operation.name for operation in import_module(f"{behaviours.__name__}.{noun}").BEHAVIOUR}
 
 
-@pytest.mark.parametrize("name", BEFORE)
+@pytest.mark.parametrize("name", OPERATIONS)
 async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox, client):
     """The documented status, a request id, no anomaly, no false mismatch, and not a member lost on the way."""
     operation = OPERATIONS[name]
-    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    arguments = await arguments_of(name, sandbox, client)
 
     result = await client.call(operation, **arguments)
 
@@ -122,7 +51,7 @@ async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox
 async def test_the_answer_to_another_request_is_found_out(name, sandbox, client):
     """Negative control: each mismatch function speaks when the answer belongs to somebody else's request."""
     operation = OPERATIONS[name]
-    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    arguments = await arguments_of(name, sandbox, client)
     body = arguments.pop("body")
     value = (await client.call(operation, body, **arguments)).value
     other = body and other_than(body)
@@ -158,7 +87,7 @@ def other_than(body: object) -> object:
 async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
     """The second answer is the first one byte for byte, and the ledger has not grown."""
     operation = OPERATIONS[name]
-    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    arguments = await arguments_of(name, sandbox, client)
 
     first = await client.call(operation, **arguments, idempotency_key="one")
     effects = sandbox.ledger()
@@ -171,7 +100,7 @@ async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
 async def test_a_key_with_another_request_is_a_conflict(name, sandbox, client, policies):
     """409 `idempotency_key_already_used`, as its own error; where keys hold at one path each, it is a request anew."""
-    arguments = {"body": body_of(name), **await BEFORE[name](sandbox, client)}
+    arguments = await arguments_of(name, sandbox, client)
     await client.call(OPERATIONS[name], **arguments, idempotency_key="one")
 
     with pytest.raises((IdempotencyConflict, NotFound)) as refused:

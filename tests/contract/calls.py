@@ -1,0 +1,82 @@
+"""How each operation is called: its example, and what that needs. Whoever adds an operation is tested with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from paymentsdk import OPERATIONS, PaymentsClient
+from paymentsdk.sandbox import Sandbox
+
+Arguments = Mapping[str, object]
+
+
+async def created(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """An order, to be canceled."""
+    return {"order_id": (await client.orders.create(body_of("orders.create"))).id}
+
+
+async def paid(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """A paid order, and the body of a partial refund of it."""
+    order = await client.orders.create(body_of("orders.create"))
+    payment = sandbox.buyer.pay(order.id).transactions.payments[0]
+    return {
+        "order_id": order.id,
+        "body": body_of("orders.refund", transactions=[{"id": payment.id, "amount": "25.00"}]),
+    }
+
+
+async def refunded(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """An order that has members of everything that can happen to one."""
+    refund = await paid(sandbox, client)
+    await client.call(OPERATIONS["orders.refund"], **refund)
+    return {"order_id": refund["order_id"]}
+
+
+async def granted(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """The example of a grant, with the credentials and the code of this sandbox."""
+    info = sandbox.describe()
+    secrets = {"client_id": info.client_id, "client_secret": info.client_secret, "code": info.authorization_code}
+    return {"body": body_of("oauth.token", **secrets)}
+
+
+async def planned(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """The plan that every seller begins with."""
+    return {"id": sandbox.describe().plan_id}
+
+
+async def subscribed(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """Nothing; there is an invoice to be found."""
+    sandbox.buyer.subscribe()
+    return {}
+
+
+async def bought(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
+    """Nothing; there is a merchant order to be found."""
+    await paid(sandbox, client)
+    return {}
+
+
+#: What has to be there before an operation, and what it is called with besides its example; for most that is enough.
+BEFORE: Mapping[str, Callable[[Sandbox, PaymentsClient], Awaitable[Arguments]]] = {
+    "oauth.token": granted,
+    "invoices.search": subscribed,
+    "plans.get": planned,
+    "merchant_orders.search": bought,
+    "orders.get": refunded,
+    "orders.cancel": created,
+    "orders.refund": paid,
+}
+
+
+async def arguments_of(name: str, sandbox: Sandbox, client: PaymentsClient) -> dict[str, object]:
+    """What `client.call` takes with an operation, so that the sandbox carries it out."""
+    before = BEFORE.get(name)
+    return {"body": body_of(name), **(await before(sandbox, client) if before else {})}
+
+
+def body_of(name: str, **members: object) -> object:
+    """The example of an operation as its Struct, with *members* changed; ``None`` where it takes no body."""
+    operation = OPERATIONS[name]
+    return operation.body and msgspec.convert({**operation.example, **members}, operation.body)
