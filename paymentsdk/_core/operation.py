@@ -30,11 +30,14 @@ MIB = 1024 * KIB
 
 
 class RetryClass(Enum):
-    """What a resend of the operation can do; the rows of the table in :mod:`paymentsdk._core.retry`."""
+    """What a resend of the operation can do; the rows of the table in :mod:`paymentsdk._core.retry`.
+
+    ``DELETE`` is for every write that takes no key and needs none, since doing it twice changes no more: a PUT as well.
+    """
 
     READ = "read"
     KEYED = "keyed write"
-    DELETE = "delete"
+    DELETE = "repeatable write"
     UNKEYED = "write with no key"
     TOKEN_CODE = "authorization code"  # noqa: S105
     TOKEN_REFRESH = "refresh token"  # noqa: S105
