@@ -9,11 +9,13 @@ from typing import get_args
 import pytest
 
 from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox.effects import COMMON, EFFECTS
+from paymentsdk.sandbox.effects import COMMON, EFFECTS, EffectInfo
 from paymentsdk.sandbox.faults import Effect, FaultRule
+from paymentsdk.sandbox.pages import views
 from paymentsdk.sandbox.pages.markup import PAGES
 
 STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
+PAGE = views.dashboard()
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 
 
@@ -30,8 +32,19 @@ async def test_every_file_is_served_as_what_it_is(visitor, name: str) -> None:
     """With its type, which the browser may not guess, and the rules of the page."""
     assert STATIC[name] == await visitor.get(f"/_sandbox/static/{name}")
 
-    kind = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
-    assert visitor.headers["Content-Type"].startswith(kind[name.rpartition(".")[2]])
+    kind = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    _check_headers(visitor, kind[name.rpartition(".")[2]])
+
+
+async def test_the_page_is_served_as_one(visitor) -> None:
+    """With the same rules as what belongs to it."""
+    assert PAGE == await visitor.get("/_sandbox/", **BROWSER)
+
+    _check_headers(visitor, "text/html")
+
+
+def _check_headers(visitor, kind: str) -> None:
+    assert f"{kind}; charset=utf-8" == visitor.headers["Content-Type"]
     rules = visitor.headers["Content-Security-Policy"]
     assert "unsafe" not in rules
     assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(rules.split("; "))
@@ -46,7 +59,7 @@ async def test_the_icon_that_a_browser_looks_for_by_itself_is_there(visitor, san
     assert [] == list(sandbox.platform.feed.requests)
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py", "checkout.html"])
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py", "dashboard.html"])
 async def test_no_other_file_is_served(visitor, name: str) -> None:
     """Not from beside the directory, nor from beyond."""
     await visitor.get(f"/_sandbox/static/{name}")
@@ -56,7 +69,7 @@ async def test_no_other_file_is_served(visitor, name: str) -> None:
 
 def test_nothing_comes_from_elsewhere() -> None:
     """No file names another host: the pages work without a network."""
-    for name, text in STATIC.items():
+    for name, text in {**STATIC, "the page": PAGE}.items():
         assert [] == re.findall(
             r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text.replace("http://www.w3.org/2000/svg", "")
         ), name
@@ -73,9 +86,8 @@ def test_scripts_set_text_as_text() -> None:
 
 def test_every_effect_can_be_chosen() -> None:
     """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
-    page = STATIC["dashboard.html"]
-    form = re.search(r'<select id="fault-effect".*?</select>', page, re.DOTALL)[0]
-    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', page, re.DOTALL)
+    form = re.search(r'<select id="fault-effect".*?</select>', PAGE, re.DOTALL)[0]
+    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', PAGE, re.DOTALL)
 
     assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
         re.findall(r'<option value="(\w+)">([^<]*)<', form)
@@ -85,9 +97,19 @@ def test_every_effect_can_be_chosen() -> None:
     assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
 
 
+def test_a_new_effect_can_be_chosen_with_no_change_of_the_page(monkeypatch) -> None:
+    """The table of effects is the one place that says its words, and what it takes."""
+    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The answer <stutters>", ("seconds",))})
+
+    page = views.dashboard.__wrapped__()
+
+    assert '<option value="stutter">The answer &lt;stutters&gt;</option>' in page
+    assert re.search(r'<p data-for="[^"]* stutter">\s*<label for="fault-seconds">', page)
+
+
 def test_every_way_to_pick_requests_is_asked_for() -> None:
     """All that a rule can say is in the form, but for the seed of its chance."""
-    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', STATIC["dashboard.html"], re.DOTALL)[0]
+    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', PAGE, re.DOTALL)[0]
 
     assert set(FaultRule.__struct_fields__) - {"seed"} == set(re.findall(r'name="(\w+)"', form))
 
@@ -97,6 +119,7 @@ def test_every_effect_is_explained() -> None:
     members = {member for effect in EFFECTS.values() for member in effect.members}
 
     assert set(get_args(Effect)) == set(EFFECTS)
+    assert set(EFFECTS) <= set(re.findall(r"``(\w+)``", FaultRule.__doc__))
     assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
 
 

@@ -33,7 +33,7 @@ from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS, PLANS, PREFERENC
 __all__ = ["add_routes", "refusal_page"]
 
 _FORM_KEY = web.AppKey("form_key", FormKey)
-_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SNIPPETS = {"curl": snippets.curl, "python": snippets.python}
 #: Preferences that the dashboard begins with.
 _LISTED = 20
@@ -74,7 +74,7 @@ async def _dashboard(request: web.Request) -> web.StreamResponse:
     """Show the dashboard to a browser, and the state of the sandbox to a program."""
     if "text/html" not in request.headers.get("Accept", ""):
         raise web.HTTPFound(PREFIX + "state")
-    return _file("dashboard.html")
+    return web.Response(text=views.dashboard(), content_type="text/html", headers=headers.SCRIPT)
 
 
 async def _static(request: web.Request) -> web.StreamResponse:

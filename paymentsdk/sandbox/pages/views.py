@@ -1,15 +1,17 @@
-"""The pages of a buyer, as HTML that needs no script."""
+"""The pages of a buyer, as HTML that needs no script, and the dashboard, whose scripts are beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC
+from functools import cache
 
 from paymentsdk.money import total as sum_of
+from paymentsdk.sandbox.effects import EFFECTS
 from paymentsdk.sandbox.pages.markup import Markup, breakable, join, render
 from paymentsdk.sandbox.pages.sale import Line, Method, Outcome, Sale, money
 
-__all__ = ["RETURN_SECONDS", "Way", "checkout", "framed", "message", "outcome"]
+__all__ = ["RETURN_SECONDS", "Way", "checkout", "dashboard", "framed", "message", "outcome"]
 
 _NONE = Markup()
 _CHECKED = Markup(" checked")
@@ -20,6 +22,20 @@ RETURN_SECONDS = 8
 
 #: A link: where to, and its words.
 Way = tuple[str, str]
+
+
+@cache
+def dashboard() -> Markup:
+    """Return the page of those who watch; its form offers the faults that there are, and asks for what each takes."""
+    options = (
+        render("option.html", value=name, words=effect.words, selected=_NONE) for name, effect in EFFECTS.items()
+    )
+    takers = {
+        f"for_{member}": " ".join(name for name, effect in EFFECTS.items() if member in effect.members)
+        for effect in EFFECTS.values()
+        for member in effect.members
+    }
+    return render("dashboard.html", effects=join(options), **takers)
 
 
 def checkout(sale: Sale, *, action: str, token: str) -> Markup:
