@@ -98,7 +98,8 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
 
 def _unauthorized(platform: Platform, operation: AnyOperation, message: str, code: str = "") -> Refused:
     """Return the refusal of a token, with the code that the operation has for it."""
-    codes = (code, "unauthorized", "invalid_token", "invalid_access_token")
+    documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
+    codes = (code, "unauthorized", *documented, "invalid_access_token")
     known = next((one for one in codes if one in operation.meanings), "unauthorized")
     status = platform.policies.denied_preference_status if known == "invalid_access_token" else 401
     return Refused(status, known, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from paymentsdk import ErrorCode
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import FaultRule, answers, app, behaviours, codes, exchange, intake, magic
+from paymentsdk.sandbox.answers import Refused
 from paymentsdk.sandbox.behaviours import MAGIC
 from paymentsdk.sandbox.codes import NATURAL, magic_value, ways
+from paymentsdk.sandbox.exchange import Incoming
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
 NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
@@ -104,6 +108,18 @@ def test_what_a_noun_is_refused_for_stands_in_its_own_file(noun):
 
     assert members.keys() <= file.BEHAVIOUR.keys()
     assert conditions == {key: text for key, text in NATURAL.items() if key[0].partition(".")[0] == noun}
+
+
+def test_a_token_is_refused_with_the_code_that_the_operation_documents(sandbox):
+    """Whatever it is called: a 401 with a code of its own needs no line in what all operations share."""
+    own = ErrorCode(401, "token_not_known", "the token is not known")
+    operation = replace(OPERATIONS["plans.search"], errors=(own,))
+    incoming = Incoming(path={}, query={}, authorization="Bearer x", content_type="", key=None, body=b"")
+
+    with pytest.raises(Refused) as refused:
+        exchange.identify(sandbox.platform, operation, incoming, live_tokens=False)
+
+    assert (401, "token_not_known") == (refused.value.status, refused.value.code)
 
 
 @pytest.mark.parametrize("file", [answers, app, codes, exchange, intake, magic])
