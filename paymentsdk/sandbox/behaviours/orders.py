@@ -358,6 +358,7 @@ def code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
     return code if code in operation.meanings else "property_value"
 
 
+#: The shape of refusals.
 shape = errors
 BEHAVIOUR: Mapping[Operation[Any, Order], Callable[[Book, Call[Any]], Order]] = {
     orders.CREATE: create,
