@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from paymentsdk.sandbox import FaultRule
+from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox.pages import headers, markup, routes
 
 #: What a computer and a phone show, by day and by night.
@@ -61,6 +61,14 @@ BROKEN_UP = """(() => {
   const sticksOut = (one) => right(one) > right(one.closest(".what, td, li")) + 1;
   return texts.filter((one) => torn(one) || sticksOut(one)).map((one) => one.textContent).join("; ");
 })()"""
+
+#: Lets a test turn to another tab, and come back.
+SEE = """
+window.see = (seen) => {
+  Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
 
 
 async def open_dashboard(tab, sandbox) -> None:
@@ -588,11 +596,8 @@ async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandb
         window.left = 0;
         const close = EventSource.prototype.close;
         EventSource.prototype.close = function () { window.left += 1; close.call(this); };
-        window.see = (seen) => {
-          Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
-          document.dispatchEvent(new Event("visibilitychange"));
-        };
     """)
+    await tab.run(SEE)
     await tab.run("see(false)")
     assert 1 == await tab.run("window.left")
     await shop.order()
@@ -600,6 +605,41 @@ async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandb
     await tab.run("see(true)")
 
     await tab.until("document.querySelectorAll('.card').length === 1")
+
+
+async def test_requests_of_a_sandbox_that_was_started_anew_are_its_own(tab, sandbox, visitor) -> None:
+    """Whoever was away meanwhile sees them, though the new ones have the names of the old."""
+    await visitor.get("/before")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('.requests .path')?.textContent === '/before'")
+    await tab.run(SEE)
+    await tab.run("see(false)")
+    [before] = sandbox.platform.feed.requests
+    await sandbox.stop()
+
+    async with Sandbox(port=int(sandbox.base_url.rpartition(":")[2])) as anew:
+        await visitor.get("/after")
+        assert [before.request_id] == [line.request_id for line in anew.platform.feed.requests]
+        await tab.run("see(true)")
+
+        await tab.until("document.querySelector('.requests .path').textContent === '/after'")
+
+
+async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab, sandbox, visitor) -> None:
+    """Those that came meanwhile are put above it."""
+    await visitor.get("/first")
+    await open_dashboard(tab, sandbox)
+    await tab.click(".requests summary")
+    await tab.until("document.querySelector('.requests .detail') !== null")
+    await tab.run(SEE)
+    await tab.run("see(false)")
+    await visitor.get("/second")
+
+    await tab.run("see(true)")
+
+    await tab.until("document.querySelectorAll('.requests summary').length === 2")
+    assert await tab.run("document.querySelectorAll('.requests details')[1].open")
+    assert "SUMMARY" == await tab.run("document.activeElement.tagName")
 
 
 async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:

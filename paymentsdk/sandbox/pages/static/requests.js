@@ -1,14 +1,17 @@
 // The last requests: what was asked, what was answered, and how to ask it again.
 
 import { call, text } from "./api.js";
-import { byId, copier, make, moment, state } from "./dom.js";
+import { byId, copier, fill, make, moment, state } from "./dom.js";
 
 const KEPT = 100;
 const SHOWN = 12;
 
+/** The last requests, newest first. */
+let lines = [];
 /** The requests that came while the last ones were loaded: what is loaded may not have them yet. */
 let arrived = [];
 let loads = 0;
+let due = false;
 
 /** Load the last requests: at the start, and when events may have been missed. */
 export async function load() {
@@ -17,28 +20,24 @@ export async function load() {
   const loaded = await call("GET", "requests");
   if (mine !== loads) return;  // A later one is under way, and knows more.
   const known = new Set(loaded.map((line) => line.request_id));
-  const lines = [...arrived.filter((line) => !known.has(line.request_id)).reverse(), ...loaded];
-  byId("no-requests").hidden = lines.length > 0;
-  const list = byId("requests");
-  const shown = [...list.children].map((item) => item.dataset.id);
-  // What is there already stays: somebody may be reading it.
-  if (lines.slice(0, KEPT).map((line) => line.request_id).join() === shown.join()) return;
-  list.replaceChildren();
-  for (const line of lines.reverse()) show(line);
+  lines = [...arrived.filter((line) => !known.has(line.request_id)).reverse(), ...loaded].slice(0, KEPT);
+  draw();
 }
 
-/** Put a request that has just come on top of the list. */
+/** Put a request that has just come on top of the list: once for all that come at a time. */
 export function add(line) {
   arrived = [...arrived, line].slice(-KEPT);
-  show(line);
+  lines = [line, ...lines].slice(0, KEPT);
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => { due = false; draw(); });
 }
 
-function show(line) {
+function draw() {
   const list = byId("requests");
-  list.prepend(makeItem(line));
-  while (list.children.length > KEPT) list.lastElementChild.remove();
-  byId("no-requests").hidden = true;
-  byId("older").hidden = list.children.length <= SHOWN || list.classList.contains("all");
+  fill(list, lines, makeItem);
+  byId("no-requests").hidden = lines.length > 0;
+  byId("older").hidden = lines.length <= SHOWN || list.classList.contains("all");
 }
 
 export function start() {
@@ -70,7 +69,7 @@ function makeItem(line) {
   const details = make("details", {}, summary);
   // Filled when it is opened: most never are.
   details.addEventListener("toggle", () => details.children.length === 1 && details.append(makeDetail(line)));
-  return make("li", { "data-id": line.request_id }, details);
+  return make("li", {}, details);
 }
 
 function makeDetail(line) {
