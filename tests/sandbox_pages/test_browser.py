@@ -642,6 +642,22 @@ async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab,
     assert "SUMMARY" == await tab.run("document.activeElement.tagName")
 
 
+async def test_a_seller_of_an_earlier_sandbox_is_none_of_the_new_one(tab, sandbox) -> None:
+    """With one seller, no order needs to say whose it is."""
+    await open_dashboard(tab, sandbox)
+    await tab.click("[data-example]")
+    await tab.until("document.querySelectorAll('.card').length === 1")
+    await sandbox.stop()
+    await tab.until("document.querySelector('#link').textContent.trim() === 'Not connected'")
+
+    async with Sandbox(port=int(sandbox.base_url.rpartition(":")[2])):
+        await tab.until("document.querySelector('#link').textContent.trim() === 'Connected'")
+        await tab.click("[data-example]")
+        await tab.until("document.querySelectorAll('.card').length === 1")
+
+        assert not await text_of(tab, ".card [data-slot=seller]")
+
+
 async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
     """A new preference is listed with the way to its checkout, and so is an old one."""
     old = await shop.preference()

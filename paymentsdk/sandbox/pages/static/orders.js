@@ -43,7 +43,8 @@ export async function load() {
   heard = [];
   const rows = await call("GET", `orders?limit=${KEPT}`);
   if (mine !== loads) return;  // A later one is under way, and knows more.
-  records.clear();
+  // After a restart, the sellers are others as well.
+  for (const known of [records, sellers]) known.clear();
   for (const record of [...rows.reverse(), ...heard]) keep(record);
   draw();
 }
