@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from urllib.parse import quote
 
 import pytest
@@ -844,10 +845,10 @@ async def test_torn_texts_are_found(tab, sandbox, shop) -> None:
     assert ":" in await tab.run(BROKEN_UP)
 
 
-#: The lines of the amounts of a buyer's page, as they are seen.
-LINES = """(() => {
+#: The lines of the texts in some places, as they are seen.
+LINES = """((places) => {
   const seen = [];
-  for (const place of document.querySelectorAll(".total, .lines .money, .lines small, form .main")) {
+  for (const place of document.querySelectorAll(places)) {
     const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
     let top = null;
     for (let text = walker.nextNode(); text; text = walker.nextNode()) {
@@ -863,7 +864,13 @@ LINES = """(() => {
     }
   }
   return seen;
-})()"""
+})"""
+
+
+async def lines_of(tab, places: str) -> list[str]:
+    """The lines of the texts in *places*, of which none is too long for the screen."""
+    assert await tab.run("document.documentElement.scrollWidth === screen.width")
+    return await tab.run(f"{LINES}({json.dumps(places)})")
 
 
 async def test_a_large_amount_is_not_torn(tab, sandbox, shop) -> None:
@@ -873,10 +880,30 @@ async def test_a_large_amount_is_not_torn(tab, sandbox, shop) -> None:
     await tab.look(320, 800)
     await tab.open(f"{sandbox.base_url}/qr/{order.id}")
 
-    lines = await tab.run(LINES)
+    lines = await lines_of(tab, ".total, .lines .money, .lines small, form .main")
 
     assert len(lines) > 5
     assert [] == [line for line in lines if not re.match(r"Pay|ARS|2 |\d{3}\b", line)]
+
+
+async def test_nor_is_what_is_saved_paid_or_given_back(tab, sandbox, shop) -> None:
+    """An amount is large in every place where it stands: beside a method, among the facts, and on the dashboard."""
+    cheaper = {"payment_methods": [{"type": "account_money", "new_total_amount": "123456789012345678.00"}]}
+    order = await shop.order("246913578024680246.00", discounts=cheaper)
+    await tab.look(320, 800)
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+    lines = await lines_of(tab, ".saves")
+    sandbox.buyer.pay(order)
+    [payment] = order.transactions.payments
+    await shop.client.orders.refund(order.id, payment_id=payment.id, amount=Decimal("23456789012345678.00"))
+    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
+    lines += await lines_of(tab, ".facts dd:nth-of-type(3), .facts dd:nth-of-type(5)")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('.notes') !== null")
+    lines += await lines_of(tab, "#settled-rows .notes")
+
+    assert len(lines) > 8
+    assert [] == [line for line in lines if not re.match(r" ?ARS|less|paid|given|back|\d{3}\b", line)]
 
 
 async def test_faint_text_is_found(tab, sandbox, shop) -> None:

@@ -27,7 +27,7 @@ def path_of(preference) -> str:
 
 def words_of(page: str) -> str:
     """What *page* says, in one line."""
-    return " ".join(re.sub(r"<[^>]*>", " ", page).translate(PLAIN).split())
+    return " ".join(re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "")).translate(PLAIN).split())
 
 
 async def merchant_order(shop):

@@ -58,7 +58,7 @@ def checkout(sale: Sale, *, action: str, token: str) -> Markup:
 
 def _method(sale: Sale, method: Method) -> Markup:
     saved = sum_of([(1, sale.total), (-1, method.total)])
-    total, less = money(sale.currency, method.total), money(sale.currency, saved)
+    total, less = (breakable(money(sale.currency, amount)) for amount in (method.total, saved))
     saves = render("saves.html", total=total, saved=less) if saved else _NONE
     checked = _CHECKED if method.type == (sale.method or sale.methods[0].type) else _NONE
     return render("method.html", type=method.type, name=method.name, checked=checked, saves=saves)
@@ -97,7 +97,7 @@ def _common(sale: Sale) -> Mapping[str, str]:
         "heading": sale.heading,
         "total": breakable(money(sale.currency, sale.total)),
         "lines": render("lines.html", lines=join(_line(sale, line) for line in sale.lines)) if sale.lines else _NONE,
-        "facts": join(render("fact.html", name=name, value=value) for name, value in sale.facts),
+        "facts": join(render("fact.html", name=name, value=breakable(value)) for name, value in sale.facts),
     }
 
 

@@ -48,12 +48,14 @@ export function money(currency, amount) {
   return `${currency}\u00a0${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${cents.padEnd(2, "0")}`;
 }
 
-/** Put an amount into an element; one that is too long for its place breaks after a comma. */
+/** Return the parts of a text with an amount in it, which breaks after a comma where it is too long for its place. */
+export const breakable = (text) => text.split(/(?<=,)/).flatMap((part) => [make("wbr"), part]).slice(1);
+
+/** Put an amount into an element. */
 export function show(element, currency, amount) {
   const text = money(currency, amount);
   if (element.textContent === text) return element;
-  const parts = text.split(/(?<=,)/).flatMap((part) => [make("wbr"), part]);
-  element.replaceChildren(...parts.slice(1));
+  element.replaceChildren(...breakable(text));
   return element;
 }
 

@@ -2,7 +2,7 @@
 
 import { ask, call, text } from "./api.js";
 import * as clock from "./clock.js";
-import { announce, attempt, byId, countdown, fill, make, moment, money, say, show, span, state } from "./dom.js";
+import { announce, attempt, breakable, byId, countdown, fill, make, moment, money, say, show, span, state } from "./dom.js";
 
 const CARDS = 12;
 const ROWS = 50;
@@ -213,7 +213,7 @@ function makeRow({ order, seller }) {
       "td",
       { role: "cell", className: "end" },
       show(make("span", { className: "money" }), order.currency, order.total_amount),
-      notes ? make("small", { className: "quiet notes" }, notes) : null,
+      notes ? make("small", { className: "quiet notes" }, ...breakable(notes)) : null,
     ),
     make("td", { role: "cell", className: "end" }, moment(order.last_updated_date)),
   );
