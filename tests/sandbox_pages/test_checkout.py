@@ -401,8 +401,21 @@ async def test_a_preference_is_paid_once(shop, visitor, sandbox) -> None:
     await visitor.send_form()
 
     assert 409 == visitor.status
-    assert "It is paid already, and nothing more was paid." in words_of(visitor.page)
+    assert "It is paid already, and nothing was paid this time." in words_of(visitor.page)
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+async def test_an_order_that_was_never_paid_is_not_said_to_be(shop, visitor, sandbox) -> None:
+    """Whoever is too late hears what became of it, and of no money."""
+    order = await shop.order()
+    await visitor.get(f"/qr/{order.id}")
+    await shop.client.orders.cancel(order.id)
+
+    await visitor.send_form()
+
+    assert 409 == visitor.status
+    assert "It is canceled already, and nothing was paid this time." in words_of(visitor.page)
+    assert 0 == [entry.kind for entry in sandbox.ledger()].count("payment")
 
 
 async def test_loading_the_result_again_pays_nothing(shop, visitor, sandbox) -> None:

@@ -227,7 +227,7 @@ def _pay(counter: _Counter) -> Handler:
             if settled is None:
                 raise
             # Whoever has pressed twice is not left to think that they have not paid.
-            words = f"It is {settled.word.lower()} already, and nothing more was paid"
+            words = f"It is {settled.word.lower()} already, and nothing was paid this time"
             raise Refused(refused.status, refused.code, words) from None
         # So that loading the page again pays nothing.
         raise web.HTTPSeeOther(f"{request.path}?attempt={outcome}")
