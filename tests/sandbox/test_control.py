@@ -423,6 +423,12 @@ async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
     assert """{'payer': {'token': "***"}, 'code': '7'}""" == line["body"]
 
 
+@pytest.mark.parametrize("kind", ["b'{}'", 'b"{}"', "u'{}'"])
+def test_bytes_of_a_dict_are_masked_whole(kind: str) -> None:
+    """The letter before the quote is a part of the value, and its end."""
+    assert """{'token': "***"}""" == mask_body(f"{{'token': {kind.format('SECRET')}}}".encode(), grant=False)
+
+
 class Statement(Secretive, RequestStruct):
     """A grant that no operation has yet."""
 
