@@ -8,8 +8,9 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext, suppress
+from inspect import isawaitable
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +26,8 @@ from paymentsdk._core.token_store import (
     check_store,
 )
 from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
+
+R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
@@ -341,13 +344,13 @@ class RefreshingToken:
         A store that failed may have saved it all the same, and another process may have gone on from there: then
         *unsaved* is spent, and must not take the place of what came after it.
         """
-        stored = await self._store.load()
+        stored = await _awaited(self._store.load())
         known = {pair.refresh_token for pair in (unsaved, self._pair) if pair is not None}
         return None if stored is None or self._pair is None or stored.refresh_token in known else stored
 
     async def _keep(self, pair: TokenPair, now: float) -> TokenPair:
         """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
-        await self._store.save(pair)
+        await _awaited(self._store.save(pair))
         self._pair, self._former, self._unsaved = pair, None, None
         if pair.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
@@ -356,7 +359,7 @@ class RefreshingToken:
 
     async def _newer_in_store(self, rejected: str | None, now: float) -> TokenPair | None:
         """Return the pair that another process has saved, if there is one and it is alive."""
-        stored = await self._store.load()
+        stored = await _awaited(self._store.load())
         if stored is None or stored.access_token == rejected:
             return None
         if self._pair is not None:
@@ -409,6 +412,14 @@ async def settle(tokens: Iterable[RefreshingToken], now: float) -> None:
 async def _settle_each(tokens: Iterable[RefreshingToken], now: float) -> None:
     for token in tokens:
         await token.settle(now)
+
+
+async def _awaited(given: Awaitable[R]) -> R:
+    """Return what a method of a store gives, also of one that is not async: a grant that is spent must not be lost.
+
+    Whether a method that is no coroutine function can be awaited is only seen when it was called.
+    """
+    return await given if isawaitable(given) else cast("R", given)
 
 
 async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange

@@ -362,6 +362,11 @@ class Caller(ABC):
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
             case ClientClosed():
                 return _not_sent(error)
+            case TypeError() if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                # It was raised by the wait itself, and the next one would be as well: sent once is enough.
+                whose = type(self._shared.transport).__name__
+                reason = f"send of {whose} must be async, take a Request, and return a Response"
+                return AttemptFailed(Failure.NO_ANSWER, reason, permanent=True)
             case Exception():
                 reason = f"the transport raised {report.in_words(error)}"
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)

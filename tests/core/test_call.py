@@ -894,6 +894,36 @@ class Broken(MemoryTransport):
         raise OSError("disk on fire")
 
 
+async def test_a_transport_that_cannot_be_awaited_is_asked_once(make_client) -> None:
+    """What a plain `send` has sent is not sent again in vain, and its author is told what is wrong with it."""
+
+    class Plain(MemoryTransport):
+        def send(self, request) -> Response:
+            self.requests.append(request)
+            return Response(200, {}, b'{"id":"ORD1"}')
+
+    transport = Plain()
+    with pytest.raises(OutcomeUnknown, match="send of Plain must be async") as unknown:
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 1 == len(transport.requests) == unknown.value.attempts
+
+
+async def test_a_type_error_of_a_transport_is_its_own(make_client) -> None:
+    """One that comes from further down says nothing of `send`, and the next attempt may do better."""
+
+    class Clumsy(MemoryTransport):
+        async def send(self, request) -> Response:
+            await super().send(request)
+            raise TypeError
+
+    transport = Clumsy(lambda request: Response(200, {}, b""))
+    with pytest.raises(OutcomeUnknown, match="the transport raised TypeError"):
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 4 == len(transport.requests)
+
+
 async def test_the_end_of_the_program_is_not_a_failure(make_client) -> None:
     """What is no exception of the program's own, such as a keyboard interrupt, passes through."""
 
