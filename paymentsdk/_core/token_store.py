@@ -169,8 +169,10 @@ class FileTokenStore:
         """Remove what processes that died as they wrote have left: there are tokens in it."""
         with os.scandir(self._path.parent) as folder:
             for file in folder:
-                if _is_unfinished(file.name, self._path.name) and file.stat().st_mtime < until:
-                    os.unlink(file.path)  # noqa: PTH108
+                # One that cannot be removed does not keep the others.
+                with suppress(OSError):
+                    if _is_unfinished(file.name, self._path.name) and file.stat().st_mtime < until:
+                        os.unlink(file.path)  # noqa: PTH108
 
 
 def _is_unfinished(name: str, of: str) -> bool:

@@ -908,6 +908,27 @@ async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
     assert {path, living, other} == set(path.parent.iterdir())
 
 
+async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, monkeypatch) -> None:
+    """All that can be removed is, whatever stands in the folder before it."""
+    dead = [path.with_name(f".tokens.json.abcd123{i}") for i in range(3)]
+    for file in dead:
+        file.write_bytes(b"{")
+        os.utime(file, (0, 0))
+    unlink, asked = os.unlink, []
+
+    def first_fails(name: str) -> None:
+        asked.append(name)
+        if len(asked) == 1:
+            raise PermissionError
+        unlink(name)
+
+    monkeypatch.setattr(os, "unlink", first_fails)
+    await FileTokenStore(path).save(issuer.pair(1))
+
+    assert 3 == len(asked)
+    assert 1 == sum(file.exists() for file in dead)
+
+
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
 async def test_only_a_pair_is_kept(store, path) -> None:
     """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be renewed early."""
