@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("paymentsdk")
 
-#: Seconds after which a file that another process has locked is tried again.
+#: Seconds after which a file is tried again that another process has locked, or that is one more than there may be.
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
 _LONGEST_LOCK = 120.0
+#: Seconds that a pair waits for a file, when the process has as many as it may: a connection is idle for 15 at most.
+_LONGEST_WANT = 20.0
 #: Seconds after which a file that is still being written is one of a process that has died.
 _LONGEST_WRITE = 3600.0
 
@@ -111,10 +114,19 @@ class FileTokenStore:
         return await asyncio.to_thread(self._read)
 
     async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`."""
+        """See :meth:`TokenStore.save`. When the process has all the files open that it may, it waits, up to 20 s."""
         pair = hide(pair)
         check_pair(pair)
-        await asyncio.to_thread(self._write, pair)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LONGEST_WANT
+        while True:
+            try:
+                return await asyncio.to_thread(self._write, pair)
+            except OSError as error:
+                # The refresh token is spent by now, and other renewals are about to close the files that they have.
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or loop.time() > end:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN)
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:

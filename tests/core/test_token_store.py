@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import sys
@@ -927,6 +928,26 @@ async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, mon
 
     assert 3 == len(asked)
     assert 1 == sum(file.exists() for file in dead)
+
+
+@pytest.mark.control("paymentsdk._core.token_store._LONGEST_WANT", -1.0, raises=NotSent)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, number: int) -> None:
+    """When the process has as many files as it may, the pair of a grant that is spent is saved once there is room."""
+    mkstemp, asked = tempfile.mkstemp, []
+
+    def crowded(**options: object) -> object:
+        asked.append(options)
+        if len(asked) < 4:
+            raise OSError(number, "too many open files")
+        return mkstemp(**options)
+
+    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(tempfile, "mkstemp", crowded)
+    await signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path)).orders.get("ORD1")
+
+    assert (4, 1) == (len(asked), len(issuer.renewals))
+    assert "APP_USR-access-2" == (await FileTokenStore(path).load()).access_token
 
 
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
