@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
@@ -292,8 +293,14 @@ class Pages(AsyncIterator[Page[T]]):
         await _gone(self._left)
 
     def __del__(self) -> None:
-        # `break` leaves an iterator without a word; its tasks must not go on fetching.
-        self._drop_ahead()
+        # `break` leaves an iterator without a word; its tasks must not go on fetching. Nobody knows in which thread the
+        # last reference goes, nor when: a loop that is closed has no more turn for them.
+        with suppress(RuntimeError):
+            loop = self._ahead[0][1].get_loop() if self._ahead else None
+            if loop is None or loop.is_closed() or loop is _running_loop():
+                self._drop_ahead()
+            else:
+                loop.call_soon_threadsafe(self._drop_ahead)
 
     def _drop_ahead(self) -> None:
         tasks = [task for _, task in self._ahead]
@@ -444,6 +451,13 @@ def _places(rows: object, part: object, path: str = "$") -> Iterator[str]:
 
 def _closed() -> ClientClosed:
     return ClientClosed("the walk was closed")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:

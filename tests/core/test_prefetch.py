@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
+import threading
 import tracemalloc
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
@@ -12,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from paymentsdk import ClientClosed, PaymentsError, Response, ResumePoint
+from paymentsdk._core.paging import Pages
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
 
@@ -223,6 +226,67 @@ def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
     walks.clear()
     gc.collect()
     assert [] == caplog.records
+
+
+async def begun(tables) -> Pages:
+    """Return a walk whose later pages do not come."""
+    table = tables(6_000)
+
+    async def slow(request) -> Response:
+        if not request.url.endswith(("offset=0", "offset=30")):
+            await asyncio.Event().wait()
+        return await table(request)
+
+    walk = table.search(over(slow), prefetch=4).pages()
+    await anext(walk)
+    await anext(walk)
+    return walk
+
+
+def drops_here(self) -> None:
+    """Cancel in whatever thread it is."""
+    self._drop_ahead()
+
+
+@pytest.mark.control("paymentsdk._core.paging.Pages.__del__", drops_here)
+async def test_a_walk_that_is_dropped_in_another_thread(tables, until) -> None:
+    """Its fetches are given up by their loop: cancelled from another thread they would stay, and so would the loop."""
+    before = asyncio.all_tasks()
+    cancelled_in: list[int] = []
+
+    class Watched(asyncio.Task):
+        def cancel(self, msg: object = None) -> bool:
+            cancelled_in.append(threading.get_ident())
+            return super().cancel(msg)
+
+    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **given: Watched(coro, loop=loop, **given))
+    walks = [await begun(tables)]
+    asyncio.get_running_loop().set_task_factory(None)
+    dropping = threading.Thread(target=walks.clear)
+    dropping.start()
+    await until(lambda: not dropping.is_alive())
+    await until(lambda: set() == asyncio.all_tasks() - before)
+
+    assert {threading.get_ident()} == set(cancelled_in)
+
+
+@pytest.mark.control("paymentsdk._core.paging.Pages.__del__", drops_here)
+def test_a_walk_that_is_dropped_when_its_loop_is_closed(tables, monkeypatch) -> None:
+    """Pages that were under way when their loop was closed are nobody's trouble any more."""
+    trouble: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: trouble.append(raised.exc_value))
+    loop = asyncio.new_event_loop()
+    table = tables(30)
+    walk = table.search(over(table)).pages()
+    under_way = loop.create_task(asyncio.Event().wait())
+    loop.run_until_complete(asyncio.sleep(0))
+    walk._ahead.append((0, under_way))
+    loop.close()
+    del walk
+    gc.collect()
+    under_way._log_destroy_pending = False
+
+    assert [] == trouble
 
 
 async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
