@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 from msgspec import Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.operation import Operation
 from paymentsdk._core.resume import ResumePoint
 from paymentsdk.errors import ClientClosed, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._core.call import Caller
     from paymentsdk._core.intent import Result
-    from paymentsdk._core.operation import Operation
 
 T = TypeVar("T")
 #: Fetches the page at an offset.
@@ -116,7 +116,8 @@ class Pager(Generic[T]):
         **filters: What is searched for.
 
     Raises:
-        RequestInvalid: An option is out of bounds, or a filter is unknown, empty or of the wrong type.
+        RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
+            no search, or one whose path has placeholders.
     """
 
     __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_start")
@@ -134,6 +135,9 @@ class Pager(Generic[T]):
         offset: int | None = None,
         **filters: object,
     ) -> None:
+        if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
+            reason = "must be a search without placeholders in its path, such as OPERATIONS['invoices.search']"
+            raise RequestInvalid("operation", reason)
         page_size = _one_of(1, MOST_ROWS, page_size=page_size, limit=limit)
         start = _one_of(0, LARGEST_OFFSET, start=start, offset=offset) or 0
         _within("prefetch", prefetch, 1, MOST_PREFETCH)
@@ -418,16 +422,25 @@ class _Seen:
 
     def fresh(self, rows: tuple[T, ...]) -> tuple[T, ...]:
         """Return the rows that were not on an earlier page, and remember them. A row without an id is always new."""
-        fresh = tuple(row for row in rows if getattr(row, "id", None) not in self._ids)
-        for row in fresh:
-            row_id = getattr(row, "id", None)
+        known = [(row, row_id) for row in rows if (row_id := _id_of(row)) not in self._ids]
+        for _, row_id in known:
             if row_id in (None, "") or row_id in self._ids:
                 continue
             if len(self._order) == self._order.maxlen:
                 self._ids.discard(self._order[0])
             self._order.append(row_id)
             self._ids.add(row_id)
-        return fresh
+        return tuple(row for row, _ in known)
+
+
+def _id_of(row: object) -> object:
+    """Return what *row* is recognised by: an id that no set can hold, as that of an operation of one's own, is none."""
+    row_id: object = getattr(row, "id", None)
+    try:
+        hash(row_id)
+    except TypeError:
+        return None
+    return row_id
 
 
 def _dropped(anomalies: tuple[Anomaly, ...], lists: set[str]) -> tuple[str, ...]:

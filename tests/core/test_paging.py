@@ -8,11 +8,11 @@ import dataclasses
 import json
 import pickle
 from operator import attrgetter
-from typing import TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from paymentsdk import (
     NoAnswer,
@@ -27,7 +27,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk._core import paging
-from paymentsdk._core.paging import Pages
+from paymentsdk._core.paging import Pages, Position
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import AnswerStruct
 from paymentsdk.testing import MemoryTransport
@@ -161,12 +161,6 @@ class SalesPage(AnswerStruct):
 
     data: Sales | None = None
     filters: list[Sale] | None = None
-
-
-class Position(TypedDict, total=False):
-    """Its filters."""
-
-    offset: int
 
 
 SALES: Operation[None, SalesPage] = Operation(
@@ -589,6 +583,60 @@ async def test_only_a_search_can_be_walked(client) -> None:
     """An operation without pages is a mistake of the program."""
     with pytest.raises(TypeError, match="not a search"):
         Pages(None, OPERATIONS["orders.get"], 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "invoices.search",
+        None,
+        OPERATIONS["orders.get"],
+        dataclasses.replace(OPERATIONS["invoices.search"], path="/shops/{shop}/invoices"),
+    ],
+)
+async def test_what_is_no_search_is_refused_where_it_is_given(client, operation: object) -> None:
+    """An operation without pages, or with a path that no filter fills, is found out before the first row is wanted."""
+    with pytest.raises(RequestInvalid, match="a search without placeholders") as refused:
+        Pager(client, operation)
+
+    assert "operation" == refused.value.path
+
+
+class Shelf(Struct):
+    """A row whose id is no text and no number."""
+
+    id: list[int]
+
+
+class Shelves(Struct):
+    """A page of them."""
+
+    rows: list[Shelf]
+    total: int
+
+
+SHELVES = Operation(
+    name="shelves.search",
+    method="GET",
+    path="/shelves",
+    section="",
+    summary="Search shelves",
+    retry=RetryClass.READ,
+    result=Shelves,
+    query=Position,
+    page=PageShape(items=lambda found: found.rows, total=lambda found: found.total),
+)
+
+
+@pytest.mark.control("paymentsdk._core.paging._id_of", lambda row: row.id, raises=TypeError)
+async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
+    """An id that no set can hold, in an operation of one's own, ends no walk: its rows count as those without an id."""
+    transport.replies(
+        Response(200, {}, b'{"rows":[{"id":[1]},{"id":[2]}],"total":3}'),
+        Response(200, {}, b'{"rows":[{"id":[3]}],"total":3}'),
+    )
+
+    assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
 
 
 async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
