@@ -12,6 +12,7 @@ from msgspec import Struct
 from paymentsdk._core.operation import Limits
 from paymentsdk._core.report import Observer
 from paymentsdk._core.retry import RetryPolicy
+from paymentsdk._core.secrets import hide
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -130,3 +131,27 @@ def check_methods(name: str, value: object, *methods: str, plain: str | None = N
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
     if plain is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, plain))):
         raise RequestInvalid(name, f"{plain} of {type(value).__name__} must not be async: it is not awaited")
+
+
+def check_proxy(proxy: str | None) -> None:
+    """Refuse what is not the URL of a proxy; ``None`` is none.
+
+    Raises:
+        RequestInvalid: It is something else. The error does not show it: there may be a password in it.
+    """
+    proxy = hide(proxy)
+    if proxy is not None and not is_http(proxy):
+        raise RequestInvalid("proxy", "must be an http or https URL such as http://proxy.example.com:3128")
+
+
+def is_http(url: str) -> bool:
+    """Whether *url* is one of http or https."""
+    from yarl import URL  # noqa: PLC0415 - only who has a proxy needs it
+
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = URL(url)
+        return parts.scheme in {"http", "https"} and bool(parts.host) and parts.port is not None
+    except ValueError:
+        return False

@@ -23,6 +23,8 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from paymentsdk._core.secrets import hide
+from paymentsdk._core.settings import check_proxy, is_http
 from paymentsdk._core.wire import Request, Response, SendFailed, too_long
 from paymentsdk.errors import ClientClosed, RequestInvalid
 
@@ -85,7 +87,7 @@ class AiohttpTransport:
             connection once the loop has read its head: one that comes at the very moment of a request is taken for its
             own. Its pool is aiohttp's: under a limit, tasks do not take turns.
             Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
-        proxy: URL of a proxy for all requests.
+        proxy: URL of a proxy for all requests, of http or https.
         trust_env: Take proxies from the environment; not unless given.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 unless given.
         **connector: Options of :class:`aiohttp.TCPConnector`. Some of them: ``ssl``, a context or a fingerprint;
@@ -94,6 +96,7 @@ class AiohttpTransport:
 
     Raises:
         RequestInvalid: *session* was given, and an option as well; or it is none of aiohttp, or has an ``auth``.
+            Or *proxy* is no URL of http or https.
     """
 
     def __init__(
@@ -105,6 +108,8 @@ class AiohttpTransport:
         drain: float = 5.0,
         **connector: Unpack[ConnectorOptions],
     ) -> None:
+        proxy = hide(proxy)
+        check_proxy(proxy)
         if session is not None and (proxy is not None or trust_env or connector):
             raise RequestInvalid("session", "has the options of its owner: give either a session or options")
         if session is not None and not isinstance(session, aiohttp.ClientSession):
@@ -430,7 +435,11 @@ def _drop_spoiled(session: aiohttp.ClientSession) -> None:
 def _proxy_of_environment(url: URL) -> str | None:
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
 
-    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    proxy = None if proxy_bypass(url.host or "") else hide(getproxies().get(url.scheme))
+    if proxy is not None and not is_http(proxy):
+        # aiohttp would speak HTTP to it all the same, and tell it the token.
+        raise SendFailed("the proxy in the environment is not of http or https", sent=False, permanent=True)
+    return proxy
 
 
 def _current_loop() -> asyncio.AbstractEventLoop | None:

@@ -9,6 +9,8 @@ from datetime import timedelta
 from decimal import ROUND_DOWN, Context
 from typing import TypeAlias
 
+from paymentsdk._core.secrets import hide
+from paymentsdk._core.settings import check_proxy
 from paymentsdk._core.wire import Request, Response, SendFailed, too_long
 from paymentsdk.errors import ClientClosed
 
@@ -62,11 +64,14 @@ class PyreqwestTransport:
 
     Args:
         ca: A certificate authority to trust in addition to the built-in ones, as PEM.
-        proxy: URL of a proxy for all requests.
+        proxy: URL of a proxy for all requests, of http or https.
         trust_env: Take proxies from the environment; not unless given.
         limit: The most requests in flight, 100 unless given; those beyond wait.
         configure: Sets what else the library can do (``lambda builder: builder.tcp_keepalive(...)``). What the
             transport itself relies on is set after it.
+
+    Raises:
+        RequestInvalid: *proxy* is no URL of http or https.
     """
 
     def __init__(
@@ -78,6 +83,8 @@ class PyreqwestTransport:
         limit: int = 100,
         configure: Configure | None = None,
     ) -> None:
+        proxy = hide(proxy)
+        check_proxy(proxy)
         self._ca = ca
         self._proxy = proxy
         self._trust_env = trust_env

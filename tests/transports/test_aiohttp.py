@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import traceback
@@ -315,16 +316,19 @@ async def test_a_proxy_that_refuses() -> None:
     assert outcome == (False, False, "no connection to the proxy: Connection refused")
 
 
-@pytest.mark.parametrize("proxy", ["localhost:3128", "proxy.example.com", "http://127.0.0.1:99999"])
-async def test_a_proxy_without_an_address(proxy: str) -> None:
-    """One that was written without `http://` fails for good, in words that name the proxy; nothing was sent."""
-    async with FaultServer(always(http())) as server:
-        transport = AiohttpTransport(proxy=proxy)
-        outcome = await failed(transport, Request("POST", server.url(), TOKEN))
-        await transport.aclose()
+@pytest.mark.control("paymentsdk.transports.aiohttp.is_http", lambda url: True)
+@pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
+async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """What is no proxy of http is told nothing, and the request does not go past it either."""
+    async with FaultServer(always(http())) as server, FaultServer(always(http())) as other:
+        monkeypatch.setenv("http_proxy", proxy.format(other.url().split("/")[2]))
+        monkeypatch.delenv("no_proxy", raising=False)
+        transport = AiohttpTransport(trust_env=True)
+        async with contextlib.aclosing(transport):
+            outcome = await failed(transport, Request("POST", server.url(), TOKEN))
 
-        assert (False, True, "the URL, or that of the proxy, has no host") == outcome
-        assert not server.seen
+        assert (False, True, "the proxy in the environment is not of http or https") == outcome
+        assert [] == server.seen + other.seen
 
 
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------

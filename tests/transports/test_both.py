@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 
 import pytest
 
 from paymentsdk import Request
-from paymentsdk.errors import ClientClosed
+from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, always, http
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
@@ -43,6 +44,32 @@ async def test_requests_go_through_a_proxy(kind) -> None:
 
         assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
         assert "api.example.com" == proxy.seen[0].headers["host"]
+
+
+@pytest.mark.control("paymentsdk._core.settings.is_http", lambda url: True, raises=pytest.fail.Exception)
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        5,
+        "",
+        b"http://user:canary-1@localhost:3128",
+        "proxy.example.com",
+        "user:canary-1@localhost:3128",
+        "socks5://user:canary-1@localhost",
+        "ftp://localhost",
+        "http://user:canary-1@",
+        "http://127.0.0.1:99999",
+    ],
+)
+def test_what_is_no_proxy_is_refused_where_it_is_given(kind, proxy: object) -> None:
+    """Found at the first write, it would leave its outcome unknown, or send it past the proxy; no password is shown."""
+    with pytest.raises(RequestInvalid, match="proxy: must be an http or https URL") as refused:
+        kind(proxy=proxy)
+
+    of_ours = refused.value.with_traceback(refused.value.__traceback__.tb_next)
+    shown = "".join(traceback.TracebackException.from_exception(of_ours, capture_locals=True).format())
+    assert "check_proxy" in shown
+    assert "canary" not in shown
 
 
 @pytest.mark.parametrize("fresh", [False, True])
