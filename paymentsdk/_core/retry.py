@@ -58,7 +58,7 @@ class RetryPolicy(Struct, frozen=True):
         for name in ("base_delay", "max_delay", "max_retry_after"):
             # Written so that NaN fails as well: a sleep of NaN seconds never ends.
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
+            if type(value) is bool or not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
                 raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
         if type(self.retry_unkeyed) is not bool:
             # The text "false" of some environment is true.

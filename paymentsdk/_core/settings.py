@@ -55,7 +55,7 @@ class Timeout(Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value <= 86_400):  # noqa: PLR2004 - nor NaN
+            if value is not None and (value is True or not (isinstance(value, int | float) and 0 < value <= 86_400)):  # noqa: PLR2004 - nor NaN
                 raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
 
 

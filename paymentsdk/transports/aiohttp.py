@@ -96,7 +96,7 @@ class AiohttpTransport:
 
     Raises:
         RequestInvalid: *session* was given, and an option as well; or it is none of aiohttp, or has an ``auth``.
-            Or *proxy* is no URL of http or https.
+            Or *proxy* is no URL of http or https, or a number is none.
     """
 
     def __init__(
@@ -117,6 +117,13 @@ class AiohttpTransport:
             raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
         if session is not None and session.auth is not None:
             raise RequestInvalid("session", "has an auth of its own, and there is room for one token only")
+        if not _is_number(drain, (int, float)):
+            raise RequestInvalid("drain", "must be 0 or more seconds")
+        for name in ("limit", "limit_per_host"):
+            if not _is_number(connector.get(name, 0), (int,)):
+                raise RequestInvalid(name, "must be a whole number; 0 is no limit")
+        if not _is_number(connector.get("keepalive_timeout") or 0, (int, float)):
+            raise RequestInvalid("keepalive_timeout", "must be 0 or more seconds, or None")
         self._session = session
         self._owned = session is None
         self._proxy = proxy
@@ -442,6 +449,11 @@ def _proxy_of_environment(url: URL) -> str | None:
     return proxy
 
 
+def _is_number(value: object, kinds: tuple[type[int], ...] | tuple[type[int], type[float]]) -> bool:
+    """Whether *value* is a number of one of *kinds*, and 0 or more."""
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
+
+
 def _current_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -595,9 +607,16 @@ class _Pool(aiohttp.TCPConnector):
             if self._available_connections(req.connection_key) < 1:
                 raise _Full from None
             raise
-        if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
-            connection.protocol.force_close()
-        return connection
+        except (aiohttp.ClientError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - an option makes no sense, most likely
+            # Behind a session nobody could tell that nothing was sent.
+            failure = SendFailed(f"aiohttp raised {type(error).__name__}", sent=False)
+        else:
+            if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
+                connection.protocol.force_close()
+            return connection
+        raise failure
 
     def _available_connections(self, key: ConnectionKey) -> int:
         """Say how many more there may be; less than one for none.

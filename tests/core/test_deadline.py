@@ -141,7 +141,7 @@ async def test_without_bounds_nothing_is_watched(play, jobs) -> None:
 
 
 @pytest.mark.parametrize("name", ["total", "attempt", "connect"])
-@pytest.mark.parametrize("value", [0, -1, nan, inf, 86_401, "5"])
+@pytest.mark.parametrize("value", [0, -1, nan, inf, 86_401, "5", True])
 def test_a_bound_that_makes_no_sense(name: str, value: object) -> None:
     """A bound is refused where it is made, with its name."""
     with pytest.raises(RequestInvalid) as refused:

@@ -464,6 +464,7 @@ async def test_a_shared_scheduler_would_mix_them_up() -> None:
         ("attempts", True),
         ("base_delay", -1),
         ("base_delay", nan),
+        ("base_delay", True),
         ("max_delay", inf),
         ("max_delay", 86_401),
         ("max_retry_after", None),

@@ -347,6 +347,29 @@ async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str
         assert (False, True) == (refused.value.sent, refused.value.permanent)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "5"),
+        ("limit", -1),
+        ("limit", True),
+        ("limit_per_host", -1),
+        ("limit_per_host", None),
+        ("keepalive_timeout", "15"),
+        ("keepalive_timeout", -1.0),
+        ("drain", "5"),
+        ("drain", -1),
+        ("drain", float("nan")),
+    ],
+)
+def test_a_number_that_is_none_is_refused_where_it_is_given(name: str, value: object) -> None:
+    """Aiohttp looks at it when it waits for a place, or when the answer is there already."""
+    with pytest.raises(RequestInvalid) as refused:
+        AiohttpTransport(**{name: value})
+
+    assert name == refused.value.path
+
+
 async def test_options_reach_aiohttp() -> None:
     """What aiohttp's connector takes can be given: here a maker of sockets, and one connection at a time."""
     made = []

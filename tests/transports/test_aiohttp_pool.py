@@ -237,17 +237,17 @@ async def test_fresh_connections_do_not_pile_up_on_an_injected_session() -> None
     assert len(kept) <= 1
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._unsent", lambda error, pool: ours._failure(error))
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect)
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
-    """A part of the caller's that fails in its own way has kept every byte here."""
+    """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
 
     def broken(address: object) -> socket.socket:
         raise LookupError("canary")
 
     async with contextlib.aclosing(AiohttpTransport(socket_factory=broken)) as transport:
-        outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
-
-    assert (False, False, "aiohttp raised LookupError") == outcome
+        for fresh in (False, True):
+            outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/", fresh=fresh))
+            assert (False, False, "aiohttp raised LookupError") == outcome
 
 
 async def test_the_wait_for_a_connection_is_not_rounded_up(
