@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from traceback import walk_tb
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -27,6 +27,9 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
+
+#: Lines of the log that the anomalies of one answer may take: a page can have some in each of a hundred thousand rows.
+MOST_LINES = 100
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -134,11 +137,17 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}{file} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
 
 
-def anomalies_found(operation: str, anomalies: Iterable[Anomaly]) -> None:
-    """Warn of members that did not follow the contract, without their values: they may be anybody's name."""
-    for anomaly in anomalies:
+def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:
+    """Warn of members that did not follow the contract, without their values: they may be anybody's name.
+
+    Of an answer with many the first ``MOST_LINES`` are named, and the others counted.
+    """
+    for anomaly in anomalies[:MOST_LINES]:
         extra = {"payments_operation": operation, "payments_path": anomaly.path}
         logger.warning("%s: %s: %s", operation, anomaly.path, anomaly.reason, extra=extra)
+    if more := anomalies[MOST_LINES:]:
+        extra = {"payments_operation": operation, "payments_path": more[0].path}
+        logger.warning("%s: %d more members, from %s on", operation, len(more), more[0].path, extra=extra)
 
 
 def _log(level: int, message: str, attempt: Attempt) -> None:

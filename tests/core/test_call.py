@@ -778,6 +778,20 @@ async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     assert all(record.payments_elapsed >= 0 for record in caplog.records)
 
 
+@pytest.mark.control("paymentsdk._core.report.MOST_LINES", 10**6)
+async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None:
+    """A page that is odd in every row is told in a hundred lines and one, which says how many more there were."""
+    rows = ",".join(f'{{"id":"{number}","status":5}}' for number in range(250))
+    page = b'{"paging":{"offset":0,"total":250},"results":[%s]}' % rows.encode()
+
+    result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    assert 250 == len(result.anomalies)
+    assert 100 + 1 == len(said)
+    assert "invoices.search: 150 more members, from $.results[100].status on" == said[-1]
+
+
 async def test_the_log_is_silent_by_default(play, capfd) -> None:
     """A program that sets up no logging sees nothing, whatever happens."""
     assert any(isinstance(handler, logging.NullHandler) for handler in SILENT.handlers)
