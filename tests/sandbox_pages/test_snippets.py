@@ -129,10 +129,15 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/merchant_orders/search?external_reference={a,b}"), ("GET", "/v1/plans[1-3]"), ("HEAD", "/v1/orders")],
+    [
+        ("GET", "/merchant_orders/search?external_reference={a,b}"),
+        ("GET", "/v1/plans[1-3]"),
+        ("GET", "/v1/orders/../plans/./x"),
+        ("HEAD", "/v1/orders"),
+    ],
 )
 async def test_the_command_makes_one_request(sandbox, method: str, path: str) -> None:
-    """What curl would take for a list in an address is sent as it is, and no body is waited for that never comes."""
+    """What curl would take for a list or a folder is sent as it is, and no body is waited for that never comes."""
     command = f"{curl(line(method, path, operation=None), sandbox.base_url)} --silent --max-time 10"
 
     await output_of("sh", "-c", command, token=sandbox.access_token)

@@ -35,9 +35,10 @@ def curl(line: RequestLine, base_url: str) -> str:
     """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
     operation = OPERATIONS.get(line.operation or "")
     # With `-X HEAD` curl would wait for the body that no such answer has; without `-g` it takes brackets and braces in
-    # the address for a list, and sends a request for each of its entries.
+    # the address for a list, and sends a request for each of its entries. Dots in a path it would take for folders.
     method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
-    parts = [f"curl {method} -g {_word(base_url + line.path)}"]
+    dots = " --path-as-is" if "/." in line.path else ""
+    parts = [f"curl {method} -g{dots} {_word(base_url + line.path)}"]
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
