@@ -111,7 +111,9 @@ class Running:
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can be.
             # In a second terminal the variable is easily forgotten.
             elsewhere = "" if self.named else f", or say where it is with --url or {_VARIABLE}"
-            words = f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox{elsewhere}"
+            # One that is named may be asked for where a new one would not listen.
+            there = f" --port {parts.port}" if parts.port not in (None, DEFAULT_PORT) else ""
+            words = f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox{there}{elsewhere}"
             raise SandboxError(words) from None
         connection.sock.settimeout(_TO_ANSWER)
         return connection

@@ -330,13 +330,14 @@ def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
 
 
 def test_nobody_there(capsys):
-    """Where nothing listens, one line says how to start a sandbox."""
-    url = f"http://127.0.0.1:{free_port()}"
+    """Where nothing listens, one line says how to start a sandbox that would listen there."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
 
     line = complain(capsys, "faults", "--url", url)
 
     assert line.startswith(f"no sandbox at {url} (")
-    assert line.endswith("start one with: paymentsdk sandbox")
+    assert line.endswith(f"start one with: paymentsdk sandbox --port {port}")
 
 
 def test_nobody_where_one_is_looked_for(capsys, monkeypatch):
