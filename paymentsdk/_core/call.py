@@ -533,22 +533,18 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     page = operation.page
     if page is not None:
         asked = intent.offset if isinstance(intent.offset, int) else 0
-        if page.items(value) is None:
-            following = page.next_offset(value)
+        shown = page.read(value)
+        if shown.items is None:
             # An offset that does not grow says that there are no more rows.
-            if page.total(value) is None and (following is None or following > asked):
+            if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
                 return "the answer is no page: it has neither rows nor a total"
-            # What stands where the rows belong is no list: to a walk, a page without rows would be the end. They may
-            # belong into a part of the answer, and what is odd there says nothing of them where none are left.
-            depth = inf if asked < (page.total(value) or 0) else 1
-            if any(
-                anomaly.dropped and "[" not in anomaly.path and anomaly.path.count(".") <= depth
-                for anomaly in anomalies
-            ):
+            # What stands where the rows belong is no list, or the total no number: to a walk, a page without rows would
+            # be the end.
+            places = page.places(value)
+            if any(f"{place}.".startswith(f"{one.path}.") for one in anomalies if one.dropped for place in places):
                 return "the answer is no page: its rows cannot be read"
-        echoed = page.offset(value)
-        if echoed is not None and echoed != asked:
-            return f"the answer is the page at offset {echoed}"
+        if shown.offset not in (None, asked):
+            return f"the answer is the page at offset {shown.offset}"
     return None
 
 

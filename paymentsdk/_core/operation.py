@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -71,7 +71,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Where a search answer keeps its rows and its position.
+    """Where a search answer keeps its rows and its position: the names of members, ``paging.total`` of one in a part.
 
     Attributes:
         items: The rows; a walk recognises one that comes twice by its ``id``.
@@ -80,10 +80,45 @@ class PageShape(Struct, frozen=True, kw_only=True):
         next_offset: The offset that the platform proposes; ``None`` where it does not.
     """
 
-    items: Callable[[object], Sequence[object] | None]
-    total: Callable[[object], int | None]
-    offset: Callable[[object], int | None] = lambda _: None
-    next_offset: Callable[[object], int | None] = lambda _: None
+    items: str
+    total: str
+    offset: str | None = None
+    next_offset: str | None = None
+
+    def read(self, answer: object) -> Shown:
+        """Return what stands there in *answer*."""
+        names = (self.items, self.total, self.offset, self.next_offset)
+        return Shown._make(None if name is None else _member(answer, name) for name in names)
+
+    def places(self, answer: object) -> tuple[str, str]:
+        """Return where the rows and the total of *answer* stand on the wire (``$.results``, ``$.paging.total``)."""
+        return _place(answer, self.items), _place(answer, self.total)
+
+
+class Shown(NamedTuple):
+    """What a page shows, by the names of its :class:`PageShape`."""
+
+    items: Sequence[object] | None
+    total: int | None
+    offset: int | None
+    next_offset: int | None
+
+
+def _member(answer: object, name: str) -> object:
+    """Return the member *name* of *answer*, or ``None`` where a part on the way to it is missing."""
+    for one in name.split("."):
+        answer = None if answer is None else getattr(answer, one)
+    return answer
+
+
+def _place(part: object, name: str) -> str:
+    place = "$"
+    for one in name.split("."):
+        names: tuple[str, ...] = getattr(part, "__struct_fields__", ())
+        wire_names: tuple[str, ...] = getattr(part, "__struct_encode_fields__", ())
+        place += f".{dict(zip(names, wire_names, strict=True)).get(one, one)}"
+        part = _member(part, one)
+    return place
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
@@ -350,13 +350,11 @@ class Pages(AsyncIterator[Page[T]]):
 
     def _accept(self, offset: int, result: Result[object]) -> Page[T]:
         """Take a page into the walk, and find out where the next one begins."""
-        items = cast("Sequence[T] | None", self._shape.items(result.value))
-        rows = tuple(items or ())
-        dropped = _dropped(result.anomalies, set(_places(items, result.value))) if result.anomalies else ()
-        received = len(rows) + len(dropped)
-        total = self._shape.total(result.value)
+        items, total, _, proposed = self._shape.read(result.value)
+        rows = cast("tuple[T, ...]", tuple(items or ()))
         anomalies = result.anomalies
-        proposed = self._shape.next_offset(result.value)
+        dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
+        received = len(rows) + len(dropped)
         self._guard(offset, rows, dropped, total, proposed)
         if total is not None and (offset + received > total if received else offset < total):
             amount = f"{received} rows" if received else "an empty page"
@@ -443,23 +441,13 @@ def _id_of(row: object) -> object:
     return row_id
 
 
-def _dropped(anomalies: tuple[Anomaly, ...], lists: set[str]) -> tuple[str, ...]:
-    """Return where entries of *lists* were dropped as no rows: the platform counts them in its offsets all the same.
+def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
+    """Return where entries of the list at *place* were dropped as no rows: the platform counts them in its offsets too.
 
-    Those of other lists, such as filters beside the rows, are none of them: counted, they would have the walk pass rows
-    by. Where nobody can say which lists are those of the rows, all that the page has may be.
+    Those of other lists, such as filters beside the rows, are none: counted, they would have the walk pass rows by.
     """
-    entries = ((anomaly.path, anomaly.path.rpartition("[")[0]) for anomaly in anomalies if anomaly.dropped)
-    return tuple(path for path, of in entries if path.endswith("]") and (of in lists if lists else "[" not in of))
-
-
-def _places(rows: object, part: object, path: str = "$") -> Iterator[str]:
-    """Yield where in *part* of an answer its *rows* stand; nothing if they were made of it."""
-    if part is rows:
-        yield path
-    elif isinstance(part, Struct):
-        for name, wire_name in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
-            yield from _places(rows, getattr(part, name), f"{path}.{wire_name}")
+    paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
+    return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
 
 
 def _closed() -> ClientClosed:

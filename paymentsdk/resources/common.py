@@ -7,7 +7,6 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, dataclass_transform
 
 import msgspec
@@ -107,7 +106,7 @@ class Paging(AnswerStruct):
 
 
 #: The shape of searches that answer ``{paging, results}``.
-RESULTS = PageShape(items=attrgetter("results"), total=attrgetter("paging.total"), offset=attrgetter("paging.offset"))
+RESULTS = PageShape(items="results", total="paging.total", offset="paging.offset")
 
 _DATE_LENGTH = len("2026-01-31")
 _DURATION = re.compile(

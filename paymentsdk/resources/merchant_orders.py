@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from operator import attrgetter
 from typing import TypedDict, Unpack
 
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
@@ -308,11 +307,7 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
     retry=RetryClass.READ,
     query=MerchantOrderQuery,
     result=MerchantOrderPage,
-    page=PageShape(
-        items=attrgetter("elements"),
-        total=attrgetter("total"),
-        next_offset=attrgetter("next_offset"),
-    ),
+    page=PageShape(items="elements", total="total", next_offset="next_offset"),
     max_answer=32 * MIB,
     errors=(
         ErrorCode(400, "ds_search_query", "the query is invalid"),

@@ -299,22 +299,8 @@ def _success(operation: AnyOperation) -> Schema:
 
 def _link(operation: AnyOperation, other: AnyOperation) -> Schema:
     """Say where in the answer of *operation* the id is that *other* takes."""
-    where = "#/id" if operation.page is None else f"#/{_rows(operation.result)}/0/id"
+    where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
     return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
-
-
-def _rows(page: type) -> str:
-    """Return the member of *page* that holds the rows: its list."""
-    lists = (one.encode_name for one in msgspec.structs.fields(page) if _is_list(types_of.type_info(one.type)))
-    return next(lists)
-
-
-def _is_list(info: types_of.Type) -> bool:
-    match info:
-        case types_of.UnionType(types=types):
-            return any(map(_is_list, types))
-        case _:
-            return isinstance(info, types_of.VarTupleType)
 
 
 def _refusals(operation: AnyOperation) -> Schema:

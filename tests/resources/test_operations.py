@@ -194,11 +194,11 @@ def test_a_page_says_where_its_rows_and_its_position_are(
     name: str, body: bytes, expected: tuple[int | None, ...]
 ) -> None:
     """Rows, total, echoed and proposed offset are found in both forms of paging, and in a page without any of them."""
-    page, shape = OPERATIONS[name].decode(body)[0], OPERATIONS[name].page
-    offset = shape.offset(page) if shape.offset else None
-    next_offset = shape.next_offset(page) if shape.next_offset else None
+    operation = OPERATIONS[name]
 
-    assert expected == (len(shape.items(page) or ()), shape.total(page), offset, next_offset)
+    items, *position = operation.page.read(operation.decode(body)[0])
+
+    assert expected == (len(items or ()), *position)
 
 
 WALLET = {
