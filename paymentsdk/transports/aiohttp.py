@@ -603,15 +603,11 @@ class _Pool(aiohttp.TCPConnector):
                     connection = await super().connect(req, traces, timeout)
             else:
                 connection = await super().connect(req, traces, timeout)
-        except TimeoutError:
-            if self._available_connections(req.connection_key) < 1:
-                raise _Full from None
-            raise
-        except (aiohttp.ClientError, OSError):
-            raise
-        except Exception as error:  # noqa: BLE001 - an option makes no sense, most likely
-            # Behind a session nobody could tell that nothing was sent.
-            failure = SendFailed(f"aiohttp raised {type(error).__name__}", sent=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
+            # Behind a session nobody could tell: a proxy can break off before it has heard of the request.
+            if isinstance(error, TimeoutError) and self._available_connections(req.connection_key) < 1:
+                error = _Full()
+            failure = _unsent(error, self)
         else:
             if isinstance(req.server_hostname, _Unlisted) and connection.protocol is not None:
                 connection.protocol.force_close()
@@ -738,7 +734,7 @@ def _detail(error: Exception) -> str:
     """Return what the system says about it, in words that cannot hold anything of ours."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
-    if isinstance(error, _Full) or isinstance(error.__cause__, _Full):
+    if isinstance(error, _Full):
         return ": all that the pool may have are in use"
     cause = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

@@ -316,6 +316,23 @@ async def test_a_proxy_that_refuses() -> None:
     assert outcome == (False, False, "no connection to the proxy: Connection refused")
 
 
+@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect)
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("answer", [b"", b"no HTTP\r\n\r\n"])
+async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
+    """A proxy that never led to the platform cannot have brought it a byte of the request."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(answer)
+
+    async with FaultServer(script) as proxy, contextlib.aclosing(AiohttpTransport(proxy=proxy.url())) as transport:
+        sent, *_ = await failed(transport, Request("POST", "https://api.example.com/", TOKEN, fresh=fresh))
+
+        assert ["CONNECT"] == [seen.method for seen in proxy.seen]
+    assert not sent
+
+
 @pytest.mark.control("paymentsdk.transports.aiohttp.is_http", lambda url: True)
 @pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
 async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
