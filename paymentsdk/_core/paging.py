@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.operation import Operation
@@ -422,7 +422,7 @@ class _Seen:
         """Return the rows that were not on an earlier page, and remember them. A row without an id is always new."""
         known = [(row, row_id) for row in rows if (row_id := _id_of(row)) not in self._ids]
         for _, row_id in known:
-            if row_id in (None, "") or row_id in self._ids:
+            if row_id in (None, "", UNSET) or row_id in self._ids:
                 continue
             if len(self._order) == self._order.maxlen:
                 self._ids.discard(self._order[0])

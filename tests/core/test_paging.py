@@ -11,7 +11,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from paymentsdk import (
     NoAnswer,
@@ -627,6 +627,29 @@ async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> 
     )
 
     assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
+
+
+class Loose(Struct):
+    """A row that may have no id, told apart from one of null."""
+
+    name: str
+    id: str | UnsetType = UNSET
+
+
+class Loosely(Struct):
+    """A page of them."""
+
+    rows: tuple[Loose, ...]
+    total: int
+
+
+@pytest.mark.control("paymentsdk._core.paging.UNSET", "")
+async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
+    """To have no id is no id that rows share, whichever way an operation of one's own says it."""
+    transport.replies(*(Response(200, {}, b'{"rows":[{"name":"%d"}],"total":3}' % row) for row in range(3)))
+    search = dataclasses.replace(SHELVES, result=Loosely)
+
+    assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
 
 
 async def test_the_position_goes_out_with_the_filters(client, transport) -> None:
