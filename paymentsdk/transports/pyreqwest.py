@@ -12,7 +12,7 @@ from typing import TypeAlias
 from paymentsdk._core.secrets import hide
 from paymentsdk._core.settings import check_proxy
 from paymentsdk._core.wire import Request, Response, SendFailed, too_long
-from paymentsdk.errors import ClientClosed
+from paymentsdk.errors import ClientClosed, RequestInvalid
 
 try:
     from pyreqwest.client import Client, ClientBuilder
@@ -71,7 +71,7 @@ class PyreqwestTransport:
             transport itself relies on is set after it.
 
     Raises:
-        RequestInvalid: *proxy* is no URL of http or https.
+        RequestInvalid: *proxy* is no URL of http or https, or *limit* is no whole number above 0.
     """
 
     def __init__(
@@ -85,6 +85,9 @@ class PyreqwestTransport:
     ) -> None:
         proxy = hide(proxy)
         check_proxy(proxy)
+        if type(limit) is not int or limit < 1:
+            # With none, every request would wait for a place in vain.
+            raise RequestInvalid("limit", "must be a whole number above 0")
         self._ca = ca
         self._proxy = proxy
         self._trust_env = trust_env

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from paymentsdk import Request, SendFailed
+from paymentsdk import Request, RequestInvalid, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
 
@@ -41,6 +41,15 @@ async def test_options_that_the_library_does_not_take_send_nothing(options: dict
         await PyreqwestTransport(**options).send(Request("POST", "http://127.0.0.1/"))
 
     assert (False, True) == (refused.value.sent, refused.value.permanent)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 2.5, "5", None])
+def test_a_limit_that_lets_nothing_through_is_refused(limit: object) -> None:
+    """With 0 places, which mean no limit to the other transport, every request would wait for one in vain."""
+    with pytest.raises(RequestInvalid) as refused:
+        PyreqwestTransport(limit=limit)
+
+    assert "limit" == refused.value.path
 
 
 async def test_it_keeps_the_time_itself() -> None:
