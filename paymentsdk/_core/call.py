@@ -362,8 +362,8 @@ class Caller(ABC):
                 return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
             case ClientClosed():
                 return _not_sent(error)
-            case TypeError() if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                # It was raised by the wait itself, and the next one would be as well: sent once is enough.
+            case TypeError() | AttributeError() if error.__traceback__ and error.__traceback__.tb_next is None:
+                # It was raised by the wait itself, or by what came of it, and would be again: sent once is enough.
                 whose = type(self._shared.transport).__name__
                 reason = f"send of {whose} must be async, take a Request, and return a Response"
                 return AttemptFailed(Failure.NO_ANSWER, reason, permanent=True)

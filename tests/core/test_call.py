@@ -388,9 +388,9 @@ async def test_headers_that_change_during_a_call(make_client) -> None:
     def change(request) -> Response:
         given["X-Idempotency-Key"] = "another"
         given["X-Tag"] = "b"
-        return Response(503)
+        return Response(200, {}, b'{"id":"ORD1"}') if transport.requests[1:] else Response(503)
 
-    transport = MemoryTransport([change, Response(200, {}, b'{"id":"ORD1"}')])
+    transport = MemoryTransport(change)
     await make_client(transport=transport).call(
         OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers=given
     )
@@ -921,6 +921,22 @@ async def test_a_transport_that_cannot_be_awaited_is_asked_once(make_client) -> 
         await make_client(transport=transport).orders.cancel("ORD1")
 
     assert 1 == len(transport.requests) == unknown.value.attempts
+
+
+@pytest.mark.parametrize("answer", [None, (200, {}, b""), {"status": 200}, Response("200", {}, b"")])
+async def test_a_transport_that_returns_no_response_is_asked_once(make_client, answer: object) -> None:
+    """A write is not sent again and again for an answer that nobody can read, and the author is told which it is."""
+
+    class Loose(MemoryTransport):
+        async def send(self, request) -> object:
+            self.requests.append(request)
+            return answer
+
+    transport = Loose()
+    with pytest.raises(OutcomeUnknown, match="send of Loose must be async, take a Request, and return a Response"):
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 1 == len(transport.requests)
 
 
 async def test_a_type_error_of_a_transport_is_its_own(make_client) -> None:
