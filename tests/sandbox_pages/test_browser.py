@@ -643,6 +643,22 @@ async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab,
     assert "SUMMARY" == await tab.run("document.activeElement.tagName")
 
 
+async def test_whoever_stands_in_a_request_that_is_gone_stands_in_the_one_in_its_place(tab, sandbox, visitor) -> None:
+    """The oldest of a hundred makes room for the next: the list keeps the focus, and nothing breaks."""
+    for number in range(100):
+        await visitor.get(f"/{number}")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelectorAll('.requests summary').length === 100")
+    await tab.click("#older button")
+    await tab.run("[...document.querySelectorAll('.requests summary')].at(-1).focus()")
+
+    await visitor.get("/next")
+
+    await tab.until("document.querySelector('.requests .path').textContent === '/next'")
+    assert "/1" == await tab.run("document.activeElement.querySelector('.path')?.textContent")
+    assert [] == tab.problems
+
+
 async def test_a_seller_of_an_earlier_sandbox_is_none_of_the_new_one(tab, sandbox) -> None:
     """With one seller, no order needs to say whose it is."""
     await open_dashboard(tab, sandbox)

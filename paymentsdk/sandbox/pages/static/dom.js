@@ -36,7 +36,7 @@ export function fill(element, rows, makeRow) {
     if (element.children[at] !== item) element.insertBefore(item, element.children[at] ?? null);
   });
   const redrawn = place >= 0 && before.size === items.length && !element.contains(document.activeElement);
-  if (redrawn) items[place].querySelector("a, button, input, select").focus();
+  if (redrawn) items[place].querySelector("summary, a, button, input, select").focus();
 }
 
 /** Make a state: its word and its colour. */
