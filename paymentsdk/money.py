@@ -8,7 +8,7 @@ Python both are :class:`~decimal.Decimal`. An amount has two decimals or none, s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Context, Decimal
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 
 __all__ = ["EXACTLY", "ZERO", "exact", "total"]
 
@@ -17,8 +17,9 @@ ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 MOST_DIGITS = 18
-#: Rounds no sum of amounts, whatever the program has set for its own.
-EXACTLY = Context(prec=60)
+#: Rounds no sum of amounts, whatever the program has set for its own; also not what it traps, which a context that does
+#: not say it takes from the default one.
+EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
 
 
 def exact(value: object) -> Decimal:

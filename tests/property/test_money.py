@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+import runpy
+from decimal import Decimal, DefaultContext, Inexact
 
 import msgspec
 import pytest
@@ -102,3 +103,11 @@ def test_the_rule_that_is_broken_is_named(text: str, reason: str) -> None:
     """What has no exact form is refused, with the rule; a hostile exponent costs no time and no memory."""
     with pytest.raises(ValueError, match=reason):
         money.exact(Decimal(text))
+
+
+def test_a_part_of_an_amount_can_be_taken_whatever_the_contexts_of_a_program_trap(monkeypatch) -> None:
+    """A program that lets none of its own amounts be rounded says nothing of ours, also if it says so first."""
+    monkeypatch.setitem(DefaultContext.traps, Inexact, True)
+    exactly = runpy.run_path(money.__file__)["EXACTLY"]
+
+    assert "33.33" == f"{exactly.divide(Decimal(100), 3):.2f}"
