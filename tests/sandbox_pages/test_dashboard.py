@@ -208,6 +208,13 @@ async def test_an_unknown_address_is_a_page_for_people(visitor, method: str, pat
     assert status == visitor.status
 
 
+async def test_a_slash_too_many_is_shown_as_one_too_many(visitor) -> None:
+    """A base URL that ends with one makes two of it, and whoever looks for the mistake sees these two."""
+    await visitor.get("//v1/orders?limit=1", Accept="*/*")
+
+    assert '"path":"//v1/orders?limit=1"' in await visitor.get("/_sandbox/requests")
+
+
 @pytest.mark.control("paymentsdk.sandbox.app.mask_parameters", str)
 async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
     """It is among the requests, as one that no operation has, and without the credentials in it."""

@@ -133,6 +133,7 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
         ("GET", "/merchant_orders/search?external_reference={a,b}"),
         ("GET", "/v1/plans[1-3]"),
         ("GET", "/v1/orders/../plans/./x"),
+        ("GET", "//v1/orders"),
         ("HEAD", "/v1/orders"),
     ],
 )
