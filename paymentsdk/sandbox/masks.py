@@ -24,8 +24,9 @@ _OF_GRANT = frozenset({"code"})
 _OF_BODY = frozenset({"token"})
 
 _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
-#: The value of a member in what is no JSON: a text, a word, or else all the rest, since nobody knows where it ends.
-_VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'{\[,}\]]+|.+)"""
+#: The value of a member in what is no JSON: a text, a word that nothing opens after, as in `bytearray(b"...")`, or else
+#: all the rest, since nobody knows where it ends.
+_VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'(){\[,}\]]++(?!["'({\[])|.+)"""
 #: It begins where a name can, and takes nothing back: a body of one long word is read once.
 _PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
 

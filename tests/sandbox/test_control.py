@@ -429,6 +429,14 @@ def test_bytes_of_a_dict_are_masked_whole(kind: str) -> None:
     assert """{'token': "***"}""" == mask_body(f"{{'token': {kind.format('SECRET')}}}".encode(), grant=False)
 
 
+@pytest.mark.parametrize("kind", ["bytearray(b'{}')", "Secret('{}')", "Secret({}, 1)", "rb'{}'", "[b'{}']"])
+def test_all_is_masked_after_a_value_whose_end_nobody_knows(kind: str) -> None:
+    """The name of a type is no value: what it stands before is the credential."""
+    body = f"{{'id': 7, 'token': {kind.format('SECRET')}}}".encode()
+
+    assert """{'id': 7, 'token': "***\"""" == mask_body(body, grant=False)
+
+
 class Statement(Secretive, RequestStruct):
     """A grant that no operation has yet."""
 
