@@ -151,7 +151,7 @@ class Sale(AnswerStruct):
 class Sales(AnswerStruct, rename={"rows": "the-rows"}):
     """What holds its rows."""
 
-    rows: list[Sale] | None = None
+    rows: tuple[Sale, ...] | None = None
     total: int | None = None
 
 
@@ -159,7 +159,7 @@ class SalesPage(AnswerStruct):
     """Its answer: the rows stand in a part of it, and there is another list beside them."""
 
     data: Sales | None = None
-    filters: list[Sale] | None = None
+    filters: tuple[Sale, ...] | None = None
 
 
 SALES: Operation[None, SalesPage] = Operation(
@@ -198,6 +198,15 @@ async def test_rows_are_counted_where_they_stand(size: int) -> None:
 
     for filters in ((), (None,), (None, None, 5)):
         assert [1, 2, 3, 4, 5] == await ids(Pager(over(sales(rows, size, *filters)), SALES))
+
+
+async def test_a_page_without_one_row_is_no_end() -> None:
+    """A page whose entries all are no rows is passed by, and no row with it, whatever else has no entry that is one."""
+    rows = [{"id": 1}, None, {"id": 2}, {"id": 3}, None, None, {"id": 4}]
+
+    for filters in ((), (None,), (None, None, 5)):
+        assert [1, 2, 3, 4] == await ids(Pager(over(sales(rows, 1, *filters)), SALES))
+        assert [] == await ids(Pager(over(sales([], 1, *filters)), SALES))
 
 
 @pytest.mark.parametrize("data", [{"the-rows": "none", "total": 5}, "none"])
