@@ -35,6 +35,8 @@ logger = logging.getLogger("paymentsdk")
 
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
+#: What stands for no id.
+_NO_ID = frozenset({None, "", UNSET})
 #: Pages in a row with nothing new after which a walk gives up.
 MOST_STALE_PAGES = 100
 #: Pages after which a walk gives up in any case.
@@ -420,25 +422,22 @@ class _Seen:
 
     def fresh(self, rows: tuple[T, ...]) -> tuple[T, ...]:
         """Return the rows that were not on an earlier page, and remember them. A row without an id is always new."""
-        known = [(row, row_id) for row in rows if (row_id := _id_of(row)) not in self._ids]
-        for _, row_id in known:
-            if row_id in (None, "", UNSET) or row_id in self._ids:
+        fresh = []
+        for row in rows:
+            row_id: object = getattr(row, "id", None)
+            try:
+                if row_id not in self._ids:
+                    fresh.append((row, row_id))
+            except TypeError:  # No set can hold it: an operation of one's own has a list for an id.
+                fresh.append((row, None))
+        for _, row_id in fresh:
+            if row_id in _NO_ID or row_id in self._ids:
                 continue
             if len(self._order) == self._order.maxlen:
                 self._ids.discard(self._order[0])
             self._order.append(row_id)
             self._ids.add(row_id)
-        return tuple(row for row, _ in known)
-
-
-def _id_of(row: object) -> object:
-    """Return what *row* is recognised by: an id that no set can hold, as that of an operation of one's own, is none."""
-    row_id: object = getattr(row, "id", None)
-    try:
-        hash(row_id)
-    except TypeError:
-        return None
-    return row_id
+        return tuple(row for row, _ in fresh)
 
 
 def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:

@@ -627,7 +627,11 @@ SHELVES = Operation(
 )
 
 
-@pytest.mark.control("paymentsdk._core.paging._id_of", lambda row: row.id, raises=TypeError)
+@pytest.mark.control(
+    "paymentsdk._core.paging._Seen.fresh",
+    lambda self, rows: tuple(row for row in rows if row.id not in self._ids),
+    raises=TypeError,
+)
 async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
     """An id that no set can hold, in an operation of one's own, ends no walk: its rows count as those without an id."""
     transport.replies(
@@ -652,7 +656,7 @@ class Loosely(Struct):
     total: int
 
 
-@pytest.mark.control("paymentsdk._core.paging.UNSET", "")
+@pytest.mark.control("paymentsdk._core.paging._NO_ID", frozenset({None, ""}))
 async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
     """To have no id is no id that rows share, whichever way an operation of one's own says it."""
     transport.replies(*(Response(200, {}, b'{"rows":[{"name":"%d"}],"total":3}' % row) for row in range(3)))
