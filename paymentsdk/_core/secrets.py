@@ -100,25 +100,6 @@ def secrets_in(value: object) -> Iterator[str]:
             yield from secrets_in(member)
 
 
-def secret_members(kind: object) -> Iterator[str]:
-    """Yield the name of each member of the type *kind* that is a credential, at any depth, as the wire has it."""
-    from msgspec import inspect  # noqa: PLC0415 - the sandbox alone asks for it
-
-    todo = [inspect.type_info(kind)]
-    while todo:
-        match todo.pop():
-            case inspect.StructType(cls=cls, fields=fields):
-                hidden: frozenset[str] = getattr(cls, "__secrets__", frozenset())
-                yield from (field.encode_name for field in fields if field.name in hidden)
-                todo.extend(field.type for field in fields)
-            case inspect.UnionType(types=types):
-                todo.extend(types)
-            case inspect.ListType(item_type=one) | inspect.VarTupleType(item_type=one) | inspect.Metadata(type=one):
-                todo.append(one)
-            case _:
-                pass
-
-
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
     """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON."""
     for secret in secrets:

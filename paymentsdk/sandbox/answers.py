@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -27,6 +27,7 @@ __all__ = [
     "errors",
     "phrase",
     "refusal",
+    "structs_in",
     "wire_form",
 ]
 
@@ -176,6 +177,24 @@ def _flat(refused: Refused, message: str) -> Mapping[str, object]:
 
 #: The shapes that a policy can choose for all.
 SHAPES: Mapping[str, Shape] = {"cause": cause, "errors": errors, "flat": _flat}
+
+
+def structs_in(types: Iterable[type]) -> Iterator[inspect.StructType]:
+    """Yield *types* and every Struct inside them."""
+    seen: set[type] = set()
+    todo = [inspect.type_info(kind) for kind in types]
+    while todo:
+        match todo.pop():
+            case inspect.StructType(cls=cls, fields=members) as info if cls not in seen:
+                seen.add(cls)
+                yield info
+                todo.extend(member.type for member in members)
+            case inspect.UnionType(types=inner):
+                todo.extend(inner)
+            case inspect.ListType(item_type=one) | inspect.VarTupleType(item_type=one) | inspect.Metadata(type=one):
+                todo.append(one)
+            case _:
+                pass
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:

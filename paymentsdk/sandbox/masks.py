@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from paymentsdk._core.secrets import secret_members
 from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox.answers import structs_in
 from paymentsdk.sandbox.records import Tenant
 
 __all__ = ["mask_body", "mask_parameters"]
@@ -67,7 +67,13 @@ def mask_parameters(text: str) -> str:
 def _secrets() -> frozenset[str]:
     """Return the names of all that an operation, or a seller, declares a credential: declared, a new one is masked."""
     kinds = [kind for one in OPERATIONS.values() for kind in (one.body, one.result) if kind is not None]
-    return frozenset(name for kind in (Tenant, *kinds) for name in secret_members(kind))
+    structs = structs_in([Tenant, *kinds])
+    return frozenset(
+        field.encode_name
+        for struct in structs
+        for field in struct.fields
+        if field.name in getattr(struct.cls, "__secrets__", ())
+    )
 
 
 @cache

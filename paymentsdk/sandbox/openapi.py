@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from paymentsdk._core.paging import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
+from paymentsdk.sandbox.answers import structs_in
 from paymentsdk.sandbox.behaviours import SCHEMAS, required
 from paymentsdk.sandbox.intake import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox.policies import Policies
@@ -125,7 +126,7 @@ def _schemas(policies: Policies) -> Schema:
             if kind is not None
         ]
         _, components = msgspec.json.schema_components(types, ref_template=_REF)
-        structs = {info.cls.__name__: info for info in _structs(types)}
+        structs = {info.cls.__name__: info for info in structs_in(types)}
         for name, schema in components.items():
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
             if name in structs:
@@ -175,24 +176,6 @@ def _above_zero(schema: Schema) -> Schema:
     mended = {**schema, **_ABOVE_ZERO.get(schema["type"], {})}
     mended.pop("minimum", None)  # Zero itself; a bound that leaves it out is in its place.
     return mended
-
-
-def _structs(types: Iterable[type]) -> Iterator[types_of.StructType]:
-    """Yield *types* and every Struct inside them."""
-    seen: set[type] = set()
-    todo = [types_of.type_info(kind) for kind in types]
-    while todo:
-        match todo.pop():
-            case types_of.StructType(cls=cls, fields=fields) as info if cls not in seen:
-                seen.add(cls)
-                yield info
-                todo.extend(field.type for field in fields)
-            case types_of.UnionType(types=inner):
-                todo.extend(inner)
-            case types_of.ListType(item_type=one) | types_of.VarTupleType(item_type=one) | types_of.Metadata(type=one):
-                todo.append(one)
-            case _:
-                pass
 
 
 def _finished(schema: JSON, amount: Schema) -> JSON:
