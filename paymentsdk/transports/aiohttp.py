@@ -135,7 +135,7 @@ class AiohttpTransport:
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._pool: _Pool | None = None
-        self._last: _Place | None = None
+        self._last_server: _Server | None = None
         self._plain_names: tuple[str, ...] = ()
 
     async def send(self, request: Request) -> Response:
@@ -151,10 +151,10 @@ class AiohttpTransport:
         failure: SendFailed | ClientClosed
         self._in_flight += 1
         try:
-            place = self._place(request)
-            if place is None:
+            server = self._server_of(request)
+            if server is None:
                 return await self._over_session(session, request)
-            return await self._over_pool(place, request)
+            return await self._over_pool(server, request)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if not session.closed or task is None or task.cancelling():
@@ -255,9 +255,9 @@ class AiohttpTransport:
             raise
         return Response(response.status, response.headers, body)
 
-    async def _over_pool(self, place: _Place, request: Request) -> Response:
-        message = _message(request, place)
-        connection, protocol, transport = await self._connected(place, request)
+    async def _over_pool(self, server: _Server, request: Request) -> Response:
+        message = _message(request, server)
+        connection, protocol, transport = await self._connected(server, request)
         large = len(message) > _LARGE
         try:
             protocol.set_response_params(read_until_eof=True, auto_decompress=False)
@@ -282,15 +282,15 @@ class AiohttpTransport:
         return Response(head.code, head.headers, body)
 
     async def _connected(
-        self, place: _Place, request: Request
+        self, server: _Server, request: Request
     ) -> tuple[Connection, ResponseHandler, asyncio.Transport]:
         """Return a connection on which nothing has happened yet. Whatever is raised, nothing was sent."""
         failure: SendFailed | ClientClosed
-        pool = place.pool
+        pool = server.pool
         try:
             # What `connect` does first, without what it does for a connection that has to be opened or waited for.
-            idle = None if pool.waited_for else await pool.idle(place.key, [])
-            connection = idle or await pool.connect(place.request, [], _connecting_within(request.connect_timeout))
+            idle = None if pool.waited_for else await pool.idle(server.key, [])
+            connection = idle or await pool.connect(server.request, [], _connecting_within(request.connect_timeout))
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
             failure = _unsent(error, pool)
         else:
@@ -308,7 +308,7 @@ class AiohttpTransport:
         # Outside the handler: aiohttp's error must not become its context.
         raise failure
 
-    def _place(self, request: Request) -> _Place | None:
+    def _server_of(self, request: Request) -> _Server | None:
         """Return the server of *request*, or ``None`` if the request has to go through the session."""
         url = request.url
         end = url.find("/", len("https://"))
@@ -320,10 +320,10 @@ class AiohttpTransport:
             if not _FIELDS.isdisjoint(map(str.lower, names)):
                 return None
             self._plain_names = names
-        place = self._last  # Nearly always the right one.
-        if place is None or place.origin != url[:end]:
-            place = self._last = _find_place(url[:end], self._pool)
-        return place
+        server = self._last_server  # Nearly always the right one.
+        if server is None or server.origin != url[:end]:
+            server = self._last_server = _find_server(url[:end], self._pool)
+        return server
 
 
 async def _read(status: int, headers: Mapping[str, str], content: aiohttp.StreamReader, most: int) -> bytes:
@@ -479,7 +479,7 @@ _CONTROLS = bytes({*range(32), 127} - {ord("\t")})
 _CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 
 
-class _Place(NamedTuple):
+class _Server(NamedTuple):
     """A server.
 
     Attributes:
@@ -497,7 +497,7 @@ class _Place(NamedTuple):
     request: aiohttp.ClientRequest
 
 
-def _find_place(origin: str, pool: _Pool) -> _Place | None:
+def _find_server(origin: str, pool: _Pool) -> _Server | None:
     """Return the server of *origin*, or ``None`` if the way there is not a plain one."""
     try:
         url = URL(origin, encoded=True)
@@ -508,16 +508,16 @@ def _find_place(origin: str, pool: _Pool) -> _Place | None:
     if url.scheme not in {"http", "https"} or not host or credentials or url.raw_path_qs != "/" or "?" in origin:
         return None
     request = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop())
-    return _Place(origin, host, pool, request.connection_key, request)
+    return _Server(origin, host, pool, request.connection_key, request)
 
 
-def _message(request: Request, place: _Place) -> bytes:
+def _message(request: Request, server: _Server) -> bytes:
     """Return the bytes of *request*.
 
     Raises:
         SendFailed: It cannot be put into HTTP.
     """
-    lines = [f"{request.method} {request.url[len(place.origin) :]} HTTP/1.1", f"Host: {place.host}"]
+    lines = [f"{request.method} {request.url[len(server.origin) :]} HTTP/1.1", f"Host: {server.host}"]
     lines += map(": ".join, request.headers.items())
     if request.body or request.method != "GET":
         lines.append(f"Content-Length: {len(request.body)}")

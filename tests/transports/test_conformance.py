@@ -162,10 +162,10 @@ def meaning(**changes: bool) -> Spoil:
 async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
     """Send without what the transport makes of failures."""
     session = transport._open()
-    place = transport._place(request)
-    if place is None:
+    server = transport._server_of(request)
+    if server is None:
         return await transport._over_session(session, request)
-    return await transport._over_pool(place, request)
+    return await transport._over_pool(server, request)
 
 
 def writes(change: Callable[[bytes], bytes], message=ours._message) -> Spoil:
@@ -173,11 +173,11 @@ def writes(change: Callable[[bytes], bytes], message=ours._message) -> Spoil:
     return has(_message=lambda *asked: change(message(*asked)))
 
 
-def unchecked(request: Request, place: ours._Place) -> bytes:
+def unchecked(request: Request, server: ours._Server) -> bytes:
     """Write whatever the fields hold."""
     fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     return (
-        f"{request.method} {request.url[len(place.origin) :]} HTTP/1.1\r\nHost: {place.host}\r\n{fields}\r\n".encode()
+        f"{request.method} {request.url[len(server.origin) :]} HTTP/1.1\r\nHost: {server.host}\r\n{fields}\r\n".encode()
     )
 
 
@@ -313,7 +313,7 @@ class Reopening(AiohttpTransport):
 
     async def aclose(self) -> None:
         await super().aclose()
-        self._closed, self._session, self._pool, self._last = False, None, None, None
+        self._closed, self._session, self._pool, self._last_server = False, None, None, None
 
 
 class Lingering(AiohttpTransport):
