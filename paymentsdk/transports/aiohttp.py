@@ -37,10 +37,25 @@ if TYPE_CHECKING:
 
 __all__ = ["AiohttpTransport", "ConnectorOptions"]
 
-
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place, which costs it 3 to 4 microseconds a
 #: call; much more would come near the 1,024 files that many systems let a process open.
 POOL_SIZE = 500
+#: The versions of aiohttp whose pool and protocol are known to do what is asked of them here. aiohttp does not promise
+#: these parts to anybody, so with another version every request goes through a session.
+_KNOWN = ("3.14.",)
+#: Methods whose answer may have a body.
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+#: Fields that say how a request is to be read: one that has any of them goes through a session.
+_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
+#: A request of more bytes may not have left when its answer comes.
+_LARGE = 64 * 1024
+#: Seconds that connections get to close.
+_PARTING = 1.0
+#: What no line of a request may hold; a tab may stand in the value of a field.
+_CONTROLS = bytes({*range(32), 127} - {ord("\t")})
+_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
+#: A key of the pool begins with so many parts that say which host it is: its name, the port, and whether it has TLS.
+_HOST = 3
 
 
 class ConnectorOptions(TypedDict, total=False):
@@ -463,21 +478,6 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
 
 # --- what goes out on a pooled connection -----------------------------------------------------------------------------
 
-#: The versions of aiohttp whose pool and protocol are known to do what is asked of them here. aiohttp does not promise
-#: these parts to anybody, so with another version every request goes through a session.
-_KNOWN = ("3.14.",)
-#: Methods whose answer may have a body.
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
-#: Fields that say how a request is to be read: one that has any of them goes through a session.
-_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
-#: A request of more bytes may not have left when its answer comes.
-_LARGE = 64 * 1024
-#: Seconds that connections get to close.
-_PARTING = 1.0
-#: What no line of a request may hold; a tab may stand in the value of a field.
-_CONTROLS = bytes({*range(32), 127} - {ord("\t")})
-_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
-
 
 class _Server(NamedTuple):
     """A server.
@@ -572,12 +572,8 @@ class _Full(TimeoutError):  # noqa: N818 - it says what is the matter
     """As many connections as the pool may have are in use, and none came free in time."""
 
 
-#: A key of the pool begins with so many parts that say which host it is: its name, the port, and whether it has TLS.
-_HOST = 3
-
-
 class _Pool(aiohttp.TCPConnector):
-    """aiohttp's pool, without six of its flaws."""
+    """aiohttp's pool, without some of its flaws: each method says which."""
 
     @property
     def waited_for(self) -> bool:
