@@ -80,28 +80,30 @@ class AiohttpTransport:
 
     A request takes one of two ways. The usual one goes straight to aiohttp's pool of connections and to its parser,
     which costs about three fifths of what a session does. What is out of the ordinary goes through a
-    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, a URL or a header field that asks
-    for more, and every request if nobody has tried this version of aiohttp.
+    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, an unusual URL or header field,
+    and every request if this transport has not been tested with the installed version of aiohttp.
 
     The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
     not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
-    DELETE again is off. A connection on which another answer has arrived while it was idle is not used again,
-    as far as it can be seen with a version of aiohttp that nobody has tried.
+    DELETE again is off. A connection on which an answer has arrived while it was idle is not used again; with an
+    untested version of aiohttp, as far as that can be seen.
 
-    Over TLS, an answer that has no length and is no chunks is over with its connection, even if TLS itself was not
-    ended: asyncio does not tell. What is cut off like that is no JSON, and the engine takes it for no answer.
+    Over TLS, an answer that has neither a length nor chunks ends when its connection does. asyncio does not tell
+    whether TLS was ended properly, so such an answer may have been cut off: it is no JSON then, and the engine takes it
+    for no answer.
 
     ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
     ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
     of the two, a cancelled request is one that may have been sent.
 
     Args:
-        session: A session to use in place of an own one. It is neither changed nor closed. What can be set for one
-            request is set for each of ours. The rest is up to its owner: its default headers, cookies, proxy,
-            middlewares and traces apply, its middlewares may send again, and an answer to nobody is seen on an idle
-            connection once the loop has read its head: one that comes at the very moment of a request is taken for its
-            own. Its pool is aiohttp's: under a limit, tasks do not take turns.
-            Credentials of its own, as ``auth`` or from ``.netrc``, cannot stand beside a token.
+        session: A session to use instead of opening one. It is neither changed nor closed. What aiohttp lets a single
+            request decide is decided for each of ours. The rest is up to the session's owner: its default headers,
+            cookies, proxy, middlewares and traces apply, and its middlewares may send a request again. An answer that
+            nobody asked for is noticed on an idle connection once the loop has read its head: one that comes at the
+            very moment of a request is taken for the answer to it. The pool is aiohttp's own: under a limit, tasks that
+            wait are not served in turn. The session can have no credentials of its own, be it as ``auth`` or from
+            ``.netrc``, beside a token.
         proxy: URL of a proxy for all requests, of http or https.
         trust_env: Take proxies from the environment; not unless given.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 unless given.
@@ -110,8 +112,8 @@ class AiohttpTransport:
             is kept, 15 unless given.
 
     Raises:
-        RequestInvalid: *session* was given, and an option as well; or it is none of aiohttp, or has an ``auth``.
-            Or *proxy* is no URL of http or https, or a number is none.
+        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an ``auth``; *proxy* is no
+            URL of http or https; or an option that is a number of seconds or connections has another value.
     """
 
     def __init__(
