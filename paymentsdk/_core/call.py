@@ -507,8 +507,9 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
     """Return what a caller has to know. See the three outcomes in :mod:`paymentsdk.errors`."""
     settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED and _is_of_the_api(last.error)
     doubtful = history.doubts > 0 and not settled
-    turned_away = last.error is not None and last.error.status < 400  # noqa: PLR2004
-    if operation.writes and (doubtful or turned_away):
+    # It is no refusal: whoever sent the caller elsewhere may have acted on the request before.
+    redirected = last.error is not None and last.error.status < 400  # noqa: PLR2004
+    if operation.writes and (doubtful or redirected):
         return OutcomeUnknown(last.reason)
     if last.error is not None:
         return last.error
