@@ -457,13 +457,14 @@ class Caller(ABC):
         )
 
     async def _take_leave(self, intent: Intent[B, R], cancelled: asyncio.CancelledError) -> None:
-        """Leave the key of a write in doubt where it can be found, and let whoever cancels again and again do so.
+        """Tell of a cancelled write that is in doubt, with its key, and wait one turn for anyio to cancel once more.
 
-        anyio does, and knows by the words of the error that it is its own. These may be lost: a transport may raise an
-        error of its own for a cancellation, or swallow it, or our deadline may have come first.
+        A cancel scope of anyio cancels at every wait, and knows its own cancellation by the message of the error. That
+        message may be lost by now: a transport may raise an error of its own for a cancellation, or swallow it, or our
+        deadline may have come first. What the scope raises in this turn has the message.
 
         Raises:
-            asyncio.CancelledError: What comes in the place of *cancelled*, in the turn that is waited for it.
+            asyncio.CancelledError: Such a one, in place of *cancelled*.
         """
         self._shared.deadlines.release(intent.watch)
         operation, note = intent.operation, None
