@@ -204,14 +204,14 @@ class Caller(ABC):
             self._sign(intent)
             if intent.token is None:
                 await self._wait_for_token(intent)
-                self._check_open(intent)  # Else it would begin as the connections end.
+                self._check_open(intent)  # The client may have been closed during the wait.
         while True:
             if intent.history.attempts and too_old(intent.history, self._shared.clock):
                 # The machine may have slept through the pause, or the renewal, and longer.
                 reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
                 raise self._failed(intent, AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
             intent.history.attempts += 1
-            # Not when it has failed: the machine may sleep while it waits for the answer.
+            # Noted now and not after a failure: the machine may sleep while it waits for the answer.
             intent.sending_wall = self._shared.clock.now()
             request = self._request(intent)
             try:
@@ -289,7 +289,7 @@ class Caller(ABC):
         raise self._failed(intent, failure)
 
     async def _replace_token(self, intent: Intent[B, R], refusal: AttemptFailed) -> None:
-        """Give *intent* another token than the one that *refusal* is about, which stands if there is none."""
+        """Give *intent* another token than the one that was refused; where there is none, *refusal* stands."""
         intent.history.renewed = True
         self._report(intent, refusal)
         failure = await self._renew(intent)
@@ -303,7 +303,7 @@ class Caller(ABC):
         raise refusal
 
     async def _renew(self, intent: Intent[B, R]) -> AttemptFailed | None:
-        """Give *intent* another token, or ``None`` if the client has no way to get one; return why it failed."""
+        """Give *intent* another token (``None`` if the client has no way to get one), or return why that failed."""
         auth = self._settings.auth
         if isinstance(auth, RefreshingToken):
             self._shared.renewing.add(auth)
@@ -316,7 +316,7 @@ class Caller(ABC):
                 raise
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
             return AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True, begun=False)
-        except Exception as error:  # noqa: BLE001 - nor must another's store
+        except Exception as error:  # noqa: BLE001 - as in `_sign`: an attempt may be in doubt
             intent.watch.take_back()  # The source of tokens may have made our cancellation an error of its own.
             return _no_token(error)
         intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
@@ -522,7 +522,7 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
 
 
 def _is_of_the_api(error: APIError | None) -> bool:
-    """Whether the platform has refused, and not a gateway, which knows nothing of what an attempt before has done."""
+    """Whether the platform itself has refused: a gateway before it cannot know what an earlier attempt has done."""
     # A gateway sends a page, a line of text, or nothing.
     return error is not None and error.raw.lstrip().startswith((b"{", b"["))
 
