@@ -514,7 +514,7 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
         return OutcomeUnknown(last.reason)
     if last.error is not None:
         return last.error
-    # Not what a renewal was refused with: a caller would take it for what the platform says of the request.
+    # No other refusal of a renewal: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | ClientClosed):
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
@@ -533,21 +533,24 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     if operation.mismatch is not None:
         return operation.mismatch(intent.body, intent.path, value)
     page = operation.page
-    if page is not None:
-        asked = intent.offset if isinstance(intent.offset, int) else 0
-        shown = page.read(value)
-        if shown.items is None:
-            # An offset that does not grow says that there are no more rows.
-            if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
-                return "the answer is no page: it has neither rows nor a total"
-            # What stands where the rows belong is no list, or the total no number: to a walk, a page without rows would
-            # be the end.
-            places = page.places(value)
-            if any(f"{place}.".startswith(f"{one.path}.") for one in anomalies if one.dropped for place in places):
-                return "the answer is no page: its rows cannot be read"
-        if shown.offset not in (None, asked):
-            return f"the answer is the page at offset {shown.offset}"
-    return None
+    if page is None:
+        return None
+    asked = intent.offset if isinstance(intent.offset, int) else 0
+    shown = page.read(value)
+    if shown.items is None:
+        # An offset that does not grow says that there are no more rows.
+        if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
+            return "the answer is no page: it has neither rows nor a total"
+        # To a walk, a page without rows would be the end.
+        if _is_dropped(anomalies, page.places(value)):
+            return "the answer is no page: its rows cannot be read"
+    return None if shown.offset in (None, asked) else f"the answer is the page at offset {shown.offset}"
+
+
+def _is_dropped(anomalies: tuple[Anomaly, ...], places: tuple[str, ...]) -> bool:
+    """Whether what stood at one of *places*, or around it, could not be read."""
+    dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
+    return any(f"{place}.".startswith(dropped) for place in places)
 
 
 def _not_sent(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
