@@ -98,6 +98,9 @@ class Verdict(Enum):
     STOP = auto()
 
 
+Row = Mapping[Failure, Verdict]
+
+
 def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, conflict: Verdict, unauthorized: Verdict) -> Row:
     return MappingProxyType(
         {
@@ -114,7 +117,6 @@ def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, conflict: Verdi
     )
 
 
-Row = Mapping[Failure, Verdict]
 _V = Verdict
 TABLE: Mapping[RetryClass, Row] = MappingProxyType(
     {
@@ -328,7 +330,8 @@ async def again(
 ) -> R:
     """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
 
-    The scheduler is made for this call alone: one that is shared between tasks mixes up their states.
+    tenacity comes in only now, since most calls succeed at once: the *first* failure is played to it as the outcome of
+    its first attempt. It is made for this call alone: one that is shared between tasks mixes up their states.
 
     Raises:
         AttemptFailed: The last failure.
@@ -339,14 +342,12 @@ async def again(
         # Perhaps no file can be opened any more. In place of what came of the call, that would be all the caller knew.
         raise first from None
 
-    pending: AttemptFailed | None = first
+    unplayed = [first]
     paid = 0
 
     async def go_on() -> R:
-        nonlocal pending
-        if pending is not None:
-            failure, pending = pending, None
-            raise failure
+        if unplayed:
+            raise unplayed.pop()
         return await attempt()
 
     def too_late(state: RetryCallState) -> bool:
