@@ -268,7 +268,7 @@ class RefreshingToken:
 
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
         self._asked = False
-        flight = self._flight = asyncio.create_task(self._renew(rejected, exchange, now))
+        flight = self._flight = asyncio.create_task(self._renew_once(rejected, exchange, now))
         flight.add_done_callback(self._flight_done)
         return flight
 
@@ -286,17 +286,18 @@ class RefreshingToken:
         if not flight.cancelled():
             flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
 
-    async def _renew(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+    async def _renew_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        """Renew the pair for all who wait; if that was early and fails, return the live one."""
         pair = self._pair
         try:
             if pair is None and isinstance(self._store, LockingTokenStore):
                 # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
                 # its lock, or while somebody else has it.
                 with suppress(Exception):
-                    if (found := await self._newer_in_store(rejected, now)) is not None:
+                    if (found := await self._take_over(rejected, now)) is not None:
                         return found
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
-                return await self._renewed(rejected, exchange, now)
+                return await self._renew_alone(rejected, exchange, now)
         except Exception as error:
             if self._unsaved is not None or self._spent is not None:
                 self._end(rejected)
@@ -312,7 +313,8 @@ class RefreshingToken:
         if self._pair is not None and self._pair.access_token == rejected:
             self._pair = replace(self._pair, expires_at=0.0)
 
-    async def _renewed(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+    async def _renew_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        """Renew the pair while nobody else who shares the store does: save, take over, or exchange, in this order."""
         if self._unsaved is not None:
             successor = await self._successor(self._unsaved)
             if successor is None:
@@ -320,7 +322,7 @@ class RefreshingToken:
             self._pair, self._former, self._unsaved = successor, self._unsaved, None
             if successor.access_token != rejected and _alive(successor, now):
                 return successor
-        found = await self._newer_in_store(rejected, now)
+        found = await self._take_over(rejected, now)
         if found is not None:
             return found
         if self._spent is not None:
@@ -329,12 +331,12 @@ class RefreshingToken:
             self._unsaved = await self._exchanged(exchange)
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
-            found = await self._newer_in_store(rejected, now)
+            found = await self._take_over(rejected, now)
             if found is not None:
                 return found
             if self._spent is not None:
                 raise
-            # The store had a pair that has ended: what it has to give is its refresh token.
+            # A pair that has ended was taken over: what it has to give is its refresh token.
             self._unsaved = await self._exchanged(exchange)
         return await self._keep(self._unsaved, now)
 
@@ -357,8 +359,11 @@ class RefreshingToken:
             self._early_again = (now + pair.expires_at) / 2
         return pair
 
-    async def _newer_in_store(self, rejected: str | None, now: float) -> TokenPair | None:
-        """Return the pair that another process has saved, if there is one and it is alive."""
+    async def _take_over(self, rejected: str | None, now: float) -> TokenPair | None:
+        """Take over the pair that another process has saved, if there is one, and return it if it is alive.
+
+        One that has ended is taken over all the same: its refresh token may be good.
+        """
         stored = await _awaited(self._store.load())
         if stored is None or stored.access_token == rejected:
             return None
