@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 from msgspec import UNSET, Meta, Struct
 
 from paymentsdk._core.decode import Anomaly
-from paymentsdk._core.operation import Operation
+from paymentsdk._core.operation import Operation, PageShape
 from paymentsdk._core.resume import ResumePoint
 from paymentsdk.errors import ClientClosed, PaginationStalled, PaymentsError, RequestInvalid
 
@@ -122,7 +122,7 @@ class Pager(Generic[T]):
             no search, or one whose path has placeholders.
     """
 
-    __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_start")
+    __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
 
     def __init__(
         self,
@@ -147,6 +147,7 @@ class Pager(Generic[T]):
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
         self._caller = caller
         self._operation = operation
+        self._shape = operation.page
         self._filters = filters
         self._page_size = page_size
         self._start = start if isinstance(start, ResumePoint) else ResumePoint(start)
@@ -161,7 +162,14 @@ class Pager(Generic[T]):
 
     def pages(self) -> Pages[T]:
         """Walk page by page."""
-        return Pages(self._fetch, self._operation, self._start, self._prefetch, self._overlap)
+        return Pages(
+            self._fetch,
+            self._operation.name,
+            self._shape,
+            self._start,
+            prefetch=self._prefetch,
+            overlap=self._overlap,
+        )
 
     async def first(self) -> T | None:
         """Return the first row, or ``None`` if the search has none. One call."""
@@ -231,16 +239,14 @@ class Pages(AsyncIterator[Page[T]]):
     """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
 
     def __init__(
-        self, fetch: Fetch, operation: Operation[None, object], start: ResumePoint, prefetch: int, overlap: int
+        self, fetch: Fetch, name: str, shape: PageShape, start: ResumePoint, *, prefetch: int, overlap: int
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
         self._left: list[asyncio.Task[Result[object]]] = []
-        if operation.page is None:
-            raise TypeError(f"{operation.name} is not a search")
         self._fetch = fetch
-        self._operation = operation
-        self._shape = operation.page
+        self._name = name
+        self._shape = shape
         #: Where the next page begins; ``None`` after the last.
         self._position: int | None = max(0, start - overlap)
         self._prefetch = prefetch
@@ -248,12 +254,14 @@ class Pages(AsyncIterator[Page[T]]):
         self._margin = overlap
         #: All rows before it have been seen, wherever they have slid.
         self._frontier = int(start)
+        #: How many rows the search had when it was last said.
         self._total = start.total
         #: Rows of a page; 0 as long as nobody knows.
         self._size = 0
         self._seen = _Seen(REMEMBERED)
         #: The ids of the page before, and the places of its entries that were no rows.
         self._previous: tuple[tuple[object, ...], tuple[str, ...]] = ((), ())
+        #: Pages so far, and those of them in a row that had nothing new.
         self._count = 0
         self._stale = 0
         self._turn = asyncio.Lock()
@@ -361,7 +369,7 @@ class Pages(AsyncIterator[Page[T]]):
         if total is not None and (offset + received > total if received else offset < total):
             amount = f"{received} rows" if received else "an empty page"
             anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
-            logger.warning("%s: %s at offset %d of %d", self._operation.name, amount, offset, total)
+            logger.warning("%s: %s at offset %d of %d", self._name, amount, offset, total)
         following = self._following(offset, received, total, proposed)
         fresh = self._seen.fresh(rows)
         self._stale = 0 if fresh or not received else self._stale + 1

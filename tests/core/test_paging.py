@@ -26,7 +26,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk._core import paging
-from paymentsdk._core.paging import Pages, Position
+from paymentsdk._core.paging import Position
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import AnswerStruct
 from paymentsdk.testing import MemoryTransport
@@ -576,12 +576,6 @@ async def test_filters_are_checked_at_once(client, transport) -> None:
     with pytest.raises(RequestInvalid, match="limit"):
         await client.invoices.search().collect(limit=-1)
     assert [] == transport.requests
-
-
-async def test_only_a_search_can_be_walked(client) -> None:
-    """An operation without pages is a mistake of the program."""
-    with pytest.raises(TypeError, match="not a search"):
-        Pages(None, OPERATIONS["orders.get"], 0, 1, 0)
 
 
 @pytest.mark.parametrize(
