@@ -366,6 +366,7 @@ class Pages(AsyncIterator[Page[T]]):
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
         received = len(rows) + len(dropped)
         self._guard(offset, rows, dropped, total, proposed)
+        # A page contradicts itself with rows behind its own total, and with none before it.
         if total is not None and (offset + received > total if received else offset < total):
             amount = f"{received} rows" if received else "an empty page"
             anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
@@ -381,7 +382,7 @@ class Pages(AsyncIterator[Page[T]]):
     def _guard(
         self, offset: int, rows: tuple[T, ...], dropped: tuple[str, ...], total: int | None, proposed: int | None
     ) -> None:
-        """Refuse to go in a circle.
+        """Remember the page, and refuse to go in a circle.
 
         Raises:
             PaginationStalled: The platform repeats itself.
@@ -400,7 +401,7 @@ class Pages(AsyncIterator[Page[T]]):
             raise PaginationStalled(f"{self._count} pages, and no end")
 
     def _following(self, offset: int, received: int, total: int | None, proposed: int | None) -> int | None:
-        """Return where the next page begins, or ``None`` after the last."""
+        """Take the page into account, and return where the next one begins, or ``None`` after the last."""
         vanished = max(0, self._total - total) if total is not None and self._total is not None else 0
         self._margin = max(self._margin, min(vanished, self._size // 4))
         self._frontier = max(0, self._frontier - vanished)
@@ -408,9 +409,11 @@ class Pages(AsyncIterator[Page[T]]):
             # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
             return max(0, self._frontier - self._margin)
         self._frontier = max(self._frontier, offset + received)
-        # Without a total, or beyond it, only an explicit 0 or an empty page is the end: no list is short in silence.
-        counted = total is not None and self._frontier <= total
-        if not received or (self._frontier == total if counted else proposed == 0):
+        # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
+        # that is too low must not cut a list short in silence.
+        total_holds = total is not None and self._frontier <= total
+        is_last = self._frontier == total if total_holds else proposed == 0
+        if is_last or not received:
             return None
         if not self._size or (self._ahead and received != self._size):
             self._drop_ahead()
