@@ -168,9 +168,9 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
 
     match info:
         case inspect.Metadata(type=inspect.CustomType(), extra={"day": True}):
-            return _leaf(date, {str: _moment, int: _epoch}, plain=_date_or_moment)
+            return _leaf(date, {str: _moment, int: _epoch}, exact=_date_or_moment)
         case inspect.Metadata(extra={"day": True}):
-            return _leaf(datetime, {str: _moment, int: _epoch}, plain=_day)
+            return _leaf(datetime, {str: _moment, int: _epoch}, exact=_day)
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
             return _union(kinds) if len(kinds) > 1 else _mender(kinds[0])
@@ -183,22 +183,22 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
         case inspect.DictType(
             value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
         ):
-            return _leaf(dict, {}, plain=_free_object)
+            return _leaf(dict, {}, exact=_free_object)
         case inspect.EnumType(cls=cls):
             return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
         case inspect.StrType(min_length=least):
-            plain = _text if least else None
-            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()}, plain)
+            exact = _text if least else None
+            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()}, exact)
         case inspect.IntType():
             return _leaf(int, {str: _int, Decimal: _whole})
         case inspect.BoolType():
             return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
         case inspect.FloatType():
-            return _leaf(float, {str: _float}, plain=_float_of_number)
+            return _leaf(float, {str: _float}, exact=_float_of_number)
         case inspect.DecimalType():
-            return _leaf(Decimal, {}, plain=_decimal)
+            return _leaf(Decimal, {}, exact=_decimal)
         case inspect.DateTimeType():
-            return _leaf(datetime, {str: _moment, int: _epoch}, plain=_exact_moment)
+            return _leaf(datetime, {str: _moment, int: _epoch}, exact=_exact_moment)
         case _:
             raise TypeError(f"nobody knows how to mend {info}")
 
@@ -206,26 +206,23 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
 def _leaf(
     wanted: type,
     repairs: dict[type, Callable[..., object]],
-    plain: Callable[[object], object] | None = None,
+    exact: Callable[[object], object] | None = None,
 ) -> Mender:
-    """Repair a single value: *plain* or the type itself reads what follows the contract, *repairs* what nearly does."""
+    """Repair a single value: *exact*, or the type, reads what follows the contract, and *repairs* what nearly does."""
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         try:
-            return plain(value) if plain else msgspec.convert(value, wanted)
+            return exact(value) if exact else msgspec.convert(value, wanted)
         except (ValidationError, ValueError, TypeError):
             pass
         except RecursionError:
             anomalies.append(Anomaly(path, None, "is nested too deeply; dropped", dropped=True))
             return None
-        repair = repairs.get(type(value))
-        try:
-            if repair is not None:
+        if (repair := repairs.get(type(value))) is not None:
+            with suppress(ValueError, KeyError, ArithmeticError, OSError):  # OSError: of a moment beyond all calendars.
                 mended = repair(value)
                 anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; mended"))
                 return mended
-        except (ValueError, KeyError, ArithmeticError, OSError):  # OSError: of a moment beyond all calendars.
-            pass
         anomalies.append(_misfit(path, value, wanted.__name__ if isinstance(wanted, type) else str(wanted)))
         return None
 
@@ -301,7 +298,7 @@ def _member(info: inspect.Type, kind: object) -> Mender:
         return _mender(info)
     except TypeError:
         read = msgspec.json.Decoder(kind).decode
-        return _leaf(cast(type, kind), {}, plain=lambda value: read(_WRITE(value)))
+        return _leaf(cast(type, kind), {}, exact=lambda value: read(_WRITE(value)))
 
 
 def _list(item: Mender, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Mender:
