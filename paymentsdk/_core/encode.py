@@ -34,8 +34,8 @@ B = TypeVar("B")
 #: with the place below the member; each level puts its own in front, so that a good body pays for no text.
 Step = Callable[[object], object]
 
-#: What may need another form on the wire, or be refused; nearly no body has any of it. An amount must be a positive one
-#: with two decimals or none.
+#: Which members may need another form on the wire, or have to be refused: an amount unless it is above zero and has two
+#: decimals or none, any moment, and any day. By their type, as Python expressions; nearly no body has one.
 _UNUSUAL = {
     Decimal: (
         "{0}.__class__ is not Decimal or not ({0}.same_quantum(cents) or {0}.same_quantum(one))"
@@ -67,7 +67,7 @@ class BodyEncoder(Generic[B]):
         self._unusual = compile_search(body, _UNUSUAL, _AMOUNTS, trusting=False)
         self._wire_form = _step(inspect.type_info(body))
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
-        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_plain).encode
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
         self._decode = msgspec.json.Decoder(body).decode
 
     def encode(self, body: B) -> bytes:
@@ -109,7 +109,7 @@ class BodyEncoder(Generic[B]):
             raise request_invalid(error, self._type) from None
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
-        self._on_wire(value)
+        self._on_wire(value)  # It refuses what the decoder lets through, such as an amount of three decimals.
         return value
 
     def _on_wire(self, body: B) -> object:
@@ -151,7 +151,8 @@ def _compare(given: object, read: object) -> None:
             raise _below(place, error) from None
 
 
-def _plain(value: object) -> str:
+def _in_clear(value: object) -> str:
+    """Return the text of a credential: msgspec itself writes no subclass of ``str``."""
     if isinstance(value, Hidden):
         return str(value)
     raise TypeError(f"there is no form for {type(value).__name__}")
