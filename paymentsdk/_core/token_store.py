@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("paymentsdk")
 
-#: Seconds after which a file is tried again that another process has locked, or that is one more than there may be.
+#: Seconds between two tries to lock a file that another process has locked, or to open one more than the process may.
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
 _LONGEST_LOCK = 120.0
-#: Seconds that a pair waits for a file, when the process has as many as it may: a connection is idle for 15 at most.
-_LONGEST_WANT = 20.0
-#: Seconds after which a file that is still being written is one of a process that has died.
+#: Seconds that saving a pair may wait, when the process has as many files open as it may. By then the connections that
+#: are idle now are closed: they are kept for 15.
+_LONGEST_SAVE = 20.0
+#: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
 _LONGEST_WRITE = 3600.0
 
 
@@ -118,7 +119,7 @@ class FileTokenStore:
         pair = hide(pair)
         check_pair(pair)
         loop = asyncio.get_running_loop()
-        end = loop.time() + _LONGEST_WANT
+        end = loop.time() + _LONGEST_SAVE
         while True:
             try:
                 return await asyncio.to_thread(self._write, pair)

@@ -930,7 +930,7 @@ async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, mon
     assert 1 == sum(file.exists() for file in dead)
 
 
-@pytest.mark.control("paymentsdk._core.token_store._LONGEST_WANT", -1.0, raises=NotSent)
+@pytest.mark.control("paymentsdk._core.token_store._LONGEST_SAVE", -1.0, raises=NotSent)
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, number: int) -> None:
     """When the process has as many files as it may, the pair of a grant that is spent is saved once there is room."""
