@@ -121,9 +121,10 @@ def renewal_failed(intent: Intent[B, R], why: str) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """Say what *error* was. Of one that is not ours that is its type and its place: its text may hold anything.
+    """Say what *error* was, in words that hold no credential.
 
-    And which file is missing, or may not be used: nobody could mend that without its name.
+    The text of an error that is not ours may hold anything: its type and the line that raised it stand for it. Where a
+    file is missing or may not be used, its name is told as well: nobody could mend that without it.
     """
     if isinstance(error, NoAnswer | NotSent):
         return error.reason

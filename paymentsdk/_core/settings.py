@@ -83,7 +83,7 @@ def check_key(key: str) -> str:
     """
     if not isinstance(key, str) or not _KEY.match(key):
         raise RequestInvalid("idempotency_key", "must be a text of 1 to 64 visible ASCII characters")
-    return str.__str__(key)  # Not `str(key)`: an Enum would give its name, and what it is made of was looked at.
+    return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
 
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
             raise RequestInvalid(f"{path}.{name}", "is written by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-    # As in `check_key`: what was looked at goes out, not what a subclass makes of it when it is formatted.
+    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
     return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
 
 
