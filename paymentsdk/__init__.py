@@ -112,8 +112,9 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "__version__",
 ]
 
-#: Where the names above live, the modules that most programs need first. Each is imported when a name is first asked
-#: for: a program pays for what it uses, and pytest, which finds the plugin of every package, for nothing.
+#: Where the names above live. A name is looked for in this order when it is first asked for, and the modules on the way
+#: are imported: those that most programs need come first. So ``import paymentsdk`` itself costs nothing, which matters
+#: to pytest: it imports the plugin of every installed package, and this one with it.
 _HOMES = (
     "_version",
     "errors",

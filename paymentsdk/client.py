@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from paymentsdk.resources.release_reports import ReleaseReports
     from paymentsdk.resources.wallet_payments import WalletPayments
 
-    # Type checkers take it for what it is: a member of a Protocol can be matched by a property alone.
+    # For type checkers: only a property matches the member of a Protocol, as a `cached_property` does when it runs.
     cached_property = property
 else:
     from functools import cached_property
@@ -153,7 +153,7 @@ class PaymentsClient(Caller):
             strict=strict,
             observer=observer,
         )
-        # A part of one's own may be empty, and so be false, such as a transport that is a list of its requests.
+        # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
         super().__init__(Shared(transport, SystemClock() if clock is None else clock), settings)
         self._owner = True
@@ -347,9 +347,10 @@ class PaymentsClient(Caller):
 
 
 def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
-    """Give *twin* what a subclass has of its own: of a resource, which calls with the options of *client*, a copy.
+    """Give *twin* the attributes that a subclass has of its own.
 
-    Those of a `cached_property` are made anew when they are asked for.
+    A resource calls with the options of *client*: *twin* gets a copy that calls with its own. What a `cached_property`
+    holds is left out, and made anew when it is asked for.
     """
     from paymentsdk.resources.common import Resource  # noqa: PLC0415 - only a subclass needs it
 

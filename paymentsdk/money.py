@@ -17,8 +17,8 @@ ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 MOST_DIGITS = 18
-#: Rounds no sum of amounts, whatever the program has set for its own; also not what it traps, which a context that does
-#: not say it takes from the default one.
+#: Rounds no sum of amounts, whatever the program has set for its own decimals. The traps are named, since a context
+#: without them takes those of the program's default context.
 EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
 
 
