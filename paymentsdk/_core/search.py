@@ -31,8 +31,9 @@ def compile_search(
         trusting: The values are as their types say, since a decoder has made them. Otherwise, a value of another class
             counts as found.
     """
-    scope = dict(names)
-    found = list(_search(kind, 0, conditions, None if trusting else scope))
+    classes: dict[str, object] | None = None if trusting else {}
+    found = list(_search(kind, 0, conditions, classes))
+    scope = {**names, **(classes or {})}
     # Defaults of arguments are found faster than globals.
     given = "".join(f", {name}={name}" for name in scope)
     lines = [
@@ -50,10 +51,13 @@ def compile_search(
 def _search(
     kind: object, depth: int, conditions: Mapping[type, str], classes: dict[str, object] | None
 ) -> Iterator[str]:
-    """Yield the source that searches the variable of this *depth*, which is not None."""
+    """Yield the source that searches the variable of this *depth*, which is not None.
+
+    With *classes*, to which each is added under a name, the source also checks the class of every Struct and list.
+    """
     value, below = f"v{depth}", f"v{depth + 1}"
     for part in _parts(kind):
-        cls = get_origin(part) or part  # The type of a generic Struct that is told of what is no class.
+        cls = get_origin(part) or part  # A generic Struct with its parameters is no class itself.
         if isclass(part) and part in conditions:
             yield f"if {conditions[part].format(value)}:"
             yield "    return True"
