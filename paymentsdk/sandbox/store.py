@@ -342,7 +342,8 @@ class Store:
 def _column(value: object) -> object:
     """Return *value* as SQLite keeps it; moments as text of one zone, so that they sort."""
     if isinstance(value, datetime):
-        # The clock goes by milliseconds. What a search asks for may lie between two: `+` sorts before every digit.
+        # The clock counts whole milliseconds, so what is kept has three decimals. A moment that a search asks for may
+        # lie between two of them, and has six: it sorts right too, as the `+` of the zone comes before every digit.
         between = value.microsecond % 1000
         return value.astimezone(UTC).isoformat(timespec="microseconds" if between else "milliseconds")
     return None if value is None else str(value)
