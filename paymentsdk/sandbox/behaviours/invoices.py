@@ -273,4 +273,4 @@ NATURAL = {
     ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is no number",
 }
 _NUMBER = {"type": "integer", "minimum": 0}
-SCHEMAS = {("invoices.search", name): _NUMBER for name in ("id", "payment_id", "payer_id")}
+SCHEMAS = {("invoices.search", name): _NUMBER for name in _NUMBERS}
