@@ -158,7 +158,7 @@ def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox
     Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which
     ``paymentsdk_tenant`` and ``paymentsdk_client`` use as well, and disturbs no other test.
     """
-    # Among them are the fixtures of the test's fixtures, and what anybody has asked for by name so far.
+    # `fixturenames` also has the fixtures of the test's fixtures, and those that were asked for by name so far.
     if "paymentsdk_sandbox" in request.fixturenames:
         pytest.fail(
             "a test with `paymentsdk_clock` has a server of its own, and cannot have the session's as well: "
