@@ -137,9 +137,9 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         # A moment ago all that was due was done; what fell due since then comes before the request as well.
         platform.settle(now)
         book = platform.book(tenant, now=now, key=key)
-        mark = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
+        fingerprint = idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
         place = idempotency.place_of(operation, incoming.path)
-        if key and (saved := idempotency.replay(book, key, place, mark)):
+        if key and (saved := idempotency.replay(book, key, place, fingerprint)):
             return Outcome(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
         # After the key: what went with it once is another request, whatever it says.
         with _refusing(operation):
@@ -161,7 +161,7 @@ def carry_out(platform: Platform, operation: AnyOperation, incoming: Incoming, c
         if operation.status != HTTPStatus.NO_CONTENT:
             body = answers.encode(answer, decimal_strings=operation.decimal_strings)
         if key:
-            saved = SavedAnswer(place=place, fingerprint=mark, status=operation.status, body=body, at=book.now)
+            saved = SavedAnswer(place=place, fingerprint=fingerprint, status=operation.status, body=body, at=book.now)
             platform.store.save_answer(tenant.user_id, key, saved, forgotten=idempotency.forgotten(book))
     return Outcome(status=operation.status, body=body)
 

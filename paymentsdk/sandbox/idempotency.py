@@ -75,8 +75,8 @@ def fingerprint(operation: Operation[object, object], path: Mapping[str, str], b
     return hashlib.sha256(text).hexdigest()
 
 
-def replay(book: Book, key: str, place: str, mark: str) -> SavedAnswer | None:
-    """Return the saved answer for *key*, or ``None`` when the request is the first with it.
+def replay(book: Book, key: str, place: str, sent: str) -> SavedAnswer | None:
+    """Return the saved answer for *key*, or ``None`` when the request, of the fingerprint *sent*, is the first with it.
 
     Raises:
         Refused: The key went with another request.
@@ -87,7 +87,7 @@ def replay(book: Book, key: str, place: str, mark: str) -> SavedAnswer | None:
         if saved.at + timedelta(hours=book.policies.key_hours) > book.now
         and (book.policies.key_scope == "seller" or saved.place == place)
     ]
-    same = next((saved for saved in remembered if saved.fingerprint == mark), None)
+    same = next((saved for saved in remembered if saved.fingerprint == sent), None)
     if remembered and same is None:
         raise Refused(409, "idempotency_key_already_used")
     return same
