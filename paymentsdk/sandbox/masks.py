@@ -18,16 +18,19 @@ from paymentsdk.sandbox.records import Tenant
 __all__ = ["mask_body", "mask_parameters"]
 
 _MASK = "***"
-#: What is a credential in a request for a token alone: elsewhere a code is that of a refusal.
+#: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
 _OF_GRANT = frozenset({"code"})
-#: What is a credential in a body alone: the name of a parameter that ends like it may say of what kind a token is.
+#: A credential only as a member of a body. Parameters are known by how their names end, and one that ends like this may
+#: say of what kind a token is (``type_token``).
 _OF_BODY = frozenset({"token"})
 
+#: A letter as an escape of JSON.
 _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
 #: The value of a member in what is no JSON: a text, a word that nothing opens after, as in `bytearray(b"...")`, or else
 #: all the rest, since nobody knows where it ends.
 _VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'(){\[,}\]]++(?!["'({\[])|.+)"""
-#: It begins where a name can, and takes nothing back: a body of one long word is read once.
+#: A parameter. A match begins where a name can, and gives back nothing that it took (``++``): otherwise a body of one
+#: long word would be read anew from each of its letters.
 _PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
 
 #: What a body looks like in which members can be found: JSON, whole or not, or a form.
@@ -78,15 +81,15 @@ def _secrets() -> frozenset[str]:
 
 @cache
 def _telling(names: frozenset[str]) -> re.Pattern[bytes]:
-    """Find what may be one of *names*, in any case: itself, or a letter that is written as its number.
+    """Return what finds one of *names* in quotes, in any case, or a letter as an escape, which may be a part of one.
 
-    In single quotes as well, as a program sends that forgot to make JSON of a dict.
+    Single quotes count as well: a program that forgot to make JSON of a dict sends them.
     """
     return re.compile(rf"""["'](?:{"|".join(names)})["']|\\u00[4567]""".encode(), re.IGNORECASE)
 
 
 def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:
-    """Return *body*, which is *text*, with a mask for every member of *secrets*, be it JSON or only look like it."""
+    """Return *body*, which is *text*, with a mask for every member of *secrets*, be it JSON or what looks like it."""
     try:
         return _WRITE(_without(secrets, _READ(body))).decode()
     except (ValueError, ArithmeticError, RecursionError):
