@@ -192,6 +192,7 @@ def pay(book: Book, record: OrderRecord, *, method: str, installments: int, outc
     if order.status != OrderStatus.CREATED:
         raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
     payment = payment_of(order)
+    # A rejection leaves no trace, unless it ends a review.
     if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
         return order
     if outcome != "approved":
