@@ -1,4 +1,4 @@
-"""What a refusal says: one reader for every shape of error body. It never raises, whatever the body."""
+"""What a refusal says: one reader for every shape of error body. It never raises, whatever bytes the body has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
         response: An answer outside 2xx.
         secrets: Credentials to mask should the answer repeat them.
     """
-    # A transport of one's own may return a view on what it has read; `raw` pickles, and nothing else is a refusal.
+    # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
+    # raises here: it is no refusal.
     parsed, body = _read(bytes(response.body), tuple(secrets))
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)

@@ -25,7 +25,7 @@ class Hidden(str):
         return repr(MASK)
 
     def __getitem__(self, place: SupportsIndex | slice) -> Self:
-        # Of a long text some of them print the beginning, and it is that of a credential.
+        # Of a long text some of them print the beginning only: it is that of a credential, and hidden as well.
         return type(self)(super().__getitem__(place))
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
@@ -36,7 +36,7 @@ class Hidden(str):
 
 
 class HiddenBytes(bytes):
-    """A credential that was given as bytes. It will be refused, and must not be shown by that."""
+    """A credential that was given as bytes by mistake: it is refused, and the refusal must not show it."""
 
     __slots__ = ()
 

@@ -95,10 +95,12 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
                     value = headers[field]
                     break
     except (AttributeError, TypeError):
-        return None  # A transport of one's own has returned what is no mapping of texts; its answer may be an order.
+        # A transport of one's own has returned something else than a mapping of texts. Its answer may still be an
+        # order, which must not be lost for that.
+        return None
     if value is None:
         return None
-    text = str(value)  # A number, in such a transport.
+    text = str(value)  # Such a transport may return a number.
     # A byte that is no UTF-8 comes as half a character, which no log could write.
     return text if text.isascii() else text.encode(errors="replace").decode()
 
