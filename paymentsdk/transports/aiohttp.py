@@ -370,7 +370,7 @@ async def _read(status: int, headers: Mapping[str, str], content: aiohttp.Stream
 
 @contextlib.contextmanager
 def _ending_with_its_connection(content: aiohttp.StreamReader) -> Iterator[None]:
-    """Have *content* fail when its connection is over and it is not.
+    """Have *content* fail if its connection ends before it does.
 
     aiohttp closes a connection on which a chunk is malformed, and lets the body wait for ever.
     """
@@ -441,12 +441,13 @@ def _break_off(session: aiohttp.ClientSession) -> None:
 
 
 def _drop_spoiled(session: aiohttp.ClientSession) -> None:
-    """Close the next connections of a pool that is not ours if an answer to nobody has arrived on them while idle.
+    """Close the next connections of a pool that is not ours if an answer has arrived on them while they were idle.
 
     aiohttp would hand them out: the next request would take that answer, the one after it the answer to the next, and
-    so on as long as the connection lives. Fresh ones nobody will ask for again, and a server need not close them.
+    so on as long as the connection lives. Those that were fresh are closed as well: nobody will ask for them again, and
+    the server need not close them.
     """
-    with contextlib.suppress(Exception):  # With a version that nobody has tried it may all be different.
+    with contextlib.suppress(Exception):  # With an untested version of aiohttp it may all be different.
         kept: dict[ConnectionKey, Iterable[tuple[ResponseHandler, float]]] = getattr(session.connector, "_conns", {})
         for key in tuple(kept):
             fresh = isinstance(key.server_hostname, _Unlisted)
@@ -602,7 +603,8 @@ class _Pool(aiohttp.TCPConnector):
             else:
                 connection = await super().connect(req, traces, timeout)
         except Exception as error:  # noqa: BLE001 - whatever it is, it came before the request
-            # Behind a session nobody could tell: a proxy can break off before it has heard of the request.
+            # Told here, since whoever gets it out of a session could no longer tell that nothing was sent: a proxy that
+            # breaks off before it has heard of the request looks like a server that does so afterwards.
             if isinstance(error, TimeoutError) and self._available_connections(req.connection_key) < 1:
                 error = _Full()
             failure = _unsent(error, self)
@@ -643,7 +645,7 @@ class _Pool(aiohttp.TCPConnector):
     async def idle(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         """Return a connection that is kept, and as idle as it should be.
 
-        aiohttp would hand out one on which an answer to nobody has arrived, and the next request would take it for its
+        aiohttp would hand out one on which an answer has arrived meanwhile, and the next request would take it for its
         own. What the loop has not read yet is seen by asking the system. A new connection is not asked: with TLS it has
         a greeting to read. And aiohttp would not ask whether there is a place, which others can have taken that go to
         another host.
