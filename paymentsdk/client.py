@@ -196,7 +196,7 @@ class PaymentsClient(Caller):
         """Return a copy with other options, on the same connections; what is not given stays as it is.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
-        nothing; the client that it comes from has to be closed. Of a subclass it has all attributes, and each
+        nothing; the client that it comes from has to be closed. A copy of a subclass has its attributes too, and each
         :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy.
 
         Args:
@@ -240,9 +240,9 @@ class PaymentsClient(Caller):
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
-        they fail; those that wait for their next attempt fail at once. A renewal of a token that was sent is waited for
-        before, and its pair saved, within 5 s even if closing is cancelled; the calls that waited for it are not sent
-        any more. Closing twice is allowed.
+        they fail; those that wait for their next attempt fail at once. Before that, a renewal of a token that has been
+        sent is waited for, and its pair saved: if closing is cancelled, for 5 s more at most. The calls that wait for
+        that token are not sent any more. Closing twice is allowed.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.

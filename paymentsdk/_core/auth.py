@@ -152,9 +152,9 @@ class RefreshingToken:
     call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
 
     Args:
-        pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, a pair in
-            the store that ends later, or whose end nobody knows, takes its place; any other does when its grant is
-            spent.
+        pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, the pair in
+            the store takes its place if that one ends later, or nobody knows when it ends; once the grant of *pair* is
+            spent, whenever it ends.
         store: Where pairs are kept; in memory unless given.
         early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 unless given.
 
