@@ -141,7 +141,7 @@ def _compare(given: object, read: object) -> None:
         case list() if isinstance(given, list | tuple):
             members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
         case dict() if isinstance(given, Mapping):
-            # Free-form data: a text may well stand for something else.
+            # Free-form data: a moment or a UUID may well become a text here.
             pairs = ((key, value, read.get(str(key))) for key, value in given.items())
             members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
     for place, before, after in members:

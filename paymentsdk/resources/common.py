@@ -51,12 +51,12 @@ class OpenEnum(StrEnum):
 
 
 class ByName(StructMeta):
-    """Makes Structs whose members are given by their names alone: by its place, an amount could become a reference.
+    """Makes Structs whose members are given by name alone: given by position, an amount could become a reference.
 
-    It is the one option that msgspec does not hand down to subclasses.
+    A metaclass, since msgspec does not hand this option down to subclasses.
     """
 
-    if not TYPE_CHECKING:  # They are told by the `kw_only_default` below.
+    if not TYPE_CHECKING:  # Type checkers are told by the `kw_only_default` below.
 
         def __new__(cls, *arguments: object, kw_only: bool = True, **options: object) -> Self:  # noqa: D102 - type's
             return super().__new__(cls, *arguments, kw_only=kw_only, **options)

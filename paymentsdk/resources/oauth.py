@@ -128,7 +128,8 @@ class Token(Secretive, AnswerStruct):
         try:
             expires_at = None if self.expires_in is None else made + self.expires_in
         except OverflowError:
-            expires_at = None  # Hundreds of digits say nothing of an end; the grant that it was made of is spent.
+            # A number of hundreds of digits. The grant is spent: the token is taken, as one whose end nobody knows.
+            expires_at = None
         return TokenPair(access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at)
 
 

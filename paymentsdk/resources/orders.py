@@ -619,7 +619,7 @@ def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order
         return None
     if order.external_reference not in (None, "", body.external_reference):
         return "the answer is about another external_reference"
-    # Not `in (None, ...)`: an amount that is compared with None asks `numbers` whether that is a number.
+    # Not `in (None, ...)`: to compare an amount with None is slow, as `numbers` is asked whether that is a number.
     if order.total_amount is not None and order.total_amount != body.total_amount:
         return "the answer is about another total_amount"
     return None
