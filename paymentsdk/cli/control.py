@@ -28,28 +28,30 @@ _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 
 def add_pay(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``pay``."""
-    told = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
+    pay = add_command(commands, "pay", _pay, "have the buyer pay an order or a preference")
     what = "the id of an order or a preference, its code, its checkout address, or a point of sale"
-    told.add_argument("what", type=order_name, metavar="ORDER", help=what)
-    told.add_argument(
+    pay.add_argument("what", type=order_name, metavar="ORDER", help=what)
+    pay.add_argument(
         "--method",
         metavar="METHOD",
         choices=Choices(_payment_methods),
         help="pay with one of %(choices)s (default: account_money)",
     )
-    told.add_argument("--reject", action="store_true", help="have the payment rejected")
+    pay.add_argument("--reject", action="store_true", help="have the payment rejected")
 
 
 def add_policies(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``policies``."""
-    told = add_command(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
-    told.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
+    policies = add_command(
+        commands, "policies", _policies, "list the points that the contract leaves open, or decide them"
+    )
+    policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
 
 def add_advance(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``advance``."""
-    told = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
-    told.add_argument(
+    advance = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
+    advance.add_argument(
         "duration", type=duration, metavar="DURATION", help="an ISO 8601 duration, such as PT20M or P1DT12H"
     )
 
