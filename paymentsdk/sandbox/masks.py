@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 import msgspec
 
+from paymentsdk._core.secrets import MASK
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox.answers import structs_in
 from paymentsdk.sandbox.records import Tenant
 
 __all__ = ["mask_body", "mask_parameters"]
 
-_MASK = "***"
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
 _OF_GRANT = frozenset({"code"})
 #: A credential only as a member of a body. Parameters are known by how their names end, and one that ends like this may
@@ -51,7 +51,7 @@ def mask_body(body: bytes, *, grant: bool) -> str:
     secrets = _secrets() if grant else _secrets() - _OF_GRANT
     text = body.decode(errors="replace")
     if grant and text and not _MEMBERS.fullmatch(text):
-        return _MASK  # Where its secrets begin and end, nobody knows.
+        return MASK  # Where its secrets begin and end, nobody knows.
     if grant or _telling(secrets).search(body):
         text = _masked(secrets, body, text)
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
@@ -62,7 +62,7 @@ def mask_parameters(text: str) -> str:
     """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
     endings = tuple(_secrets() - _OF_BODY)
     return _PARAMETER.sub(
-        lambda found: f"{found[1]}={_MASK}" if unquote(found[1]).lower().endswith(endings) else found[0], text
+        lambda found: f"{found[1]}={MASK}" if unquote(found[1]).lower().endswith(endings) else found[0], text
     )
 
 
@@ -94,7 +94,7 @@ def _masked(secrets: frozenset[str], body: bytes, text: str) -> str:
         return _WRITE(_without(secrets, _READ(body))).decode()
     except (ValueError, ArithmeticError, RecursionError):
         text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-        return _member_of(secrets).sub(rf'\1"{_MASK}"', text)
+        return _member_of(secrets).sub(rf'\1"{MASK}"', text)
 
 
 def _without(secrets: Container[str], value: object) -> object:
@@ -103,7 +103,7 @@ def _without(secrets: Container[str], value: object) -> object:
         case dict():
             members = cast("dict[str, object]", value)
             return {
-                name: _MASK if name.lower() in secrets else _without(secrets, inner) for name, inner in members.items()
+                name: MASK if name.lower() in secrets else _without(secrets, inner) for name, inner in members.items()
             }
         case list():
             return [_without(secrets, inner) for inner in cast("list[object]", value)]

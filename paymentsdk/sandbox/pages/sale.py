@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from paymentsdk.money import ZERO
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
 from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
@@ -30,7 +31,6 @@ NAMES = {
     "prepaid_card": "Prepaid card",
 }
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
-_NOTHING = Decimal(0)
 
 
 class Line(Struct, frozen=True):
@@ -103,7 +103,7 @@ class Sale(Struct, frozen=True, kw_only=True):
 
 def money(currency: str, amount: Decimal | None) -> str:
     """Return an amount for people: ``ARS 1,250.00``, on one line."""
-    return f"{currency}\N{NO-BREAK SPACE}{amount or _NOTHING:,.2f}"
+    return f"{currency}\N{NO-BREAK SPACE}{amount or ZERO:,.2f}"
 
 
 # --- QR orders ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def money(currency: str, amount: Decimal | None) -> str:
 def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
-    amount = payment_of(order).amount or _NOTHING
+    amount = payment_of(order).amount or ZERO
     qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",

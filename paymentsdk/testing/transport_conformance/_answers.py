@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import warnings
 
+from paymentsdk._core.operation import KIB, MIB
 from paymentsdk._core.wire import Request, SendFailed, Transport
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
-
-KIB = 1024
-MIB = 1024 * KIB
 
 
 def once(*data: bytes, reset: bool = False) -> Script:
