@@ -135,9 +135,9 @@ class PaymentsClient(Caller):
         _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, strict=strict)
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
-        check_methods("auth", auth, "token", "renew", plain="token")
-        check_methods("observer", observer, "__call__", plain="__call__")
-        check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", plain="now")
+        check_methods("auth", auth, "token", "renew", sync="token")
+        check_methods("observer", observer, "__call__", sync="__call__")
+        check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", sync="now")
         check_headers({session_header: "any"}, "session_header")
         auth = _auth(access_token, auth)
         settings = Settings(
@@ -215,8 +215,8 @@ class PaymentsClient(Caller):
         """
         access_token = hide(access_token)
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
-        check_methods("auth", auth, "token", "renew", plain="token")
-        check_methods("observer", observer, "__call__", plain="__call__")
+        check_methods("auth", auth, "token", "renew", sync="token")
+        check_methods("observer", observer, "__call__", sync="__call__")
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,

@@ -115,13 +115,13 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
     return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
 
 
-def check_methods(name: str, value: object, *methods: str, plain: str | None = None) -> None:
+def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:
     """Refuse a part of the caller's own that lacks a method which will be called; ``None`` is no part.
 
-    *plain* is the one of them that nobody will await.
+    *sync* is the one of them that is called without ``await``.
 
     Raises:
-        RequestInvalid: It lacks one of *methods*, or is a class, or *plain* is a coroutine function.
+        RequestInvalid: It lacks one of *methods*, or is a class, or *sync* is a coroutine function.
     """
     if value is None:
         return
@@ -129,8 +129,8 @@ def check_methods(name: str, value: object, *methods: str, plain: str | None = N
         raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
     if missing := [method for method in methods if not callable(getattr(value, method, None))]:
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
-    if plain is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, plain))):
-        raise RequestInvalid(name, f"{plain} of {type(value).__name__} must not be async: it is not awaited")
+    if sync is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, sync))):
+        raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
 
 
 def check_proxy(proxy: str | None) -> None:
