@@ -85,7 +85,7 @@ class Deadlines:
         self._live.discard(watch)
 
     def close(self) -> None:
-        """Stop the alarm, once no call needs it."""
+        """Stop the alarm, unless a call still needs it."""
         if self._alarm is not None and not self._live:
             self._alarm.cancel()
             self._next = inf

@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _begin(options: Namespace) -> int:
-    """Show what there is to whoever names no command: they ask for that, most likely."""
+    """Show the help to whoever names no command."""
     parser: argparse.ArgumentParser = options.parser
     parser.exit(MISUSED, parser.format_help())
 

@@ -103,7 +103,7 @@ class Running:
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - as above
 
         parts = urlsplit(self.url)
-        # Straight there: a proxy for the rest of the world knows nothing of this machine.
+        # Straight there, past any proxy of the environment: that one knows nothing of this machine.
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=_TO_CONNECT)
         try:
@@ -111,7 +111,7 @@ class Running:
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can be.
             # In a second terminal the variable is easily forgotten.
             elsewhere = "" if self.named else f", or say where it is with --url or {_VARIABLE}"
-            # One that is named may be asked for where a new one would not listen.
+            # Without it a new one would not listen where this one is looked for.
             there = f" --port {parts.port}" if parts.port not in (None, DEFAULT_PORT) else ""
             words = f"no sandbox at {self.url} ({error}); start one with: paymentsdk sandbox{there}{elsewhere}"
             raise SandboxError(words) from None

@@ -102,7 +102,7 @@ def _said(request: web.Request, refused: Refused) -> web.Response:
 
 
 def _nearest(path: str) -> AnyOperation | None:
-    """Return an operation of the interface that *path* is below, for a path or a method that no operation has."""
+    """Return an operation of the interface that *path* looks like a part of, where no operation has it itself."""
     of_interface = (one for one in OPERATIONS.values() if f"{path}/".startswith(one.path.partition("/{")[0] + "/"))
     return next(of_interface, None)
 
