@@ -268,7 +268,8 @@ class Model:
 
     def pay_sale(self, sale: Sale, status: str, payer: int) -> None:
         """The payment in review is decided, or another is made."""
-        del sale.payments[len(sale.payments) - (sale.payments[-1:] == ["in_process"]) :]
+        if sale.payments[-1:] == ["in_process"]:
+            sale.payments.pop()
         sale.payments.append(status)
         sale.payer, sale.updated = payer, self.now
         if status == "approved":
