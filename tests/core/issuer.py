@@ -59,7 +59,7 @@ class Issuer:
 
 
 def counted(issuer: Issuer):
-    """A renewal that takes the refresh token of the generation before, once."""
+    """A renewal that takes any refresh token, once, and gives the access token of the generation that holds now."""
 
     def renew(refresh_token: str) -> Response:
         issuer.renewals.append(refresh_token)
