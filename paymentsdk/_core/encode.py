@@ -124,6 +124,8 @@ class BodyEncoder(Generic[B]):
 def _compare(given: object, read: object) -> None:
     """Refuse what the encoder has written in a form of its own: ``bytes`` as base64, a UUID as text, NaN as null.
 
+    And a Struct that stands in the place of another.
+
     Raises:
         RequestInvalid: There is such a member; its place is below *given*.
     """
@@ -133,6 +135,9 @@ def _compare(given: object, read: object) -> None:
             raise RequestInvalid("", f"expected a text, got {type(given).__name__}")
         case None if isinstance(given, float):
             raise RequestInvalid("", f"{given} is not a JSON number")
+        case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
+            # The platform would read what the two have in common, and nothing of the rest.
+            raise RequestInvalid("", f"expected {type(read).__name__}, got {type(given).__name__}")
         case Struct() if isinstance(given, Struct):
             members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
         case Struct() if isinstance(given, Mapping):

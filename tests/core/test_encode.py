@@ -41,6 +41,12 @@ class Plain(RequestStruct):
     name: str | None = None
 
 
+class Other(RequestStruct):
+    """What a part is easily mistaken for: some of its members are the same, some are not."""
+
+    surname: str | None = None
+
+
 class Body(RequestStruct):
     """A body, with parts of its own kind."""
 
@@ -194,6 +200,7 @@ REFUSED = {
     "expected a datetime, got str": ("$.line.at", Body(line=Line(at="2026-01-31"))),
     "expected Line, got dict": ("$.lines[0]", Body(lines=[{"title": "abc"}])),
     "expected Line, got str": ("$.line", Body(line="abc")),
+    "expected Plain, got Other": ("$.plain", Body(plain=Other(surname="abc"))),
     "Expected `array | null`": ("$.lines", Body(lines="abc")),
     "Expected `object`, got `null`": ("$.lines[0]", Body(lines=[None])),
     "Expected `int | null`": ("$.count", Body(count="3")),
