@@ -115,12 +115,12 @@ class Caller(ABC):
             ClientClosed: The client is closed, or belongs to another event loop.
         """
         shared = self._shared
-        loop = shared.permit()
         try:
+            loop = shared.permit()
             intent = self._intend(
                 operation, body, path=path, query=query, idempotency_key=idempotency_key, headers=headers, loop=loop
             )
-        except RequestInvalid as error:
+        except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         try:

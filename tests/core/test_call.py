@@ -808,13 +808,14 @@ async def test_the_log_is_silent_by_default(play, capfd) -> None:
 async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> None:
     """Neither a closed client nor one of another event loop sends anything, and both say so in their own words."""
     client._shared.loop = asyncio.new_event_loop()
-    with pytest.raises(ClientClosed, match="another event loop"):
+    with pytest.raises(ClientClosed, match="another event loop") as elsewhere:
         await client.orders.get("ORD1")
     client._shared.loop.close()
 
     await client.aclose()
-    with pytest.raises(ClientClosed, match="the client is closed"):
+    with pytest.raises(ClientClosed, match="the client is closed") as closed:
         await client.orders.get("ORD1")
+    assert ("orders.get", "orders.get") == (elsewhere.value.operation, closed.value.operation)
     assert [] == transport.requests
 
 

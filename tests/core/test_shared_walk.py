@@ -116,6 +116,7 @@ async def test_a_walk_that_was_closed_says_where_to_go_on(tables, prefetch: int,
     with pytest.raises(ClientClosed) as closed:
         await (anext(pages) if reader is None else reader)
     assert (10, 100) == (closed.value.resume_point, closed.value.resume_point.total)
+    assert "invoices.search" == closed.value.operation
 
 
 async def test_closing_a_walk_after_its_end(tables) -> None:
