@@ -59,7 +59,13 @@ _HEADERS = {
     "User-Agent": f"paymentsdk/{__version__}",
 }
 
-_KINDS = {"timeout": Timeout, "retry": RetryPolicy, "max_order_expiration": timedelta, "strict": bool}
+_KINDS = {
+    "timeout": Timeout,
+    "retry": RetryPolicy,
+    "max_order_expiration": timedelta,
+    "session_header": str,
+    "strict": bool,
+}
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
 
 
@@ -132,7 +138,13 @@ class PaymentsClient(Caller):
         base_url, access_token, client_secret = hide(base_url), hide(access_token), hide(client_secret)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "goes in place of transport, not with it")
-        _check_kinds(timeout=timeout, retry=retry, max_order_expiration=max_order_expiration, strict=strict)
+        _check_kinds(
+            timeout=timeout,
+            retry=retry,
+            max_order_expiration=max_order_expiration,
+            session_header=session_header,
+            strict=strict,
+        )
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
         check_methods("auth", auth, "token", "renew", sync="token")

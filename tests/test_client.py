@@ -93,6 +93,7 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"max_order_expiration": timedelta(hours=3600, seconds=1)}, "max_order_expiration"),
         ({"strict": "false"}, "strict"),
         ({"session_header": "not a name"}, "session_header"),
+        ({"session_header": ["X-Brand-Id"]}, "session_header"),
         ({"session_header": "Authorization"}, "session_header.Authorization"),
         ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
     ],

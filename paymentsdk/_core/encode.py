@@ -329,13 +329,15 @@ class QueryEncoder:
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; known are: {known}")
             if value == "":
                 raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
+        # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
+        text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
         if given:
             try:
                 msgspec.convert(given, self._filters, builtin_types=(datetime,))
             except ValidationError as error:
                 found = request_invalid(error)
                 raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None
-        return "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
+        return text
 
 
 def _quoted(name: str, value: object) -> str:

@@ -165,7 +165,7 @@ def read_days(request: Struct, *names: str) -> None:
             continue
         try:
             read = msgspec.convert(day, date if isinstance(day, str) and len(day) == _DATE_LENGTH else Moment)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeEncodeError):
             reason = "is neither a date such as 2026-01-31 nor a moment with its offset"
             raise RequestInvalid(f"$.{name}", reason) from None
         msgspec.structs.force_setattr(request, name, read)

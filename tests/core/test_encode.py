@@ -420,6 +420,7 @@ def test_a_moment_without_a_zone() -> None:
         ({"date_created_from": "2026-01-31T00:00:00Z"}, "$query.date_created_from"),
         ({"date_created_from": datetime(2026, 1, 31)}, "$query.date_created_from"),  # noqa: DTZ001
         ({"status": "\ud800"}, "$query.status"),
+        ({"date_created_from": "\ud800"}, "$query.date_created_from"),
         # A platform takes it for none: who looks for the orders of "" would get everybody's.
         ({"external_reference": ""}, "$query.external_reference"),
     ],

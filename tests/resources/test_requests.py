@@ -148,6 +148,15 @@ def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
         assert request == json.loads(body)
 
 
+@pytest.mark.parametrize("day", ["tomorrow", "2026-02-31", "2026-01-31T09:30:00", "\ud800", 5])
+def test_a_day_that_is_none(day: object) -> None:
+    """What is neither a date nor a moment is refused where it stands, whatever it is."""
+    with pytest.raises(RequestInvalid) as refused:
+        CustomerRequest(date_registered=day)
+
+    assert "$.date_registered" == refused.value.path
+
+
 @pytest.mark.parametrize("day", ["2026-01-31", "2026-01-31T09:30:00.000-03:00"])
 def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
     """Whichever of the two forms it has, it breaks no contract: not even `strict` calls the write unknown for it."""
