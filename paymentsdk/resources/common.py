@@ -153,6 +153,12 @@ def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
         require(amount <= total, path, "is above the total amount")
 
 
+def same_reference(given: str, echoed: str | None) -> bool:
+    """Whether *echoed* can be the reference that was *given*; one that did not come, or is empty, says nothing."""
+    # The platform may send one of digits as a number, which has no zeros in front.
+    return echoed in (None, "", given) or (given.isdecimal() and echoed == (given.lstrip("0") or "0"))
+
+
 def read_days(request: Struct, *names: str) -> None:
     """Read the days of a request where they came as text.
 

@@ -27,6 +27,7 @@ from paymentsdk.resources.common import (
     parse_duration,
     require,
     require_within_total,
+    same_reference,
 )
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
@@ -617,7 +618,7 @@ def _within_limits(body: OrderRequest, limits: Limits) -> None:
 def _is_created(body: OrderRequest | None, path: Mapping[str, str], order: Order) -> str | None:
     if body is None:
         return None
-    if order.external_reference not in (None, "", body.external_reference):
+    if not same_reference(body.external_reference, order.external_reference):
         return "the answer is about another external_reference"
     # Not `in (None, ...)`: to compare an amount with None is slow, as `numbers` is asked whether that is a number.
     if order.total_amount is not None and order.total_amount != body.total_amount:

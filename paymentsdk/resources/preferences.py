@@ -29,6 +29,7 @@ from paymentsdk.resources.common import (
     read_days,
     require,
     require_within_total,
+    same_reference,
 )
 
 MOST_INSTALLMENTS = 36
@@ -470,9 +471,9 @@ class Preference(AnswerStruct):
 
 
 def _is_created(body: PreferenceRequest | None, path: Mapping[str, str], preference: Preference) -> str | None:
-    if body is None or not body.external_reference or not preference.external_reference:
+    if body is None or not body.external_reference:
         return None
-    same = preference.external_reference == body.external_reference
+    same = same_reference(body.external_reference, preference.external_reference)
     return None if same else "the answer is about another external_reference"
 
 

@@ -29,6 +29,7 @@ from paymentsdk.resources.common import (
     PositiveAmount,
     RequestStruct,
     Resource,
+    same_reference,
 )
 
 
@@ -222,8 +223,9 @@ def _is_created(body: WalletPaymentRequest | None, path: Mapping[str, str], paym
     if body is None:
         return None
     asked, got = body.wallet_payment, payment.wallet_payment or WalletCharge()
-    echoed = {got.external_reference, *(part.external_reference for part in payment.payments or ())}
-    if asked.external_reference and echoed - {None, "", asked.external_reference}:
+    reference = asked.external_reference
+    echoed = (got.external_reference, *(part.external_reference for part in payment.payments or ()))
+    if reference and not all(same_reference(reference, one) for one in echoed):
         return "the answer is about another external_reference"
     # With a discount the platform may echo either amount.
     if asked.discount is None and None not in (asked.transaction_amount, got.transaction_amount):

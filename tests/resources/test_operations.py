@@ -206,6 +206,7 @@ WALLET = {
     "payer": {"token": "t", "type_token": "w"},
 }
 DISCOUNTED = {**WALLET, "wallet_payment": {**WALLET["wallet_payment"], "discount": {"amount": Decimal(5)}}}
+NUMBERED = {**WALLET, "wallet_payment": {"external_reference": "00"}}
 ORDER = {
     "external_reference": "a",
     "total_amount": "24.90",
@@ -234,6 +235,17 @@ ANSWERS = [
      '{"id": "1", "external_reference": "b"}', False),
     ("preferences.create", {"items": ITEMS, "external_reference": "7"}, {},
      '{"id": "1", "external_reference": 7}', True),
+    # As a number, a reference has no zeros in front.
+    ("preferences.create", {"items": ITEMS, "external_reference": "007"}, {},
+     '{"id": "1", "external_reference": 7}', True),
+    ("preferences.create", {"items": ITEMS, "external_reference": "007"}, {},
+     '{"id": "1", "external_reference": 70}', False),
+    ("wallet_payments.create", NUMBERED, {}, '{"id": 1, "payments": [{"external_reference": 0}]}', True),
+    ("wallet_payments.create", NUMBERED, {},
+     '{"id": 1, "payments": [{"external_reference": 0}, {"external_reference": 1}]}', False),
+    ("orders.create", {**ORDER, "external_reference": "0012"}, {}, '{"id": "ORD1", "external_reference": 12}', True),
+    ("orders.create", {**ORDER, "external_reference": "0012"}, {}, '{"id": "ORD1", "external_reference": 2}', False),
+    ("orders.create", {**ORDER, "external_reference": "a-0"}, {}, '{"id": "ORD1", "external_reference": 0}', False),
     ("customers.create", {}, {}, '{"id": "c", "email": "ana@example.com"}', True),
     ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c"}', True),
     ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c", "email": "ana@example.com"}', True),
