@@ -282,7 +282,7 @@ class Pages(AsyncIterator[Page[T]]):
             result = await self._take(offset)
             page = self._accept(offset, result)
         except PaymentsError as error:
-            error.operation = self._operation.name
+            error.operation = self._name
             error.resume_point = ResumePoint(offset, self._total)
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
@@ -303,7 +303,7 @@ class Pages(AsyncIterator[Page[T]]):
         if self._position is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed()
-            self._failure.operation = self._operation.name
+            self._failure.operation = self._name
             self._failure.resume_point = ResumePoint(self._position, self._total)
         self._drop_ahead()
         await _gone(self._left)
