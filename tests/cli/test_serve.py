@@ -18,8 +18,17 @@ from paymentsdk.cli import main
 from paymentsdk.cli.running import Running
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
-#: A loop that handles no signals, like those of Windows.
-WITHOUT_SIGNALS = "import asyncio; del asyncio.SelectorEventLoop.add_signal_handler; "
+#: A loop that handles no signals and is only woken by them, like those of Windows. One that is not even woken would
+#: sleep on when a signal comes at the very moment that it lies down.
+WITHOUT_SIGNALS = """
+import asyncio, signal
+class Loop(asyncio.SelectorEventLoop):
+    add_signal_handler = asyncio.AbstractEventLoop.add_signal_handler
+    def run_forever(self):
+        signal.set_wakeup_fd(self._csock.fileno())
+        super().run_forever()
+asyncio.DefaultEventLoopPolicy._loop_factory = Loop
+"""
 MEMBERS = {
     "base_url",
     "access_token",
