@@ -134,7 +134,14 @@ def _schemas(policies: Policies) -> Schema:
                 _describe(schemas[name], inspect.getdoc(structs[name].cls) or "")
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
+        for member in members:
+            _never_null(schemas[name]["properties"][member])
     return schemas
+
+
+def _never_null(schema: Schema) -> None:
+    """Take null out of the *schema* of a member that may be left out elsewhere: null is as good as no member."""
+    schema["anyOf"] = [one for one in schema["anyOf"] if one != {"type": "null"}]
 
 
 def _tighten(schema: Schema, struct: types_of.StructType) -> None:

@@ -153,7 +153,9 @@ WRONG = [
     ("PreferenceRequest", {"items": []}),
     ("PreferenceRequest", {"marketplace_fee": -1}),
     ("CustomerRequest", {"email": "ana"}),
+    ("CustomerRequest", {"email": None}),
     ("WalletPaymentRequest", {"wallet_payment": {"transaction_amount": 0}}),
+    ("WalletPaymentRequest", {"wallet_payment": {"transaction_amount": None}}),
 ]
 
 
