@@ -122,12 +122,9 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
             return False
         self.seen += 1
-        hit = (
-            (rule.times is None or self.hits < rule.times)
-            and rule.nth in (None, self.seen)
-            # Drawn for every request, so that the rest of the rule does not shift the sequence.
-            and (rule.probability >= 1 or self._random.random() < rule.probability)
-        )
+        # Drawn for every request, so that the rest of the rule does not shift the sequence.
+        drawn = self._random.random() < rule.probability
+        hit = drawn and (rule.times is None or self.hits < rule.times) and rule.nth in (None, self.seen)
         self.hits += hit
         return hit
 

@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 import aiohttp
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
@@ -348,6 +349,20 @@ async def test_chance_is_seeded(plain, sandbox):
 
     assert runs[0] == runs[1] != runs[2]
     assert 8 < runs[0].count(500) < 30
+
+
+async def test_chance_hits_the_same_requests_whatever_else_a_rule_says(plain, sandbox):
+    """With `nth` the seed decides about that very request as it does without."""
+    without, third = [], []
+    for seed in range(12):
+        rule = FaultRule(effect="fail_before_commit", probability=0.5, seed=seed)
+        with sandbox.faults.add(rule):
+            without.append((await statuses(plain, 3))[2])
+        with sandbox.faults.add(replace(rule, nth=3)):
+            third.append((await statuses(plain, 3))[2])
+
+    assert without == third
+    assert {200, 500} == set(third)
 
 
 async def test_a_rule_ends_with_its_block(plain, sandbox):
