@@ -707,3 +707,19 @@ async def test_a_sponsor_is_a_number(client, order, sponsor):
         await client.orders.create(order(integration_data={"sponsor": {"id": sponsor}}))
 
     assert "sponsor_id_not_valid" == refused.value.code
+
+
+@pytest.mark.parametrize(("policy", "status"), [("any", 201), ("known", 400)])
+async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, policy, status):
+    """`sponsors` decides about those of orders as about those of preferences: any, or the sandbox's own sellers."""
+    sandbox = await start(policies={"sponsors": policy})
+    plain = plain_to(sandbox)
+    known = str(sandbox.create_tenant().user_id)
+
+    answers = [
+        await plain("POST", "/v1/orders", data(integration_data={"sponsor": {"id": sponsor}}), key=sponsor)
+        for sponsor in ("7", known, f"0{known}")
+    ]
+
+    assert [status, 201, 201] == [answer.status for answer in answers]
+    assert status == 201 or "sponsor_id_not_valid" == answers[0].code

@@ -40,7 +40,7 @@ from paymentsdk.sandbox.behaviours import merchant_orders
 from paymentsdk.sandbox.book import Book, Call
 from paymentsdk.sandbox.intake import Violation, violation
 from paymentsdk.sandbox.magic import Magic, demanded
-from paymentsdk.sandbox.records import CURRENCIES, ORDERS, OrderRecord
+from paymentsdk.sandbox.records import CURRENCIES, ORDERS, TENANTS, OrderRecord
 
 DEFAULT_EXPIRATION = "PT15M"
 _CODES: Mapping[Violation, str] = {
@@ -124,11 +124,18 @@ def _check_body(book: Book, body: OrderRequest) -> None:
     if body.expiration_time is not None:
         orders.check_expiration(body.expiration_time, book.policies.longest_expiration)
     data = body.integration_data
-    if data and data.sponsor and not (data.sponsor.id.isascii() and data.sponsor.id.isdigit()):
+    if data and data.sponsor and not _may_sponsor(book, data.sponsor.id):
         raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
     pos = body.config.qr.external_pos_id if body.config else None
     if pos is not None and pos not in book.tenant.external_pos_ids:
         raise Refused(404, "pos_not_found", details=("config.qr.external_pos_id",))
+
+
+def _may_sponsor(book: Book, name: str) -> bool:
+    if not (name.isascii() and name.isdigit()):
+        return False
+    # A sponsor is another seller, beyond the own book.
+    return book.policies.sponsors == "any" or book.store.get(TENANTS, name.lstrip("0")) is not None
 
 
 def get(book: Book, call: Call[None]) -> Order:
