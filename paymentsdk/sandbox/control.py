@@ -94,6 +94,7 @@ async def _ledger(request: web.Request) -> web.StreamResponse:
 async def _events(request: web.Request) -> web.StreamResponse:
     """Stream every event from now on (server-sent events); while someone watches, what falls due happens by itself."""
     platform, stopping = request.app[PLATFORM], request.app[STOPPING]
+    _query(request, ())
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     await response.prepare(request)
     with platform.feed.watch() as queue:

@@ -323,6 +323,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("GET", "orders?page=2", "'page' is not a parameter of this; known are: tenant, limit"),
         ("GET", "ledger?limit=5", "'limit' is not a parameter of this; known are: tenant"),
         ("GET", "faults?tenant=5", "'tenant' is not a parameter of this; known are: none"),
+        ("GET", "events?tenant=5", "'tenant' is not a parameter of this; known are: none"),
     ],
 )
 async def test_a_parameter_that_nobody_looks_at_is_refused(plain, sandbox, method, asked, message):
