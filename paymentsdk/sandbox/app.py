@@ -18,7 +18,7 @@ from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, 
 from paymentsdk.sandbox.answers import SHAPES, Refused, Shape, cause
 from paymentsdk.sandbox.codes import general
 from paymentsdk.sandbox.events import RequestLine
-from paymentsdk.sandbox.exchange import Caller, Incoming, carry_out, identify
+from paymentsdk.sandbox.exchange import Caller, Incoming, admit, carry_out, identify
 from paymentsdk.sandbox.faults import FaultRule, Hit
 from paymentsdk.sandbox.idempotency import InFlight, claim_of, place_of
 from paymentsdk.sandbox.intake import MAX_BODY, TOO_LARGE, AnyOperation
@@ -181,6 +181,7 @@ class _Service:
         platform, operation = self._platform, exchange.operation
         exchange.incoming = incoming = await _incoming(request)
         exchange.caller = caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
+        admit(platform, operation, caller)
         user_id, policies = caller.tenant.user_id, platform.policies_of(caller.tenant)
         exchange.hit = platform.faults.match(operation.name, user_id)
         key = incoming.key if operation.keyed else None
@@ -191,6 +192,7 @@ class _Service:
             if waited or exchange.hit.rules:
                 # While it waited, the token may have ended.
                 caller = identify(platform, operation, incoming, live_tokens=self._live_tokens)
+                admit(platform, operation, caller)
             return carry_out(platform, operation, incoming, caller, exchange.hit)
 
     async def _faults_before(self, request: web.Request, exchange: _Exchange) -> None:

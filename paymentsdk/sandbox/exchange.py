@@ -20,10 +20,11 @@ from paymentsdk.sandbox.faults import Hit
 from paymentsdk.sandbox.intake import AnyOperation, read_body, read_query, unfit
 from paymentsdk.sandbox.line import Outcome
 from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox.policies import Policies
 from paymentsdk.sandbox.records import GRANTS, Grant, Tenant
 from paymentsdk.sandbox.store import SavedAnswer
 
-__all__ = ["Caller", "Incoming", "carry_out", "identify"]
+__all__ = ["Caller", "Incoming", "admit", "carry_out", "identify"]
 
 #: The header of an answer that was given before.
 REPLAYED = "X-Idempotency-Replayed"
@@ -58,7 +59,7 @@ class Caller(Struct, frozen=True):
 
 
 def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *, live_tokens: bool) -> Caller:
-    """Return who asks.
+    """Return who asks; whether their token is good for it, ``admit`` says.
 
     Args:
         platform: The platform.
@@ -67,7 +68,7 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
         live_tokens: Whether a token that begins with ``APP_USR`` stands for its ``TEST`` twin.
 
     Raises:
-        Refused: The token is missing, unknown, revoked, expired or not enough; the application is not known.
+        Refused: The token is missing or unknown; the application is not known.
     """
     if not operation.authenticated:
         with _refusing(operation):
@@ -78,30 +79,42 @@ def identify(platform: Platform, operation: AnyOperation, incoming: Incoming, *,
         return Caller(application(platform.store, body))
     scheme, token = incoming.authorization[: len(_BEARER)], incoming.authorization[len(_BEARER) :].strip()
     if scheme.lower() != _BEARER:
-        raise _unauthorized(platform, operation, "a bearer token is needed")
+        raise _unauthorized(platform.policies, operation, "a bearer token is needed")
     if token.startswith("APP_USR"):
         if not live_tokens:
-            raise _unauthorized(platform, operation, "the sandbox takes no APP_USR token", "invalid_credentials")
+            reason = "the sandbox takes no APP_USR token"
+            raise _unauthorized(platform.policies, operation, reason, "invalid_credentials")
         token = "TEST" + token.removeprefix("APP_USR")
     grant = None if unfit(token) else platform.store.get(GRANTS, token)
     tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
-        raise _unauthorized(platform, operation, "the access token is not known")
-    if grant.revoked:
-        raise _unauthorized(platform, operation, "the access token was revoked")
-    if grant.expires_at <= platform.clock.now():
-        raise _unauthorized(platform, operation, "the access token has expired")
-    if ("write" if operation.writes else "read") not in grant.scope.split():
-        raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+        raise _unauthorized(platform.policies, operation, "the access token is not known")
     return Caller(tenant, grant)
 
 
-def _unauthorized(platform: Platform, operation: AnyOperation, message: str, code: str = "") -> Refused:
+def admit(platform: Platform, operation: AnyOperation, caller: Caller) -> None:
+    """Refuse a token that is not good for *operation*, under the policies of the seller that it speaks for.
+
+    Raises:
+        Refused: It was revoked, has expired, or is not enough.
+    """
+    grant, policies = caller.grant, platform.policies_of(caller.tenant)
+    if grant is None:
+        return
+    if grant.revoked:
+        raise _unauthorized(policies, operation, "the access token was revoked")
+    if grant.expires_at <= platform.clock.now():
+        raise _unauthorized(policies, operation, "the access token has expired")
+    if ("write" if operation.writes else "read") not in grant.scope.split():
+        raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+
+
+def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Refused:
     """Return the refusal of a token, with the code that the operation has for it."""
     documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
     codes = (code, "unauthorized", *documented, "invalid_access_token")
     known = next((one for one in codes if one in operation.meanings), "unauthorized")
-    status = platform.policies.denied_preference_status if known == "invalid_access_token" else 401
+    status = policies.denied_preference_status if known == "invalid_access_token" else 401
     return Refused(status, known, message)
 
 

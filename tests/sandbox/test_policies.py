@@ -81,6 +81,21 @@ def test_numbers_may_come_as_text():
     assert (5, 401) == (merged.page_size, merged.denied_preference_status)
 
 
+async def test_the_policies_of_a_seller_hold_for_a_token_that_is_refused(sandbox, plain):
+    """Revoked, or without the scope, it is still known whose it is; a token that is unknown is nobody's."""
+    own = {"error_shape": "flat", "denied_preference_status": 401}
+    tenant = sandbox.create_tenant(scope="read", policies=own)
+
+    async def refused(token: str) -> tuple[int, set[str]]:
+        answer = await plain("POST", "/checkout/preferences", {}, token=token)
+        return answer.status, set(answer.json)
+
+    assert (403, {"code", "message"}) == await refused(tenant.access_token)
+    sandbox.revoke(tenant.access_token)
+    assert (401, {"code", "message"}) == await refused(tenant.access_token)
+    assert (400, {"message", "error", "status", "cause"}) == await refused("TEST-unknown")
+
+
 async def test_a_seller_may_have_their_own(connect, sandbox, order):
     """Tests that share a sandbox do not share policies."""
     tenant = sandbox.create_tenant(policies={"cancel_from": "any"})
