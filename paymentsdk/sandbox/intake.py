@@ -129,8 +129,8 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
         return {}
     given = {name: value for name, value in query.items() if value and name in operation.query.__annotations__}
     try:
-        for name, text in query.items():
-            _check_text(f"$query.{name}", text)
+        for name, text in given.items():
+            _check_text(f"$.{name}", text)
         known: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
         for name, value in known.items():
             _check_value(name, given[name], value)

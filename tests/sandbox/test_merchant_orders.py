@@ -296,13 +296,14 @@ async def test_an_empty_page_may_be_null(start, plain_to):
     ],
 )
 async def test_a_bad_search_is_refused(plain, query):
-    """400 `ds_search_query`."""
+    """400 `ds_search_query`, with the name of the filter."""
     answer = await plain("GET", f"/merchant_orders/search?{query}")
 
     assert (400, "ds_search_query") == (answer.status, answer.code)
+    assert answer.json["cause"][0]["data"].startswith(f"{query.partition('=')[0]}: ")
 
 
-@pytest.mark.parametrize("query", ["", "?", "?status=", "?colour=red", "?status=closed&status=opened"])
+@pytest.mark.parametrize("query", ["", "?", "?status=", "?colour=red", "?colour=%00", "?status=closed&status=opened"])
 async def test_an_odd_query_is_taken(plain, paid, query):
     """Empty, empty values, unknown names, a name twice (the first counts)."""
     await paid("one")
