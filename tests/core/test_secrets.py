@@ -184,6 +184,16 @@ def test_hidden_texts_are_texts() -> None:
     assert (None, 5) == (hide(None), hide(5))
 
 
+def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
+    """What a store was handed has hidden texts in it, and its copy has them as well."""
+    pair = TokenPair(access_token=hide(ACCESS), refresh_token=hide(REFRESH))
+
+    twin = copy.deepcopy(pair)
+
+    assert PAIR == twin
+    assert_clean([twin.access_token, twin.refresh_token])
+
+
 @pytest.mark.control("paymentsdk._core.secrets.Hidden.__getitem__", str.__getitem__)
 @pytest.mark.control("paymentsdk._core.secrets.HiddenBytes.__getitem__", bytes.__getitem__)
 def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
@@ -200,6 +210,7 @@ def test_credentials_are_found_at_any_depth() -> None:
     assert [PAYER, PAYER] == list(secrets_in([PAYMENT, (PAYMENT,), "text", None]))
     assert b"*** and abc" == scrub(f"{PAYER} and abc".encode(), [PAYER, "abc"])
     assert secrets._SHORTEST > len("abc")
+    assert b"<p>no *** here" == scrub(b'<p>no pass"123 here', ['pass"123'])
     assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
 
 
