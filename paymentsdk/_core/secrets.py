@@ -102,7 +102,8 @@ def secrets_in(value: object) -> Iterator[str]:
 
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
     """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON."""
-    for secret in secrets:
+    # The longest first: of one that begins with another, the rest would stay.
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             for form in (secret.encode(), msgspec.json.encode(str(secret))[1:-1]):
                 text = text.replace(form, MASK.encode())
