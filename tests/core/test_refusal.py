@@ -104,6 +104,7 @@ SHAPES = {
     "code and message": (ORDERS, {"code": "unauthorized", "message": "no"}, "unauthorized", "no", []),
     "message": (ORDERS, {"message": "no"}, None, "no", []),
     "error": (ORDERS, {"error": "forbidden"}, "forbidden", "forbidden", []),
+    "error and code": (ORDERS, {"error": "not_found", "code": 404, "message": "no"}, "not_found", "no", []),
     "error is an object": (ORDERS, {"error": {"code": "a", "message": "b"}}, "a", "b", [("a", "b", ())]),
     "gateway": (ORDERS, {"status": 504, "message": "upstream"}, None, "upstream", []),
     "fields": (

@@ -225,6 +225,11 @@ async def echo(request: Request) -> Response:
     return Response(400, {"X-Request-Id": "1"}, json.dumps(body).encode())
 
 
+async def page(request: Request) -> Response:
+    """A gateway that repeats all that it was sent, in HTML."""
+    return Response(400, {}, f"<pre>{dict(request.headers)} {request.body.decode()}</pre>".encode())
+
+
 async def half(request: Request) -> Response:
     """A platform whose answer, a token, breaks off."""
     return Response(200, {}, TOKENS[:-2])
@@ -237,6 +242,7 @@ async def odd(request: Request) -> Response:
 
 ENDS = {
     "echo": echo,
+    "page": page,
     "half": half,
     "odd": odd,
     "reset": SendFailed("reset"),
