@@ -126,6 +126,7 @@ SHAPES = {
         ORDERS, {"ErrorCause": [{"Code": 5, "Description": "no"}]}, "5", "no", [("5", "no", ())]
     ),
     "camel case without cause": (ORDERS, {"ErrorCode": 12, "ErrorMessage": "no"}, "12", "no", []),
+    "camel case without entries": (ORDERS, {"Code": "E1", "Message": "no"}, "E1", "no", []),
     "blocked": (ORDERS, {"status": 403, "code": "PA_UNAUTHORIZED", "message": "no", "blocked_by": "x"},
                 "PA_UNAUTHORIZED", "no", []),
     "too many requests": (ORDERS, {"status": 429, "error": "too_many_requests", "message": "slow"},

@@ -452,6 +452,16 @@ def test_a_token_that_is_refused_is_not_shown() -> None:
     assert_clean(shown_with_variables(refused.value))
 
 
+@pytest.mark.control("paymentsdk._core.token_store.hide", lambda pair: pair)
+@pytest.mark.parametrize("store", [MemoryTokenStore(), FileTokenStore("tokens.json")])
+async def test_a_token_in_place_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
+    """A store that is given the text of a token refuses it, and shows it in none of the frames that do."""
+    with pytest.raises(PaymentsError, match="must be a TokenPair") as refused:
+        await store.save(ACCESS)
+
+    assert_clean(shown_with_variables(refused.value))
+
+
 async def test_a_new_token_that_is_refused_is_not_shown(spied) -> None:
     """The platform's own new token is checked like any other, and shown as little."""
     auth = RefreshingToken(TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=0.0))
