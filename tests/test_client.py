@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from paymentsdk import (
     StaticToken,
     Timeout,
 )
+from paymentsdk._core.clock import SystemClock
 from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
@@ -83,7 +85,7 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"access_token": "two words"}, "access_token"),
         ({"access_token": 5}, "access_token"),
         ({"auth": StaticToken("other")}, "auth"),
-        ({"session": object()}, "session"),
+        ({"session": SimpleNamespace(request=print, close=print)}, "session"),
         ({"client_id": "app-1"}, "client_secret"),
         ({"client_secret": "secret"}, "client_id"),
         ({"timeout": 5}, "timeout"),
@@ -114,13 +116,35 @@ def test_a_client_from_the_environment_takes_every_other_setting() -> None:
     assert settings - said == set(ClientOptions.__annotations__)
 
 
+class Awaited:
+    """Parts that would have to be awaited, and are not."""
+
+    async def token(self, now: float) -> str | None:
+        raise NotImplementedError
+
+    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
+        raise NotImplementedError
+
+    async def __call__(self, attempt: object) -> None:
+        raise NotImplementedError
+
+
+class Timeless(SystemClock):
+    """A clock that would have to be awaited."""
+
+    async def now(self) -> float:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("options", "path"),
     [
         ({"access_token": ""}, "access_token"),
         ({"access_token": "a", "auth": StaticToken("b")}, "auth"),
         ({"auth": "token"}, "auth"),
+        ({"auth": Awaited()}, "auth"),
         ({"observer": 5}, "observer"),
+        ({"observer": Awaited()}, "observer"),
         ({"timeout": 5}, "timeout"),
         ({"retry": True}, "retry"),
         ({"strict": 0}, "strict"),
@@ -195,7 +219,7 @@ async def test_a_client_from_the_environment(environment) -> None:
 
 async def test_only_the_address_is_needed(environment) -> None:
     """Without a token the client can obtain one; an empty variable is as good as none."""
-    environment(PAYMENTSDK_BASE_URL="http://x", PAYMENTSDK_ACCESS_TOKEN="", PAYMENTSDK_CLIENT_ID="")
+    environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "http://x"})
 
     one = PaymentsClient.from_env(transport=MemoryTransport())
 
@@ -237,19 +261,6 @@ async def test_options_beside_the_environment(environment) -> None:
     )
 
 
-class Awaited:
-    """Parts that would have to be awaited, and are not."""
-
-    async def token(self, now: float) -> str | None:
-        raise NotImplementedError
-
-    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
-        raise NotImplementedError
-
-    async def __call__(self, attempt: object) -> None:
-        raise NotImplementedError
-
-
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -267,6 +278,7 @@ class Awaited:
         ),
         ("observer", Awaited(), "__call__ of Awaited must not be async: it is not awaited"),
         ("clock", 3, "must have now and monotonic and sleep and call_at and random and key, which int lacks"),
+        ("clock", Timeless(), "now of Timeless must not be async: it is not awaited"),
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:

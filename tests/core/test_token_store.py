@@ -827,6 +827,21 @@ async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch
     assert waited
 
 
+async def test_a_lock_leaves_no_file_open(path) -> None:
+    """A process that renews for months does not run out of files."""
+
+    def lowest_free() -> int:
+        descriptor = os.dup(0)
+        os.close(descriptor)
+        return descriptor
+
+    free = lowest_free()
+    async with FileTokenStore(path).lock():
+        assert free < lowest_free()
+
+    assert free == lowest_free()
+
+
 @pytest.fixture
 def forked(path, monkeypatch):
     """The file of the lock as a forked child has it open: by a descriptor of its own, but the same file."""
@@ -899,14 +914,31 @@ async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
     dead, living, other = (
         path.with_name(name) for name in (".tokens.json.abcd1234", ".tokens.json.efgh5678", ".tokens.json.backup")
     )
-    for file in (dead, living, other):
+    alike = path.with_name("orders-of-january.csv")  # A name of the same length, and nobody's token.
+    for file in (dead, living, other, alike):
         file.write_bytes(b"{")
-    for file in (dead, other):
+    for file in (dead, other, alike):
         os.utime(file, (0, 0))
 
     await FileTokenStore(path).save(issuer.pair(1))
 
-    assert {path, living, other} == set(path.parent.iterdir())
+    assert {path, living, other, alike} == set(path.parent.iterdir())
+
+
+async def test_what_a_save_of_its_own_left_is_removed(path, issuer, monkeypatch) -> None:
+    """A file that a save leaves half written has a name by which a later one knows it."""
+    store = FileTokenStore(path)
+    with monkeypatch.context() as died:
+        died.setattr(os, "fsync", lambda descriptor: os.fstat(-1))
+        died.setattr(os, "unlink", lambda name: None)
+        with pytest.raises(OSError, match="descriptor"):
+            await store.save(issuer.pair(1))
+    [left] = path.parent.iterdir()
+    os.utime(left, (0, 0))
+
+    await store.save(issuer.pair(2))
+
+    assert [path] == list(path.parent.iterdir())
 
 
 async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, monkeypatch) -> None:
@@ -1033,7 +1065,17 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"{}", b"[", b"\xff\xfe", b'{"access_token":"\xff"}', b'{"access_token":5}', b"[" * 100_000]
+    "garbage",
+    [
+        b"",
+        b"{}",
+        b"[",
+        b"\xff\xfe",
+        b'{"access_token":"\xff"}',
+        b'{"access_token":5}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
 )
 async def test_garbage_in_the_file(path, issuer, caplog, garbage: bytes) -> None:
     """A file that holds no pair counts as none, with a warning that names it; the next save makes it good."""
