@@ -231,7 +231,6 @@ def check_pair(pair: TokenPair | None) -> None:
     Raises:
         RequestInvalid: It is something else. The error does not show it.
     """
-    pair = hide(pair)
     if pair is not None and not isinstance(pair, TokenPair):
         raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
 
