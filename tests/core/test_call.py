@@ -431,6 +431,7 @@ async def test_what_happened_at_first_is_the_last_where_there_is_no_other(play) 
 
     assert turned.is_unknown()
     assert turned.error.reason == turned.error.first_reason
+    assert "at first" not in str(turned.error)
 
 
 @pytest.mark.parametrize("answer", [None, "200 OK"])
@@ -701,8 +702,9 @@ async def test_a_refusal_that_is_cancelled_in_its_pause_is_no_doubt(make_client,
     assert "unknown" not in caplog.text
 
 
-async def test_the_observer_counts_requests(make_client, clock) -> None:
-    """A failure that leaves no request to be made has the number 0: nothing is counted twice."""
+async def test_the_observer_counts_requests(make_client, clock, caplog) -> None:
+    """A failure that leaves no request to be made has the number 0: nothing is counted twice, nor by who reads logs."""
+    caplog.set_level(logging.INFO)
     seen = []
 
     async def sleep(seconds: float) -> None:
@@ -714,6 +716,7 @@ async def test_the_observer_counts_requests(make_client, clock) -> None:
         await client.orders.cancel("ORD1")
 
     assert [(1, 503), (0, None)] == [(attempt.number, attempt.status) for attempt in seen]
+    assert ["attempt 1", "no request"] == [line.split(": ")[1] for line in caplog.messages[:2]]
 
 
 @pytest.mark.parametrize("answer", [200, 400])

@@ -165,6 +165,11 @@ def test_an_error_is_one_line_of_text(error: PaymentsError) -> None:
     assert "\\x1b" in str(error) or "\\x9b" in str(error)
 
 
+def test_a_language_is_no_escape() -> None:
+    """Only what is not seen is escaped: what a platform says in Spanish is read as such."""
+    assert "400 sesión inválida\\n" == str(APIError(400, message="sesión inválida\n"))
+
+
 def test_defaults_of_an_error() -> None:
     """An error that no call raised knows of no call."""
     error = PaymentsError()

@@ -274,6 +274,7 @@ def test_an_error_reads_well() -> None:
         (999, ServerError),
         (402, APIError),
         (418, APIError),
+        (499, APIError),
         (307, APIError),
     ],
 )
