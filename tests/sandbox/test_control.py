@@ -500,6 +500,18 @@ async def test_a_body_without_credentials_is_shown_as_it_came(plain):
     assert body.decode() == line["body"]
 
 
+@pytest.mark.parametrize("body", [b"code 7: no such till", b"a=b&code=7", b""], ids=str)
+def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
+    """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
+    assert body.decode() == mask_body(body, grant=False)
+    assert (body == b"") == (body.decode() == mask_body(body, grant=True))
+
+
+def test_bytes_that_are_no_text_are_shown_as_such():
+    """A body that cannot be read is refused like any other, and noted like any other."""
+    assert "\ufffd" == mask_body(b"\xff", grant=False)
+
+
 @pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
 def test_a_long_body_is_masked_in_time(body):
     """The time grows as the body does: nothing is looked at over and over."""
