@@ -399,6 +399,15 @@ async def test_a_bad_token_is_refused_with_the_code_of_the_operation(plain, path
     assert UNAUTHORIZED[path] == (answer.status, answer.code)
 
 
+@pytest.mark.parametrize("grant", ["refresh_token", "authorization_code"])
+async def test_only_an_access_token_is_a_bearer_token(client, sandbox, grant):
+    """What is exchanged for a token is none: a program that mixes them up would find out in production only."""
+    other = client.with_options(access_token=getattr(sandbox.tenant, grant))
+
+    with pytest.raises(AuthenticationFailed, match="is not known"):
+        await other.plans.get(sandbox.plan_id)
+
+
 async def test_reads_refuse_a_bad_token_too(plain):
     """Merchant orders and the report schedule call it `invalid_token`."""
     assert "invalid_token" == (await plain("GET", "/merchant_orders/search", token="x")).code
