@@ -206,6 +206,7 @@ WALLET = {
     "payer": {"token": "t", "type_token": "w"},
 }
 UNNAMED = {**WALLET, "wallet_payment": {"transaction_amount": Decimal("24.90")}}
+UNPRICED = {**WALLET, "wallet_payment": {"external_reference": "a"}}
 DISCOUNTED = {**WALLET, "wallet_payment": {**WALLET["wallet_payment"], "discount": {"amount": Decimal(5)}}}
 NUMBERED = {**WALLET, "wallet_payment": {"external_reference": "00"}}
 ORDER = {
@@ -227,6 +228,7 @@ ANSWERS = [
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "payments": [{"external_reference": "b"}]}', False),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "payments": [{"external_reference": "a"}, {}]}', True),
     ("wallet_payments.create", UNNAMED, {}, '{"id": 1, "payments": [{"external_reference": "b"}]}', True),
+    ("wallet_payments.create", UNPRICED, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.9}}', True),
     ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 19.9}}', True),
     ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"external_reference": "b"}}', False),
     ("preferences.create", {"items": ITEMS}, {}, '{"id": "1", "external_reference": "b"}', True),
