@@ -128,6 +128,8 @@ BROKEN = [
     ("orders.create", "expiration_time", "PT29S", "$.expiration_time", "30 seconds"),
     ("orders.create", "expiration_time", "PT3601H", "$.expiration_time", "3600 hours"),
     ("orders.create", "expiration_time", "5 minutes", "$.expiration_time", "ISO 8601"),
+    ("orders.create", "expiration_time", "PT5M\n", "$.expiration_time", "ISO 8601"),
+    ("orders.create", "expiration_time", "PT5M30", "$.expiration_time", "ISO 8601"),
     ("orders.create", "config.qr.mode", "magic", "$.config.qr.mode",
      "Invalid enum value 'magic': must be one of dynamic, hybrid, static"),
     ("orders.create", "items.0.title", "a" * 151, "$.items[0].title", "length <= 150"),

@@ -169,6 +169,11 @@ def test_a_refresh_may_be_sent_again_and_a_code_may_not() -> None:
     assert oauth.TOKEN.path_names == oauth._REFRESH.path_names == ()
 
 
+def test_only_a_search_takes_a_large_answer() -> None:
+    """8 MiB are more than any one thing has, and no memory is lost to an answer without end."""
+    assert {8 * MIB} == {OPERATIONS[name].max_answer for name in DECLARED if not name.endswith(".search")}
+
+
 @pytest.mark.parametrize("name", [name for name in DECLARED if name.endswith(".search")])
 def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
     """Every search pages by offset and limit, takes a large answer, and says where its rows are."""
