@@ -83,10 +83,10 @@ class AiohttpTransport:
     :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, an unusual URL or header field,
     and every request if this transport has not been tested with the installed version of aiohttp.
 
-    The connections are opened at the first request and belong to its event loop. Redirects are not followed, cookies
-    not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of sending a GET, PUT or
-    DELETE again is off. A connection on which an answer has arrived while it was idle is not used again; with an
-    untested version of aiohttp, as far as that can be seen.
+    The connections are opened at the first request and belong to its event loop and process. Redirects are not
+    followed, cookies not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of
+    sending a GET, PUT or DELETE again is off. A connection on which an answer has arrived while it was idle is not used
+    again; with an untested version of aiohttp, as far as that can be seen.
 
     Over TLS, an answer that has neither a length nor chunks ends when its connection does. asyncio does not tell
     whether TLS was ended properly, so such an answer may have been cut off: it is no JSON then, and the engine takes it
@@ -148,6 +148,7 @@ class AiohttpTransport:
         self._drain = drain
         self._connector: ConnectorOptions = {"limit": POOL_SIZE, **connector}
         self._loop = None if session is None else _current_loop()
+        self._process = None if session is None else os.getpid()
         self._closed = False
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -160,10 +161,11 @@ class AiohttpTransport:
 
         Raises:
             SendFailed: No answer came that can be used.
-            ClientClosed: The transport is closed, or belongs to another event loop; nothing was sent.
+            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
         session = self._session
-        if session is None or self._closed or self._loop is not asyncio.get_running_loop():
+        here = self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+        if session is None or self._closed or not here:
             session = self._open()
         failure: SendFailed | ClientClosed
         self._in_flight += 1
@@ -192,14 +194,15 @@ class AiohttpTransport:
         """Refuse new requests, give those in flight ``drain`` seconds to end, and close the connections.
 
         A request that has not ended by then fails with ``SendFailed``. An injected session stays open, and what is
-        still in flight on it goes on. Closing twice is allowed.
+        still in flight on it goes on. Closing twice is allowed. In a child that was forked meanwhile, the connections
+        are left to its parent.
 
         Raises:
             ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
         """
         self._closed = True
-        if self._session is None:
-            return
+        if self._session is None or self._process != os.getpid():
+            return  # Parent and child have one selector: to close a connection here would take it from the parent.
         here = self._loop is asyncio.get_running_loop()
         if not here and self._loop is not None and self._loop.is_running():
             raise ClientClosed("the connections belong to another event loop: close the transport there")
@@ -220,12 +223,15 @@ class AiohttpTransport:
         """Open the session and bind it to this loop, or say why there is none to use."""
         if self._closed:
             raise ClientClosed("the transport is closed")
+        if self._process not in (None, os.getpid()):
+            # Both would write on the same connections, and read the answers of each other.
+            raise ClientClosed("the connections belong to another process: make the client after the fork")
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
         if self._session is not None and getattr(self._session, "_loop", loop) is not loop:
             raise ClientClosed("the session belongs to another event loop")
-        self._loop = loop
+        self._loop, self._process = loop, os.getpid()
         if self._session is None:
             self._session = self._new_session()
         return self._session

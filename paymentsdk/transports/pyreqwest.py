@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import ROUND_DOWN, Context
@@ -94,6 +95,7 @@ class PyreqwestTransport:
         self._configure = configure
         self._places = asyncio.Semaphore(limit)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process: int | None = None
         self._closed = False
         self._clients: dict[tuple[float | None, bool], Client] = {}
         self._flying: set[asyncio.Timeout] = set()
@@ -103,7 +105,7 @@ class PyreqwestTransport:
 
         Raises:
             SendFailed: No answer came that can be used.
-            ClientClosed: The transport is closed, or belongs to another event loop; nothing was sent.
+            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
         self._bind()
         failure: SendFailed | ClientClosed
@@ -138,10 +140,13 @@ class PyreqwestTransport:
     def _bind(self) -> None:
         if self._closed:
             raise ClientClosed("the transport is closed")
+        if self._process not in (None, os.getpid()):
+            # The library's threads have stayed in the other one, and nobody would ever answer.
+            raise ClientClosed("the connections belong to another process: make the client after the fork")
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise ClientClosed("the connections belong to another event loop: use one client per loop")
-        self._loop = loop
+        self._loop, self._process = loop, os.getpid()
 
     async def _place(self, seconds: float | None) -> None:
         """Wait for a place among the requests in flight."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -33,6 +36,51 @@ def test_a_transport_belongs_to_its_loop(kind) -> None:
         asyncio.run(send())
     assert [1, 0] == arrived
     asyncio.run(transport.aclose())
+
+
+FORKING = """
+import asyncio, importlib, os, signal, sys
+from paymentsdk import ClientClosed, Request, SendFailed
+from paymentsdk.sandbox import Sandbox
+
+transport = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()
+loop = asyncio.new_event_loop()
+
+
+def send(url):
+    async def answer():
+        try:
+            return (await transport.send(Request("GET", url, timeout=5.0))).status
+        except (ClientClosed, SendFailed) as error:
+            return error
+
+    return loop.run_until_complete(asyncio.wait_for(answer(), 10))
+
+
+with Sandbox().in_thread() as sandbox:
+    url = sandbox.base_url + "/openapi.json"
+    print(send(url), flush=True)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        print(send(url), flush=True)
+        loop.run_until_complete(transport.aclose())
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), send(url))
+    loop.run_until_complete(transport.aclose())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_transport_belongs_to_its_process(kind) -> None:
+    """A child that was forked after a request sends nothing on its parent's connections, and does not close them."""
+    command = [sys.executable, "-c", FORKING, kind.__module__, kind.__name__]
+
+    parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+    first, of_the_child, after = parent.stdout.splitlines()
+    assert ("200", "0 200") == (first, after), parent.stderr
+    assert "belong to another process" in of_the_child
 
 
 async def test_requests_go_through_a_proxy(kind) -> None:
