@@ -15,6 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paymentsdk import resources as resources
+    from paymentsdk import sandbox as sandbox
+    from paymentsdk import testing as testing
     from paymentsdk._core.auth import Auth, Exchange, RefreshingToken, StaticToken
     from paymentsdk._core.clock import Clock
     from paymentsdk._core.decode import Anomaly
@@ -139,16 +142,19 @@ _MODULES = frozenset({"resources", "sandbox", "testing"})
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"{__name__}.{home}")
-            if hasattr(module, name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Type checkers would take every name that is asked for, also one that is misspelt, for one that is here.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name in __all__:
+            for home in _HOMES:
+                module = import_module(f"{__name__}.{home}")
+                if hasattr(module, name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -36,7 +36,10 @@ def _section(operation: Operation[object, object]) -> tuple[int, ...]:
     return tuple(map(int, operation.section.split(".")))
 
 
-def __getattr__(name: str) -> object:
-    if name == "OPERATIONS":
-        return _operations()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Type checkers would take every name that is asked for, also one that is misspelt, for one that is here.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name == "OPERATIONS":
+            return _operations()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -145,6 +145,14 @@ async def what_is_wrong_is_refused(client: PaymentsClient, order: OrderRequest, 
     assert_type(await client.orders.get("ORD1"), Preference)  # type: ignore[assert-type]
 
 
+def names_of_the_package_are_known() -> None:
+    assert_type(paymentsdk.sandbox.Sandbox().ledger(), list[Entry])
+    assert_type(paymentsdk.testing.MemoryTransport().requests, list[Request])
+    assert_type(paymentsdk.resources.OPERATIONS["orders.create"].name, str)
+    paymentsdk.PaymentClient()  # type: ignore[attr-defined]
+    paymentsdk.resources.operations()  # type: ignore[attr-defined]
+
+
 def the_ledger_is_about_what_is_named(entry: Entry) -> None:
     assert_type(entry.kind, EntryKind)
     kinds: list[EntryKind] = ["order_created", "wallet_payment_rejected", "schedule_disabled"]
