@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
 from paymentsdk._version import __version__
@@ -47,6 +48,10 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what *arguments*, or the command line, ask for, and return the exit code."""
+    if sys.stderr is None:
+        # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):  # noqa: PTH123
+            return main(arguments)
     try:
         try:
             return _run(arguments)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 
 import pytest
@@ -211,3 +212,16 @@ def test_no_stdout_is_no_crash(monkeypatch, capsys):
 
     assert 0 == main(["sandbox", "policies"])
     assert "these are the defaults" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "lines"), [(["policies", "--json"], 1), (["bogus"], 0)])
+def test_no_stderr_is_not_stdout_instead(monkeypatch, capsys, arguments: list[str], lines: int):
+    """Where there is no stderr (`2>&-`), whoever reads stdout finds what was asked for there, and nothing else."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
+    monkeypatch.setattr(running, "DEFAULT_PORT", 9)
+    monkeypatch.setattr(sys, "stderr", None)
+
+    with suppress(SystemExit):
+        main(["sandbox", *arguments])
+
+    assert lines == len(capsys.readouterr().out.splitlines())
