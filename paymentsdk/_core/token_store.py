@@ -101,6 +101,9 @@ class FileTokenStore:
     renew one after the other, and take over what another one has saved. For that there is an empty file beside it, of
     the same name with ``.lock`` behind it. On Windows they do not wait for each other: let one process do the
     renewing there.
+
+    Into a container, mount the folder and not the file alone: such a file cannot be replaced and is written over, which
+    a crash may leave half done, and it keeps the mode that it has. Nor do others see the lock of the container.
     """
 
     __slots__ = ("_path",)
@@ -160,14 +163,22 @@ class FileTokenStore:
     def _write(self, pair: TokenPair) -> None:
         import tempfile  # noqa: PLC0415 - it brings half of the library along
 
+        content = msgspec.json.encode(pair)
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(pair))
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, self._path)  # noqa: PTH105
+            try:
+                os.replace(name, self._path)  # noqa: PTH105
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
+                _write_over(self._path, content)
+                os.unlink(name)  # noqa: PTH108
         except BaseException:
             os.unlink(name)  # noqa: PTH108
             raise
@@ -186,6 +197,14 @@ class FileTokenStore:
                 with suppress(OSError):
                     if _is_unfinished(file.name, self._path.name) and file.stat().st_mtime < until:
                         os.unlink(file.path)  # noqa: PTH108
+
+
+def _write_over(path: Path, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _is_unfinished(name: str, of: str) -> bool:

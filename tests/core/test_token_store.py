@@ -1064,6 +1064,21 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
     assert [path] == list(path.parent.iterdir())
 
 
+async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
+    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent."""
+    store = FileTokenStore(path)
+    path.write_bytes(b" " * 10_000)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "replace", fail)
+    await store.save(issuer.pair())
+
+    assert issuer.pair() == await store.load()
+    assert [path] == list(path.parent.iterdir())
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
