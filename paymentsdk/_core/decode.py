@@ -263,10 +263,10 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
     secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
 
     @cache  # Made at the first use, so that a type may hold itself.
-    def members_with_menders() -> list[tuple[inspect.Field, Mender]]:
+    def members_with_menders() -> list[tuple[inspect.Field, Mender, str | None]]:
         kinds = {f.name: f.type for f in structs.fields(cls)}
         menders = [(f, _member(f.type, kinds[f.name])) for f in fields]
-        return [(f, _masked(mender) if f.name in secrets else mender) for f, mender in menders]
+        return [(f, _masked(mender) if f.name in secrets else mender, _empty(f.type)) for f, mender in menders]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -276,7 +276,7 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(_misfit(path, value, "an object"))
             return None
         members = {}
-        for f, mender in members_with_menders():
+        for f, mender, empty in members_with_menders():
             raw = value.get(f.encode_name)
             mended = None if raw is None else mender(raw, f"{path}.{f.encode_name}", anomalies)
             if mended is not None:
@@ -285,11 +285,27 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
                 raise Undecodable(f"the body has no usable {f.encode_name!r}")
             elif f.required:
                 if raw is None:
-                    anomalies.append(Anomaly(f"{path}.{f.encode_name}", None, "is missing; read as empty"))
-                members[f.name] = ""  # A row without its id is still a row: it must not vanish from a walk.
+                    read_as = "None" if empty is None else "empty"
+                    anomalies.append(Anomaly(f"{path}.{f.encode_name}", None, f"is missing; read as {read_as}"))
+                members[f.name] = empty  # A row without its id is still a row: it must not vanish from a walk.
         return cls(**members)
 
     return mend
+
+
+def _empty(info: inspect.Type) -> str | None:
+    """Return what stands for a member that a row must have and lacks: an empty text, but only where a text belongs."""
+    from msgspec import inspect  # noqa: PLC0415 - as above
+
+    match info:
+        case inspect.StrType():
+            return ""
+        case inspect.Metadata(type=inner):
+            return _empty(inner)
+        case inspect.UnionType(types=types) if "" in map(_empty, types):
+            return ""
+        case _:
+            return None
 
 
 def _member(info: inspect.Type, kind: object) -> Mender:

@@ -678,6 +678,32 @@ def test_an_answer_may_be_generic() -> None:
     assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
 
 
+class Counted(AnswerStruct):
+    """A row of somebody else's operation that has to have more than an id."""
+
+    id: int | str
+    count: int
+    state: Literal["full", "empty"]
+    row: Row
+
+
+class CountedPage(AnswerStruct):
+    """A page of them."""
+
+    rows: list[Counted]
+
+
+@pytest.mark.control("paymentsdk._core.decode._empty", lambda info: "")
+def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
+    """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
+    page, anomalies = AnswerDecoder(CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
+
+    assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
+    missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
+    assert "is missing; read as empty" == missing.pop("$.rows[0].id")
+    assert {"is missing; read as None"} == {*missing.values()}
+
+
 class Node(Struct):
     """A type that holds itself."""
 
