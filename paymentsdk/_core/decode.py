@@ -114,7 +114,7 @@ class AnswerDecoder(Generic[R]):
 
         try:
             texts = set(_texts("", inspect.type_info(self._type)))
-        except TypeError:
+        except (TypeError, RecursionError):  # The latter for a type that holds itself.
             return None
         names = "|".join(re.escape(name) for name, is_day in texts if is_day and (name, False) not in texts)
         return re.compile(rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode()) if names else None

@@ -208,8 +208,15 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def encoder(self) -> BodyEncoder[B] | None:
-        """Checks and encodes the body; made at the first use, since most programs use few operations."""
-        return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
+        """Checks and encodes the body; made at the first use, since most programs use few operations.
+
+        Raises:
+            RequestInvalid: The body is of a type that holds itself.
+        """
+        try:
+            return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
+        except RecursionError:
+            raise RequestInvalid(f"{self.name}.body", "is of a type that holds itself: nothing can check it") from None
 
     @cached_property
     def query_encoder(self) -> QueryEncoder:

@@ -7,6 +7,7 @@ attribute that is named in the source twice as fast as one that is looked up by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from inspect import isclass
 from types import UnionType
 from typing import Annotated, Union, cast, get_args, get_origin
@@ -32,8 +33,18 @@ def compile_search(
             counts as found.
     """
     classes: dict[str, object] | None = None if trusting else {}
-    found = list(_search(kind, 0, conditions, classes))
-    scope = {**names, **(classes or {})}
+    deeper: dict[str, object] = {}
+
+    def again(part: object) -> str:
+        """Return the source of the search through *part*, which holds itself; none can be as deep as its values."""
+        if part == kind:
+            return "search"
+        name = f"again{len(deeper)}"
+        deeper[name] = cache(lambda: compile_search(cast("type", part), conditions, names, trusting=trusting))
+        return f"{name}()"
+
+    found = list(_search(kind, (), conditions, classes, again))
+    scope = {**names, **(classes or {}), **deeper}
     # Defaults of arguments are found faster than globals.
     given = "".join(f", {name}={name}" for name in scope)
     lines = [
@@ -49,26 +60,33 @@ def compile_search(
 
 
 def _search(
-    kind: object, depth: int, conditions: Mapping[type, str], classes: dict[str, object] | None
+    kind: object,
+    above: tuple[object, ...],
+    conditions: Mapping[type, str],
+    classes: dict[str, object] | None,
+    again: Callable[[object], str],
 ) -> Iterator[str]:
-    """Yield the source that searches the variable of this *depth*, which is not None.
+    """Yield the source that searches the variable of this depth, which is not None, in what is *above* it.
 
     With *classes*, to which each is added under a name, the source also checks the class of every Struct and list.
     """
-    value, below = f"v{depth}", f"v{depth + 1}"
+    value, below = f"v{len(above)}", f"v{len(above) + 1}"
     for part in _parts(kind):
         cls = get_origin(part) or part  # A generic Struct with its parameters is no class itself.
         if isclass(part) and part in conditions:
             yield f"if {conditions[part].format(value)}:"
             yield "    return True"
+        elif isclass(cls) and part in above:
+            yield f"if {again(part)}({value}):"
+            yield "    return True"
         elif isclass(cls) and issubclass(cls, Struct):
             inner = []
             for field in structs.fields(cast("type[Struct]", part)):
-                if search := list(_search(field.type, depth + 1, conditions, classes)):
+                if search := list(_search(field.type, (*above, part), conditions, classes, again)):
                     inner += [f"{below} = {value}.{field.name}", f"if {below} is not None:", *_indented(search)]
             yield from _guarded(value, cls, inner, classes)
         elif get_origin(part) in (list, tuple) and (
-            search := list(_search(get_args(part)[0], depth + 1, conditions, classes))
+            search := list(_search(get_args(part)[0], (*above, None), conditions, classes, again))
         ):
             yield from _guarded(value, get_origin(part), [f"for {below} in {value}:", *_indented(search)], classes)
 

@@ -34,6 +34,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk._core.clock import SystemClock
+from paymentsdk.resources.common import RequestStruct
 from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.plans import Plan
 from paymentsdk.testing import MemoryTransport
@@ -892,6 +893,24 @@ async def test_an_operation_whose_answer_nothing_can_decode_is_not_sent(client, 
         await client.call(operation)
 
     assert [] == transport.requests
+
+
+class Bundle(RequestStruct):
+    """A body that holds itself."""
+
+    name: str
+    bundle: Bundle | None = None
+
+
+async def test_an_operation_whose_body_holds_itself_is_refused(client, transport) -> None:
+    """Nothing could check such a body: the author of the operation is told, and nothing is sent."""
+    declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order, "body": Bundle}
+    operation = Operation(name="bundles.create", method="POST", path="/v1/bundles", **declared)
+
+    with pytest.raises(RequestInvalid, match="holds itself") as refused:
+        await client.call(operation, Bundle(name="x"))
+
+    assert ("bundles.create.body", []) == (refused.value.path, transport.requests)
 
 
 async def test_whatever_a_transport_raises(play) -> None:

@@ -723,6 +723,33 @@ def test_a_type_that_holds_itself() -> None:
     assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in anomalies]
 
 
+class Branch(AnswerStruct):
+    """An answer of somebody else's operation that holds itself."""
+
+    id: str
+    amount: Decimal | None = None
+    day: Day | None = None
+    branches: list[Branch] | None = None
+
+
+@pytest.mark.control("paymentsdk._core.oddity.compile_check", lambda kind: lambda value: False)
+def test_an_answer_may_hold_itself() -> None:
+    """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
+    decoder = AnswerDecoder(Branch)
+    leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
+
+    clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
+    mended, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
+    dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
+
+    assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
+    assert (None, ["$.branches[0].branches[0].amount"]) == (
+        mended.branches[0].branches[0].amount,
+        [anomaly.path for anomaly in anomalies],
+    )
+    assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day
+
+
 # --- what the caller learns -------------------------------------------------------------------------------------------
 
 

@@ -78,3 +78,40 @@ def test_what_cannot_be_searched_is_as_good_as_found() -> None:
 def test_a_type_without_any() -> None:
     """Where nothing can be found, nothing is."""
     assert not compile_search(Line, {bytes: "True"}, {})(Line(Decimal(11), "tea"))
+
+
+class Folder(Struct):
+    """A type that holds itself, straight and by way of another."""
+
+    price: Decimal | None = None
+    folders: list[Folder] | None = None
+    sheet: Sheet | None = None
+
+
+class Sheet(Struct):
+    """The other, which holds itself too."""
+
+    folder: Folder | None = None
+    sheet: Sheet | None = None
+
+
+class Cabinet(Struct):
+    """What holds them without being one of them."""
+
+    folder: Folder | None = None
+
+
+@pytest.mark.parametrize("trusting", [True, False])
+@pytest.mark.parametrize("kind", [Cabinet, Folder, Sheet])
+def test_a_type_may_hold_itself(kind: type, *, trusting: bool) -> None:
+    """The search goes as deep as the value does, on every way."""
+    search = compile_search(kind, BIG, NAMES, trusting=trusting)
+
+    def held(price: int) -> list[Struct]:
+        line = Folder(price=Decimal(price))
+        ways = [Folder(folders=[Folder(), line]), Folder(folders=[Folder(Decimal(1), [line])])]
+        ways += [Folder(sheet=Sheet(folder=line)), Folder(sheet=Sheet(sheet=Sheet(folder=Folder(folders=[line]))))]
+        return [way if kind is Folder else kind(folder=way) for way in ways]
+
+    assert [True] * 4 == [search(value) for value in held(11)]
+    assert [False] * 4 == [search(value) for value in held(9)]
