@@ -247,7 +247,7 @@ class AiohttpTransport:
             raise SendFailed(reason, sent=False, permanent=True) from None
         if isinstance(connector, _Pool) and self._proxy is None and not self._trust_env:
             self._pool = connector
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=self._proxy)
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
     async def _over_session(self, session: aiohttp.ClientSession, request: Request) -> Response:
         if flaw := _flaw(request):
@@ -256,17 +256,22 @@ class AiohttpTransport:
         if not isinstance(session.connector, _Pool):
             _drop_spoiled(session)
         url = URL(request.url, encoded=True)
+        headers = {**request.headers, "Connection": "close"} if request.fresh else request.headers
+        # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
+        proxy, login = _without_login(self._proxy or (_proxy_of_environment(url) if self._trust_env else None))
+        if login and url.scheme == "http":
+            headers = {**headers, **login}  # There is no tunnel: the proxy reads the request itself.
         exchange = session.request(
             _ONCE.get(request.method) or _Once(request.method),
             url,
-            headers={**request.headers, "Connection": "close"} if request.fresh else request.headers,
+            headers=headers,
             data=request.body or None,
             allow_redirects=False,
             raise_for_status=False,
             auto_decompress=False,
             timeout=_connecting_within(request.connect_timeout),
-            # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
-            proxy=_proxy_of_environment(url) if self._trust_env else None,
+            proxy=proxy,
+            proxy_headers=login,
             # Part of what aiohttp finds a pooled connection by.
             server_hostname=_Unlisted(url.raw_host) if request.fresh else None,
         )
@@ -471,6 +476,21 @@ def _proxy_of_environment(url: URL) -> str | None:
         # aiohttp would speak HTTP to it all the same, and tell it the token.
         raise SendFailed("the proxy in the environment is not of http or https", sent=False, permanent=True)
     return proxy
+
+
+def _without_login(proxy: str | None) -> tuple[URL | None, dict[str, str] | None]:
+    """Return *proxy* without its user and password, and the header field that tells it both, if there are any.
+
+    In the URL, aiohttp would show them in its warning of a connection that nobody has closed.
+    """
+    proxy = hide(proxy)
+    if proxy is None:
+        return None, None
+    url = URL(proxy)
+    if (url.raw_user, url.raw_password) == (None, None):
+        return url, None
+    login = aiohttp.encode_basic_auth(url.user or "", url.password or "", encoding="latin1")
+    return url.with_user(None), {"Proxy-Authorization": login}
 
 
 def _is_number(value: object, kinds: tuple[type[int], ...] | tuple[type[int], type[float]]) -> bool:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 import trustme
 from msgspec import structs
+from yarl import URL
 
 import paymentsdk.transports.aiohttp as ours
 from paymentsdk import PaymentsClient, Request, SendFailed
@@ -346,6 +347,37 @@ async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.Monke
 
         assert (False, True, "the proxy in the environment is not of http or https") == outcome
         assert [] == server.seen + other.seen
+
+
+@pytest.mark.control("paymentsdk.transports.aiohttp._without_login", lambda proxy: (proxy and URL(proxy), None))
+@pytest.mark.parametrize("of_environment", [False, True])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, *, of_environment: bool
+) -> None:
+    """The proxy gets it in a header field: the URL of a proxy is shown in the warnings of aiohttp."""
+    shown: list[str] = []
+
+    class Pool(ours._Pool):
+        async def connect(self, req, traces, timeout):  # noqa: ASYNC109 - aiohttp's
+            shown.append(repr(req.connection_key))
+            return await super().connect(req, traces, timeout)
+
+    monkeypatch.setattr(ours, "_Pool", Pool)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with FaultServer(always(http(407))) as proxy:
+        url = proxy.url().replace("://", "://us%65r:can%40ry-1@")
+        monkeypatch.setenv(f"{scheme}_proxy", url)
+        transport = AiohttpTransport(trust_env=True) if of_environment else AiohttpTransport(proxy=url)
+        async with contextlib.aclosing(transport):
+            with contextlib.suppress(SendFailed):
+                await transport.send(Request("GET", f"{scheme}://api.example.com/"))
+
+        assert [aiohttp.encode_basic_auth("user", "can@ry-1")] == [
+            seen.headers["proxy-authorization"] for seen in proxy.seen
+        ]
+    assert 1 == len(shown)
+    assert "ry-1" not in shown[0]
 
 
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
