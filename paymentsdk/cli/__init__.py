@@ -22,7 +22,7 @@ from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
 from paymentsdk._version import __version__
-from paymentsdk.cli.arguments import count, file, pair, port
+from paymentsdk.cli.arguments import address, count, file, pair, port
 from paymentsdk.cli.control import add_advance, add_pay, add_policies
 from paymentsdk.cli.faults import add_faults
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
@@ -141,6 +141,7 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     )
     sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
     sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
+    sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND asks")
     sandbox.set_defaults(run=_serve, parser=sandbox, settings=list(_settings(sandbox)))
     running = sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND", prog=sandbox.prog)
     for add in (add_pay, add_policies, add_faults, add_advance):
@@ -186,6 +187,8 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _serve(options: Namespace) -> int:
+    if "url" in options:
+        raise argparse.ArgumentTypeError("--url is where a command such as `faults` finds a sandbox that runs")
     from paymentsdk.cli.serve import serve  # noqa: PLC0415 - it takes the whole server along
 
     return serve(options)

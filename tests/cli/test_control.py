@@ -306,9 +306,11 @@ def test_json_is_the_answer_as_data(capsys, order):
 
 
 def test_the_url_goes_before_the_environment(capsys, sandbox, monkeypatch):
-    """--url names the sandbox, whatever the environment says."""
+    """--url names the sandbox, whatever the environment says, before the command as behind it."""
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:1")
 
+    assert "no faults\n" == ask(capsys, "--url", sandbox.base_url, "faults")
+    assert "no faults\n" == ask(capsys, "--url", sandbox.base_url, "faults", "list")
     assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url)
     assert "no faults\n" == ask(capsys, "faults", "--url", sandbox.base_url, "list")
 

@@ -95,6 +95,15 @@ def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, optio
     assert f"{option[0]} is for starting a sandbox, and `{command[0]}" in capsys.readouterr().err
 
 
+def test_where_a_sandbox_is_starts_none(capsys):
+    """`--url` without a command is refused: a sandbox that is started listens at `--host` and `--port`."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", "--url", "http://127.0.0.1:9"])
+
+    assert 2 == ended.value.code
+    assert "--url is where a command such as `faults` finds a sandbox that runs" in capsys.readouterr().err
+
+
 def test_complaints_show_how_the_command_is_used(capsys):
     """Not how the whole program is: the words that are too many were for the command."""
     with pytest.raises(SystemExit):
