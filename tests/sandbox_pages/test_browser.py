@@ -168,6 +168,18 @@ async def test_an_example_shows_how_it_looks(tab, sandbox) -> None:
     assert [] == tab.problems
 
 
+async def test_no_example_has_the_name_of_another(tab, sandbox, shop) -> None:
+    """They go on from the last one, also when more were made than the page keeps."""
+    await shop.order(external_reference="example-501")
+    await open_dashboard(tab, sandbox)
+
+    for number in (502, 503):
+        await tab.click("[data-example]")
+        await tab.until(f"document.querySelector('#orders').textContent.includes('example-{number}')")
+
+    assert [] == tab.problems
+
+
 async def test_the_dashboard_outlives_the_tokens(tab, sandbox) -> None:
     """After the 180 days of a token, one that can be used makes the example, and is shown for programs."""
     await open_dashboard(tab, sandbox)

@@ -221,7 +221,9 @@ function makeRow({ order, seller }) {
 
 /** Create an order through the API itself, as a program would. */
 async function createExample(button) {
-  const number = String(records.size + 1).padStart(3, "0");
+  // Not by their count alone: it stands still once as many are here as are kept.
+  const examples = [...records.values()].map(({ order }) => /^example-(\d{1,9})$/.exec(order.external_reference)?.[1] ?? 0);
+  const number = String(Math.max(records.size, ...examples) + 1).padStart(3, "0");
   const order = {
     type: "qr",
     external_reference: `example-${number}`,
