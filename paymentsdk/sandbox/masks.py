@@ -20,9 +20,9 @@ __all__ = ["mask_body", "mask_parameters"]
 
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
 _OF_GRANT = frozenset({"code"})
-#: A credential only as a member of a body. Parameters are known by how their names end, and one that ends like this may
-#: say of what kind a token is (``type_token``).
-_OF_BODY = frozenset({"token"})
+#: A credential only under this very name, or as the last part of one (``payer[token]``). Other parameters are known by
+#: how their names end, and one that ends like this may say of what kind a token is (``type_token``).
+_WHOLE = frozenset({"token"})
 
 #: A letter as an escape of JSON.
 _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
@@ -34,7 +34,8 @@ _VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'(){\[,}\]]
 _PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
 
 #: What a body looks like in which members can be found: JSON, whole or not, or a form.
-_MEMBERS = re.compile(r"\s*+[{\[][^\0]*+|[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+")
+_JSON = re.compile(r"\s*+[{\[][^\0]*+")
+_FORM = re.compile(r"\s*+(?![{\[\"])[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+\s*+")
 
 # Numbers with a fraction stay as they are, as in what comes in.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -50,20 +51,24 @@ def mask_body(body: bytes, *, grant: bool) -> str:
     """
     secrets = _secrets() if grant else _secrets() - _OF_GRANT
     text = body.decode(errors="replace")
-    if grant and text and not _MEMBERS.fullmatch(text):
+    form = _FORM.fullmatch(text)
+    if grant and text and not form and not _JSON.fullmatch(text):
         return MASK  # Where its secrets begin and end, nobody knows.
     if grant or _telling(secrets).search(body):
         text = _masked(secrets, body, text)
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return mask_parameters(text) if grant else text
+    return mask_parameters(text) if grant or form else text
 
 
 def mask_parameters(text: str) -> str:
     """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
-    endings = tuple(_secrets() - _OF_BODY)
-    return _PARAMETER.sub(
-        lambda found: f"{found[1]}={MASK}" if unquote(found[1]).lower().endswith(endings) else found[0], text
-    )
+    return _PARAMETER.sub(lambda found: f"{found[1]}={MASK}" if _is_secret(found[1]) else found[0], text)
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a parameter of this *name*, such as `client_secret` or `payer[token]`, is a credential."""
+    name = unquote(name).lower().rstrip("]")
+    return name.endswith(tuple(_secrets() - _WHOLE)) or re.split(r"[\[.]", name)[-1] in _WHOLE
 
 
 @cache

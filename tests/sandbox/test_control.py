@@ -415,6 +415,17 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     assert line["body"].endswith(':"***"},"code":"7"}')
 
 
+@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda name: False)
+@pytest.mark.parametrize("name", ["token", "payer[token]", "payer%5Btoken%5D", "payer.token", "payer[0][access_token]"])
+async def test_a_credential_in_a_form_is_masked(plain, name):
+    """A program that sends a form is refused, and shown without the token of its buyer, and with everything else."""
+    await plain("POST", "/v1/advanced_payments", f"a=5&{name}=SECRET&payer[type_token]=wallet\n".encode(), key="k")
+
+    [line] = (await plain("GET", "/_sandbox/requests")).json
+
+    assert f"a=5&{name}=***&payer[type_token]=wallet\n" == line["body"]
+
+
 async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
     """A program that sends the text of its dict is refused, and shown without the token of its buyer."""
     await plain("POST", "/v1/advanced_payments", str({"payer": {"token": "SECRET"}, "code": "7"}).encode(), key="k")
@@ -500,7 +511,7 @@ async def test_a_body_without_credentials_is_shown_as_it_came(plain):
     assert body.decode() == line["body"]
 
 
-@pytest.mark.parametrize("body", [b"code 7: no such till", b"a=b&code=7", b""], ids=str)
+@pytest.mark.parametrize("body", [b"code 7: no such till", b"a=b&till=7", b""], ids=str)
 def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
     """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
     assert body.decode() == mask_body(body, grant=False)
@@ -510,6 +521,14 @@ def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
 def test_bytes_that_are_no_text_are_shown_as_such():
     """A body that cannot be read is refused like any other, and noted like any other."""
     assert "\ufffd" == mask_body(b"\xff", grant=False)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"url":"http://x/?code=7&token=8"}', b'["token=8"]', b'"token=8"', b"a b=c&token=8"]
+)
+def test_what_is_no_form_has_no_parameters(body):
+    """A text in JSON that looks like a parameter is shown as it came."""
+    assert body.decode() == mask_body(body, grant=False)
 
 
 @pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
