@@ -448,7 +448,9 @@ def _break_off(session: aiohttp.ClientSession) -> None:
             if content is not None and not content.is_eof():
                 # That the connection is over would be the end of an answer that says nothing of its length.
                 content.set_exception(aiohttp.ClientOSError())
-            protocol.transport.abort()
+            # Of a loop that is over nothing goes out any more, and there is nothing to break off with.
+            with contextlib.suppress(RuntimeError):
+                protocol.transport.abort()
 
 
 def _drop_spoiled(session: aiohttp.ClientSession) -> None:

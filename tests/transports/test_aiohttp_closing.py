@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+from contextlib import nullcontext
 
 import aiohttp
 import pytest
@@ -203,3 +206,36 @@ async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) 
 
     assert [True, True, False] == [task.cancelled() for task in sending]
     assert isinstance(sending[2].exception(), ClientClosed)
+
+
+# Without its loop nobody can close what it has left.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: nullcontext())
+def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
+    """Whoever closes a transport on a second loop, since its own is over, need not know what was in flight there."""
+
+    async def closed(transport: AiohttpTransport) -> str | None:
+        try:
+            await transport.aclose()
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    async def begin(transport: AiohttpTransport) -> tuple[socket.socket, asyncio.Task[object]]:
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(transport.send(Request("GET", "http://{}:{}/".format(*listener.getsockname()))))
+        peer, _ = await loop.sock_accept(listener)
+        await loop.sock_recv(peer, 1)
+        return peer, sending
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        own, transport = asyncio.new_event_loop(), AiohttpTransport()
+        peer, *left = own.run_until_complete(begin(transport))
+        own.close()
+        with peer:
+            failure = asyncio.run(closed(transport))
+
+    del transport, left
+    gc.collect()
+    assert failure is None
