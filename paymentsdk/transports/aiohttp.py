@@ -214,7 +214,8 @@ class AiohttpTransport:
         finally:
             if self._owned:
                 _break_off(self._session)
-                with contextlib.suppress(TimeoutError):
+                # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
+                with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
                     # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
                     async with asyncio.timeout(_PARTING):
                         await self._session.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
-from contextlib import nullcontext
 
 import aiohttp
 import pytest
@@ -208,18 +208,35 @@ async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) 
     assert isinstance(sending[2].exception(), ClientClosed)
 
 
+@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+def test_closing_beside_a_loop_that_stands_still() -> None:
+    """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
+    own, transport = asyncio.new_event_loop(), AiohttpTransport()
+    server = FaultServer(always(http()))
+    with contextlib.closing(own):
+        own.run_until_complete(server.__aenter__())
+        own.run_until_complete(transport.send(Request("GET", server.url())))
+
+        failure = asyncio.run(closed(transport))
+
+        own.run_until_complete(server.__aexit__(None, None, None))
+    assert failure is None
+
+
+async def closed(transport: AiohttpTransport) -> str | None:
+    """Close a transport; return what aiohttp or asyncio had against it."""
+    try:
+        await transport.aclose()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 # Without its loop nobody can close what it has left.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: nullcontext())
+@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
     """Whoever closes a transport on a second loop, since its own is over, need not know what was in flight there."""
-
-    async def closed(transport: AiohttpTransport) -> str | None:
-        try:
-            await transport.aclose()
-        except RuntimeError as error:
-            return str(error)
-        return None
 
     async def begin(transport: AiohttpTransport) -> tuple[socket.socket, asyncio.Task[object]]:
         loop = asyncio.get_running_loop()
