@@ -184,18 +184,21 @@ class OutcomeUnknown(NoAnswer):
     depends on the operation.
 
     Attributes:
-        advice: What to do about a write that takes no key.
+        advice: What to do now, as its text says at its end.
+        in_doubt: The advice for a write that takes no key.
     """
 
-    advice: str = "look before you send it again"
+    in_doubt: str = "look before you send it again"
+
+    @property
+    def advice(self) -> str:
+        """What to do now: with the key, if there is one."""
+        if self.idempotency_key is None:
+            return self.in_doubt
+        return f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
 
     def __str__(self) -> str:
-        again = (
-            f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
-            if self.idempotency_key
-            else self.advice
-        )
-        return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {again}"
+        return f"outcome unknown after {self.attempts} attempt(s): {self._reasons()}; {self.advice}"
 
 
 class APIError(PaymentsError):

@@ -499,7 +499,7 @@ class Caller(ABC):
                 _, wall = history.first_sent
                 error.first_sent_at = datetime.fromtimestamp(wall, UTC)
         if isinstance(error, OutcomeUnknown):
-            error.advice = intent.operation.in_doubt
+            error.in_doubt = intent.operation.in_doubt
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error
 

@@ -174,7 +174,7 @@ class Operation(Generic[B, R]):
     errors: tuple[ErrorCode, ...] = ()
     status: int = 200
     decimal_strings: bool = False
-    in_doubt: str = OutcomeUnknown.advice
+    in_doubt: str = OutcomeUnknown.in_doubt
     empty_answer: bool = False
     authenticated: bool = True
     page: PageShape | None = None

@@ -150,6 +150,16 @@ def test_an_error_says_what_to_do(error: PaymentsError, text: str) -> None:
     assert text == str(error)
 
 
+@pytest.mark.parametrize("key", ["k-1", None])
+def test_the_advice_is_what_the_text_says(key: str | None) -> None:
+    """Whoever reads the advice alone is told of the key as well, and never to look where nothing can be looked up."""
+    error = OutcomeUnknown("the reason")
+    error.in_doubt, error.idempotency_key = "send it again", key
+
+    assert (key is not None) == ("idempotency_key='k-1'" in error.advice)
+    assert str(error).endswith(f"; {error.advice}")
+
+
 @pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
 @pytest.mark.parametrize(
     "error",
