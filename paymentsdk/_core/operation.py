@@ -134,7 +134,7 @@ class Operation(Generic[B, R]):
         retry: What may be sent again, and when.
         result: The type of a decoded answer.
         body: The type of the request body; ``None`` when the operation takes none.
-        body_required: Whether the body can be left out.
+        body_required: Whether the body must be given; ``False`` where it can be left out.
         query: A ``TypedDict`` of the filters that go into the query.
         headers: What it may carry besides, by the names of the header fields; for documents.
         example: A body for documents, as plain data.
