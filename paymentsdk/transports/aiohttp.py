@@ -752,11 +752,21 @@ def _failure(error: Exception) -> SendFailed | ClientClosed:
         return ClientClosed("the session is closed")
     for meaning in _MEANINGS:
         if isinstance(error, meaning.kind):
-            reason = meaning.reason + _detail(error)
+            reason = meaning.reason + _place(error) + _detail(error)
             return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
     if isinstance(error, ValueError) and str(error).startswith("Cannot combine AUTHORIZATION"):
         return SendFailed("the session has credentials of its own for this host", sent=False, permanent=True)
     return SendFailed(f"aiohttp raised {type(error).__name__}")
+
+
+def _place(error: Exception) -> str:
+    """Return whom there was no connection to: a wrong address is the first thing to look for."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return ""
+    try:
+        return f" ({error.host}:{error.port})"
+    except AttributeError:  # One that a middleware has made knows of no connection.
+        return ""
 
 
 def _detail(error: Exception) -> str:

@@ -314,7 +314,7 @@ async def test_a_proxy_that_refuses() -> None:
         transport = AiohttpTransport(proxy=f"http://127.0.0.1:{port}")
         outcome = await failed(transport, Request("POST", "https://api.example.com/", TOKEN))
         await transport.aclose()
-    assert outcome == (False, False, "no connection to the proxy: Connection refused")
+    assert outcome == (False, False, f"no connection to the proxy (127.0.0.1:{port}): Connection refused")
 
 
 @pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect)

@@ -167,16 +167,18 @@ async def test_what_nobody_expects_is_ambiguous(
 
 
 async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> None:
-    """A reason names the trouble in words for people, without the query or a header."""
+    """A reason names the trouble in words for people, and the address, without the query or a header."""
     with refused_port() as port:
         request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
-        assert (False, False, "no connection to the server: Connection refused") == await failed(transport, request)
+        refused = f"no connection to the server (127.0.0.1:{port}): Connection refused"
+        assert (False, False, refused) == await failed(transport, request)
     certificate = trustme.CA().issue_cert("127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     async with FaultServer(always(http()), tls=context) as server:
         reason = (await failed(transport, Request("GET", server.url("/v1?payer=canary"), TOKEN)))[2]
-        assert reason == "the server's certificate does not verify: unable to get local issuer certificate"
+        place = server.url("").partition("//")[2]
+        assert reason == f"the server's certificate does not verify ({place}): unable to get local issuer certificate"
     async with FaultServer(always(http(200, b"x"))) as server:
         with pytest.raises(SendFailed) as caught:
             await transport.send(Request("GET", server.url(), max_answer=0))
