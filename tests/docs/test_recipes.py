@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from docs.describe import members
 from paymentsdk import NotFound, PaymentsClient
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources import orders
+from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 
@@ -140,3 +142,27 @@ async def test_what_the_platform_refuses_settles_an_intent(journal: tuple[Sandbo
         await program.sell(8)
 
     assert [("refused: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
+
+
+def right_column(guide: str, head: str) -> list[str]:
+    """Return what the last cells below a table's *head* name first, where they name something."""
+    page = GUIDES.joinpath(f"{guide}.md").read_text(encoding="utf-8")
+    rows = page.partition(f"{head} |\n|---|---|\n")[2]
+    cells = [row.rsplit(" | ", 1)[1] for row in rows.partition("\n\n")[0].splitlines()]
+    return [cell.split("`")[1] for cell in cells if cell.startswith("`")]
+
+
+def test_the_new_names_of_the_older_interfaces_exist():
+    """Whoever moves finds each new member in a request or an answer, each state, and each code of a refusal."""
+    guide = "move-from-older-interfaces"
+    members_now = {row[0].strip("`") for body in (OrderRequest, Order) for row in members(body)}
+    codes = {error.code for error in orders.CREATE.errors}
+
+    for head, known, many in (
+        ("| Before | Now", members_now, 8),
+        ("| Before | Now: `order.status`", {str(status) for status in orders.OrderStatus}, 4),
+        ("| Before | Now: `error.code`", codes, 5),
+    ):
+        named = right_column(guide, head)
+        assert many == len(named)
+        assert [] == [name for name in named if name not in known]
