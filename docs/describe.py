@@ -84,8 +84,8 @@ def kind(info: inspect.Type) -> str:
             return joined(listed(item), span(least, most, "entry"))
         case inspect.VarTupleType(item_type=item):
             return listed(item)
-        case inspect.StructType():
-            return "object"
+        case inspect.StructType(cls=cls):
+            return f"object {code(cls.__name__)}"
         case _:
             return _PLAIN[type(info)]
 
@@ -106,7 +106,7 @@ def joined(*parts: str | None) -> str:
 
 def listed(item: inspect.Type) -> str:
     """Say what a list holds; objects have rows of their own."""
-    return "list" if isinstance(item, inspect.StructType) else f"list of {kind(item)}"
+    return f"list of {code(item.cls.__name__) if isinstance(item, inspect.StructType) else kind(item)}"
 
 
 def span(least: float | None, most: float | None, unit: str = "") -> str:

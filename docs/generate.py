@@ -42,7 +42,9 @@ NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not 
 ABOUT_OPERATIONS = """\
 Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of the contract.
 What comes back is in [Answers](answers.md), what is refused in [Errors and codes](errors.md), what is sent again in
-[Why a failed write has three outcomes](../explanation/why-three-outcomes.md)."""
+[Why a failed write has three outcomes](../explanation/why-three-outcomes.md).
+
+The classes of the parts of a body are imported from the module that its own is in."""
 
 ABOUT_ANSWERS = """\
 Every member can be `None`, except an `id` or an access token without which a value has no meaning. Members that the
@@ -111,6 +113,7 @@ def described(operation: Operation[object, object]) -> str:
     lines = [
         f"{operation.summary} ({operation.section}).",
         "",
+        *(f"- Method: {code(method)}" for method in methods_of(operation)),
         f"- Request: {code(f'{operation.method} {operation.path}')}",
         f"- Answer: {operation.status}, {'pages of ' if operation.page else ''}{link}",
     ]
@@ -122,6 +125,20 @@ def described(operation: Operation[object, object]) -> str:
     return "\n".join(lines)
 
 
+def methods_of(operation: Operation[object, object]) -> Iterator[str]:
+    """Yield how the methods of the client that call an operation are called."""
+    noun, _, verb = operation.name.partition(".")
+    resource = getattr(PaymentsClient(base_url="http://127.0.0.1"), noun)
+    for name in [verb] if hasattr(resource, verb) else [name for name in vars(type(resource)) if name[0] != "_"]:
+        method = getattr(resource, name)
+        if operation.page is not None:
+            yield f"client.{noun}.{name}(...)"
+            continue
+        asked = python.signature(method).parameters.values()
+        shape = python.Signature([parameter.replace(annotation=parameter.empty) for parameter in asked])
+        yield f"await client.{noun}.{name}{shape}"
+
+
 def answered(operation: Operation[object, object]) -> type:
     """Return what an operation answers; of a search, what a row is."""
     return operation.result if operation.page is None else row_of(operation.result)
@@ -131,7 +148,7 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
     """Yield the tables of the members that go into the body and the query of an operation."""
     if operation.body is not None:
         optional = "" if operation.body_required else "; can be left out"
-        yield f"Body: {code(operation.body.__name__)}{optional}."
+        yield f"Body: {code(f'{operation.body.__module__}.{operation.body.__name__}')}{optional}."
         yield table(["Member", "Kind", "Required", "Meaning"], members(operation.body))
     if operation.query is not None:
         yield "Filters, beside those of [every walk](settings.md#a-walk):"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from paymentsdk import errors
+from paymentsdk import PaymentsClient, errors
 from paymentsdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +101,31 @@ def test_every_member_that_goes_out_has_a_meaning(operation: str):
     told = meanings(OPERATIONS, operation, r"\w+")
 
     assert [] == [name for name, meaning in told.items() if not meaning]
+
+
+def test_every_class_of_a_body_can_be_imported():
+    """Whoever has only the page can make the request: the class of each part is where the page says."""
+    for name in headings(OPERATIONS):
+        text = OPERATIONS.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        if body := re.search(r"^Body: `([\w.]+)\.(\w+)`", text, re.MULTILINE):
+            parts = re.findall(r"\| (?:object|list of) `(\w+)`", text)
+            home = vars(importlib.import_module(body[1]))
+            assert {body[1]} == {home[one].__module__ for one in [body[2], *parts]}
+
+
+@pytest.mark.parametrize("operation", headings(OPERATIONS))
+def test_every_operation_says_how_it_is_called(operation: str):
+    """The page shows each method of the client, with its arguments, below the operation that it calls."""
+    text = OPERATIONS.partition(f"\n## {operation}\n")[2].partition("\n## ")[0]
+    client = PaymentsClient(base_url="http://127.0.0.1")
+
+    shown = re.findall(r"^- Method: `(?:await )?client\.(\w+)\.(\w+)\((.*)\)`$", text, re.MULTILINE)
+
+    assert shown
+    for noun, method, arguments in shown:
+        asked = inspect.signature(getattr(getattr(client, noun), method)).parameters
+        named = [] if arguments == "..." else re.findall(r"(\w+)(?:=None)?(?:, |$)", arguments)
+        assert named == ([] if arguments == "..." else list(asked))
 
 
 def test_every_filter_has_a_row_with_a_meaning():
