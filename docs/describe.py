@@ -166,6 +166,9 @@ def parameters(of: Callable[..., object], leave_out: Container[str] = (), like: 
     rows = []
     for name, parameter in python.signature(of).parameters.items():
         if name != "self" and name not in leave_out:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                rows.append([code(f"**{name}"), "", meanings[f"**{name}"]])
+                continue
             default = "required" if parameter.default is parameter.empty else shown(parameter.default)
             rows.append([code(name), default, meanings[name]])
     return table(["Argument", "Default", "Meaning"], rows)

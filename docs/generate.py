@@ -19,10 +19,12 @@ from msgspec import Struct
 from docs.describe import code, fields, members, opening, parameters, row_of, section, table
 from paymentsdk import (
     OPERATIONS,
+    AiohttpTransport,
     ErrorCode,
     Operation,
     Pager,
     PaymentsClient,
+    RefreshingToken,
     RetryPolicy,
     Timeout,
     WalkOptions,
@@ -79,6 +81,13 @@ ABOUT_FAULTS = """\
 What goes wrong, as data. In Python a rule is in force until the block ends:
 `with sandbox.faults.add(FaultRule(effect="hang", operation="orders.create", times=1)): ...`. On the command line:
 `paymentsdk sandbox faults add hang operation=orders.create times=1`."""
+
+ABOUT_TRANSPORT = """\
+Connections, TLS and proxies, for `PaymentsClient(transport=AiohttpTransport(...))`. How to:
+[Set up the transport](../how-to/own-transport.md#set-up-the-one-that-is-there)."""
+
+ABOUT_TOKENS = """\
+For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](../how-to/tokens.md)."""
 
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
@@ -221,6 +230,12 @@ def settings() -> str:
     for cls in (RetryPolicy, Timeout):
         parts += [f"## {cls.__name__}", opening(cls.__doc__), fields(cls)]
     parts += [
+        "## AiohttpTransport",
+        ABOUT_TRANSPORT,
+        parameters(AiohttpTransport),
+        "## RefreshingToken",
+        ABOUT_TOKENS,
+        parameters(RefreshingToken),
         "## Environment",
         "`PaymentsClient.from_env()` reads these; `paymentsdk sandbox pay` and its siblings read the first.",
         "\n".join(f"- `{name}`" for name in variables),

@@ -107,7 +107,7 @@ class AiohttpTransport:
         proxy: URL of a proxy for all requests, of http or https.
         trust_env: Take proxies from the environment; not unless given.
         drain: Seconds that requests in flight get to end when the transport is closed; 5 unless given.
-        **connector: Options of :class:`aiohttp.TCPConnector`. Some of them: ``ssl``, a context or a fingerprint;
+        **connector: Options of ``aiohttp.TCPConnector``. Some of them: ``ssl``, a context or a fingerprint;
             ``limit``, connections at a time, 500 unless given; ``keepalive_timeout``, seconds that an idle connection
             is kept, 15 unless given.
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from paymentsdk import PaymentsClient, errors
+from paymentsdk import AiohttpTransport, PaymentsClient, RefreshingToken, errors
 from paymentsdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
 CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf-8")
 OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="utf-8")
 ERRORS = ROOT.joinpath("docs/reference/errors.md").read_text(encoding="utf-8")
+SETTINGS = ROOT.joinpath("docs/reference/settings.md").read_text(encoding="utf-8")
 ANSWERS = ROOT.joinpath("docs/reference/answers.md").read_text(encoding="utf-8")
 
 
@@ -126,6 +127,17 @@ def test_every_operation_says_how_it_is_called(operation: str):
         asked = inspect.signature(getattr(getattr(client, noun), method)).parameters
         named = [] if arguments == "..." else re.findall(r"(\w+)(?:=None)?(?:, |$)", arguments)
         assert named == ([] if arguments == "..." else list(asked))
+
+
+@pytest.mark.parametrize("cls", [PaymentsClient, AiohttpTransport, RefreshingToken])
+def test_every_argument_is_a_setting(cls: type):
+    """What a client, its connections and its tokens can be told is on the page of settings, with what it does."""
+    names = [name for name in inspect.signature(cls).parameters if name != "connector"]
+
+    told = meanings(SETTINGS, cls.__name__, r"\w+")
+
+    assert names == list(told)
+    assert all(told.values())
 
 
 def test_every_filter_has_a_row_with_a_meaning():
