@@ -97,7 +97,8 @@ def duration(text: str) -> str:
     try:
         parse_duration(text.upper())
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a duration; write {_as_iso(text) or 'one such as PT20M'}") from None
+        hint = _as_iso(text) or "one such as PT20M or P30D"
+        raise ArgumentTypeError(f"{text!r} is not a duration; write {hint}") from None
     return text.upper()
 
 

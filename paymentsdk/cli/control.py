@@ -52,7 +52,10 @@ def add_advance(commands: SubParsers[argparse.ArgumentParser]) -> None:
     """Add ``advance``."""
     advance = add_command(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     advance.add_argument(
-        "duration", type=duration, metavar="DURATION", help="an ISO 8601 duration, such as PT20M or P1DT12H"
+        "duration",
+        type=duration,
+        metavar="DURATION",
+        help="an ISO 8601 duration of weeks to seconds, such as PT20M or P30D",
     )
 
 

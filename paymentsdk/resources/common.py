@@ -124,7 +124,7 @@ def parse_duration(text: str) -> timedelta:
     """
     match = _DURATION.match(text)
     if match is None:
-        raise ValueError("is not an ISO 8601 duration such as PT5M")
+        raise ValueError("is not an ISO 8601 duration of weeks to seconds, such as PT5M or P30D")
     return timedelta(**{unit: float(value) for unit, value in match.groupdict().items() if value})
 
 

@@ -107,7 +107,7 @@ class SandboxClock:
             self._set(ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[Happening, ...]:
-        """Move on by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
+        """Move on by *duration* (a ``timedelta``, or text such as ``PT15M`` or ``P30D``); a frozen clock stays frozen.
 
         What falls due meanwhile happens at its own moment, in time order.
 

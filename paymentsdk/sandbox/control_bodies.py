@@ -162,7 +162,7 @@ class AdvanceRequest(ControlStruct):
     """How far to move the clock.
 
     Attributes:
-        duration: An ISO 8601 duration such as ``PT15M``, of ten years at most.
+        duration: An ISO 8601 duration of weeks to seconds, such as ``PT15M`` or ``P30D``; ten years at most.
     """
 
     duration: str

@@ -272,7 +272,7 @@ def test_advance(capsys, sandbox, order):
 
 
 #: The hint for what could be any length of time.
-OTHER = "one such as PT20M"
+OTHER = "one such as PT20M or P30D"
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,7 @@ OTHER = "one such as PT20M"
         ("1h", "PT1H"),
         ("soon", OTHER),
         ("2months", OTHER),
+        ("P1M", OTHER),
         ("500ms", OTHER),
         ("1.5 h", OTHER),
     ],

@@ -130,6 +130,7 @@ BROKEN = [
     ("orders.create", "expiration_time", "5 minutes", "$.expiration_time", "ISO 8601"),
     ("orders.create", "expiration_time", "PT5M\n", "$.expiration_time", "ISO 8601"),
     ("orders.create", "expiration_time", "PT5M30", "$.expiration_time", "ISO 8601"),
+    ("orders.create", "expiration_time", "P1M", "$.expiration_time", "of weeks to seconds"),
     ("orders.create", "config.qr.mode", "magic", "$.config.qr.mode",
      "Invalid enum value 'magic': must be one of dynamic, hybrid, static"),
     ("orders.create", "items.0.title", "a" * 151, "$.items[0].title", "length <= 150"),
