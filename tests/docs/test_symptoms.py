@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import re
 import ssl
+import subprocess
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -101,6 +105,26 @@ async def _not_closed(sandbox: Sandbox, client: PaymentsClient) -> None:
     raise AssertionError("; ".join(told))
 
 
+def run_without_plugin() -> str:
+    """Return what pytest says of an asynchronous test that no plugin runs."""
+    with TemporaryDirectory() as directory:
+        Path(directory, "test_it.py").write_text("async def test_it(): ...\n", encoding="utf-8")
+        alone = ["-p", "no:asyncio", "-p", "no:anyio", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=."]
+        command = [sys.executable, "-m", "pytest", *alone, "test_it.py"]
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=50, check=False)
+    return done.stdout
+
+
+async def _no_plugin(sandbox: Sandbox, client: PaymentsClient) -> None:
+    raise AssertionError(await asyncio.to_thread(run_without_plugin))
+
+
+async def _no_address(sandbox: Sandbox, client: PaymentsClient) -> None:
+    with pytest.MonkeyPatch.context() as here:
+        here.delenv("PAYMENTSDK_BASE_URL", raising=False)
+        PaymentsClient.from_env()
+
+
 async def _a_float(sandbox: Sandbox, client: PaymentsClient) -> None:
     await client.orders.create(order(10.1))
 
@@ -188,7 +212,9 @@ MISTAKES: dict[str, Mistake] = {
     "object Pager can't be used in 'await' expression": _awaited_search,
     "'Pager' object is not iterable": _plain_loop,
     "'async for' requires an object with __aiter__ method, got coroutine": _walked_value,
+    "async def functions are not natively supported": _no_plugin,
     "Unclosed connector": _not_closed,
+    "PAYMENTSDK_BASE_URL: is not set in the environment": _no_address,
     "an amount is a Decimal, not float": _a_float,
     "Expected `datetime` with a timezone component": _no_zone,
     "no connection to the server (...): Connection refused": _nobody_listens,
