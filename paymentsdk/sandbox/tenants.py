@@ -34,7 +34,7 @@ class TenantRequest(ControlStruct):
     Attributes:
         country: Two capitals, ``AR`` unless given; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
         external_pos_ids: The points of sale; ``POS001`` unless given.
-        marketplace: The marketplace of the application, ``MARKET`` unless given; ``None`` for none.
+        marketplace: The marketplace of the application, ``MARKET`` unless given; ``None``, in JSON ``null``, for none.
         scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces; all of them
             unless given.
         redirect_uri: Where codes are sent; not checked unless given.

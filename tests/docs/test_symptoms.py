@@ -84,6 +84,12 @@ async def _plain_loop(sandbox: Sandbox, client: PaymentsClient) -> None:
         pass
 
 
+async def _plain_with(sandbox: Sandbox, client: PaymentsClient) -> None:
+    opened: Any = client
+    with opened:
+        pass
+
+
 async def _walked_value(sandbox: Sandbox, client: PaymentsClient) -> None:
     value: Any = client.orders.get("ORD1")
     try:
@@ -211,6 +217,7 @@ MISTAKES: dict[str, Mistake] = {
     "'await' outside function": _no_coroutine,
     "object Pager can't be used in 'await' expression": _awaited_search,
     "'Pager' object is not iterable": _plain_loop,
+    "'PaymentsClient' object does not support the context manager protocol": _plain_with,
     "'async for' requires an object with __aiter__ method, got coroutine": _walked_value,
     "async def functions are not natively supported": _no_plugin,
     "Unclosed connector": _not_closed,
