@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 from docs.describe import members
-from paymentsdk import NotFound, PaymentsClient
+from paymentsdk import NotFound, PaymentsClient, Response
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.testing import MemoryTransport
 
 GUIDES = Path(__file__).parents[2] / "docs/how-to"
 MIDNIGHT = datetime(2026, 3, 10, tzinfo=UTC)
@@ -142,6 +144,30 @@ async def test_what_the_platform_refuses_settles_an_intent(journal: tuple[Sandbo
         await program.sell(8)
 
     assert [("refused: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("row", "lost"),
+    [
+        ({"id": 1, "external_reference": 7, "date_created": "", "payer": [], "paid_amount": "10.00"}, None),
+        ({"id": 1, "paid_amount": "ten"}, "paid_amount"),
+        ({"id": 1, "refunded_amount": [5]}, "refunded_amount"),
+        ({"paid_amount": 10}, "has no id"),
+        (5, r"elements\[0\]"),
+    ],
+)
+async def test_what_is_mended_is_reconciled_and_what_is_lost_is_not(reconcile: Any, row: object, lost: str | None):
+    """The oddities of every day do not end the job; an amount or a row that cannot be read does, and is named."""
+    answer = Response(body=json.dumps({"elements": [row], "next_offset": 1, "total": 1}).encode(), status=200)
+    client = PaymentsClient("TEST-token", base_url="http://127.0.0.1", transport=MemoryTransport([answer]))
+
+    [page] = [page async for page in client.merchant_orders.search().pages()]
+
+    if lost is None:
+        assert [Decimal("10.00")] == [reconcile.entry(order).paid for order in reconcile.whole(page).items]
+    else:
+        with pytest.raises(ValueError, match=lost):
+            reconcile.whole(page)
 
 
 def right_column(guide: str, head: str) -> list[str]:
