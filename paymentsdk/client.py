@@ -209,7 +209,9 @@ class PaymentsClient(Caller):
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
         nothing; the client that it comes from has to be closed. A copy of a subclass has its attributes too, and each
-        :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy.
+        :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy. What holds a
+        resource or the client in another way, such as a dict, goes on with the options of the first: make it a
+        ``cached_property``, which the copy makes anew.
 
         Args:
             access_token: Another seller's token.
