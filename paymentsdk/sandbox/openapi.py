@@ -131,7 +131,8 @@ def _schemas(policies: Policies) -> Schema:
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
             if name in structs:
                 _tighten(schemas[name], structs[name])
-                _describe(schemas[name], inspect.getdoc(structs[name].cls) or "")
+                # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
+                _describe(schemas[name], inspect.cleandoc(structs[name].cls.__doc__ or ""))
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
