@@ -223,7 +223,7 @@ MISTAKES: dict[str, Mistake] = {
     "Unclosed connector": _not_closed,
     "PAYMENTSDK_BASE_URL: is not set in the environment": _no_address,
     "an amount is a Decimal, not float": _a_float,
-    "Expected `datetime` with a timezone component": _no_zone,
+    "a datetime needs a time zone": _no_zone,
     "no connection to the server (...): Connection refused": _nobody_listens,
     "the host name was not resolved (...)": _no_such_host,
     "the server's certificate does not verify (...)": _unknown_authority,
