@@ -318,12 +318,12 @@ _BY_STATUS: dict[int, type[APIError]] = {
     429: RateLimited,
 }
 
-#: Codes whose class says more than their status does.
+#: Codes of a refusal whose class says more than their status does.
 _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
 
 
 def error_class(status: int, code: str | None) -> type[APIError]:
     """Return the class for an answer of *status* with *code*."""
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    return _BY_STATUS.get(status, ServerError if status >= 500 else APIError)  # noqa: PLR2004
+    if status >= 500:  # noqa: PLR2004 - whatever its code: it is no refusal
+        return ServerError
+    return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)

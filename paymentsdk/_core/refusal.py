@@ -12,7 +12,7 @@ import msgspec
 from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.secrets import scrub
 from paymentsdk._core.wire import Response, header
-from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, error_class
+from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, ServerError, error_class
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
     cls = error_class(response.status, code)
-    if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL:
+    if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:
         cls = ReauthorizationRequired
     return cls(
         response.status,

@@ -7,7 +7,12 @@ is no real service, moves no money, and listens on this machine only, unless it 
 from __future__ import annotations
 
 from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours.plans import FreeTrialRequest, PlanRequest, RecurringRequest
+from paymentsdk.sandbox.behaviours.plans import (
+    FreeTrialRequest,
+    PaymentMethodsAllowedRequest,
+    PlanRequest,
+    RecurringRequest,
+)
 from paymentsdk.sandbox.buyer import Buyer
 from paymentsdk.sandbox.clock import Happening, SandboxClock
 from paymentsdk.sandbox.faults import FaultRule, Faults
@@ -26,6 +31,7 @@ __all__ = [
     "Faults",
     "FreeTrialRequest",
     "Happening",
+    "PaymentMethodsAllowedRequest",
     "PlanRequest",
     "Platform",
     "Policies",

@@ -291,6 +291,13 @@ def test_the_code_can_say_more() -> None:
     assert isinstance(error, Conflict)
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_failure_of_the_server_is_no_refusal(status: int) -> None:
+    """Whatever its code: neither is a key used up by it, nor does a grant end, which would send a person to sign in."""
+    for code, operation in (("idempotency_key_already_used", ORDERS), ("invalid_grant", _REFRESH)):
+        assert ServerError is type(read({"error": code}, status, operation))
+
+
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
 @pytest.mark.parametrize("status", [400, 401])
 def test_the_end_of_a_grant(code: str, status: int) -> None:
