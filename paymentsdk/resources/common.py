@@ -156,7 +156,7 @@ def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
 def same_reference(given: str, echoed: str | None) -> bool:
     """Whether *echoed* can be the reference that was *given*; one that did not come, or is empty, says nothing."""
     # The platform may send one of digits as a number, which has no zeros in front.
-    return echoed in (None, "", given) or (given.isdecimal() and echoed == (given.lstrip("0") or "0"))
+    return echoed == given or not echoed or (given.isdecimal() and echoed == (given.lstrip("0") or "0"))
 
 
 def read_days(request: Struct, *names: str) -> None:
