@@ -1,9 +1,7 @@
-"""Walking a search from its first row to its last, whatever happens on the way.
+"""A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
 
-A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
-fewer. It ends on an empty page, or when it has reached the total. Rows that were already seen are left out. When the
-total falls between two pages, rows have slid towards the front: by at most as many, so the walk goes back as far, and
-from then on reads a few rows again at every page, in order not to have to go back each time.
+Where the next page begins, and when the last has come, is up to :mod:`paymentsdk._core.walk`. Rows that were already
+seen are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from msgspec import UNSET, Meta, Struct
 from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.operation import Operation, PageShape
 from paymentsdk._core.resume import ResumePoint
-from paymentsdk.errors import ClientClosed, PaginationStalled, PaymentsError, RequestInvalid
+from paymentsdk._core.walk import Arrival, Walk
+from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._core.call import Caller
@@ -37,10 +36,6 @@ logger = logging.getLogger("paymentsdk")
 REMEMBERED = 10_000
 #: What stands for no id.
 _NO_ID = frozenset({None, "", UNSET})
-#: Pages in a row with nothing new after which a walk gives up.
-MOST_STALE_PAGES = 100
-#: Pages after which a walk gives up in any case.
-MOST_PAGES = 1_000_000
 MOST_PREFETCH = 64
 #: The most rows that a page can be asked for.
 MOST_ROWS = 1_000_000
@@ -247,23 +242,10 @@ class Pages(AsyncIterator[Page[T]]):
         self._fetch = fetch
         self._name = name
         self._shape = shape
-        #: Where the next page begins; ``None`` after the last.
-        self._position: int | None = max(0, start - overlap)
         self._prefetch = prefetch
-        #: Rows to read again at every page.
-        self._margin = overlap
-        #: All rows before it have been seen, wherever they have slid.
-        self._frontier = int(start)
-        #: How many rows the search had when it was last said.
-        self._total = start.total
-        #: Rows of a page; 0 as long as nobody knows.
-        self._size = 0
+        #: Where it stands; ``None`` after the last page.
+        self._walk: Walk | None = Walk.begin(start, overlap)
         self._seen = _Seen(REMEMBERED)
-        #: The ids of the page before, and the places of its entries that were no rows.
-        self._previous: tuple[tuple[object, ...], tuple[str, ...]] = ((), ())
-        #: Pages so far, and those of them in a row that had nothing new.
-        self._count = 0
-        self._stale = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
 
@@ -272,18 +254,16 @@ class Pages(AsyncIterator[Page[T]]):
             return await self._next()
 
     async def _next(self) -> Page[T]:
-        if self._failure is not None:
-            raise copy(self._failure)
-        offset = self._position
-        if offset is None:
+        self._check_open()
+        walk = self._walk
+        if walk is None:
             await _gone(self._left)
             raise StopAsyncIteration
         try:
-            result = await self._take(offset)
-            page = self._accept(offset, result)
+            return self._accept(walk, await self._take(walk))
         except PaymentsError as error:
             error.operation = self._name
-            error.resume_point = ResumePoint(offset, self._total)
+            error.resume_point = walk.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             self._drop_ahead()
@@ -293,18 +273,14 @@ class Pages(AsyncIterator[Page[T]]):
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
             self._drop_ahead()
             raise
-        if page.resume_point is None:
-            # Whoever asks next waits for them. Here, a cancellation of the wait would take the page along.
-            self._drop_ahead()
-        return page
 
     async def aclose(self) -> None:
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
-        if self._position is not None and self._failure is None:
+        if self._walk is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
             self._failure = _closed()
             self._failure.operation = self._name
-            self._failure.resume_point = ResumePoint(self._position, self._total)
+            self._failure.resume_point = self._walk.resume_point
         self._drop_ahead()
         await _gone(self._left)
 
@@ -329,15 +305,15 @@ class Pages(AsyncIterator[Page[T]]):
                 task.add_done_callback(_retrieve_exception)
         self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
-    async def _take(self, offset: int) -> Result[object]:
-        """Return the page at *offset*, which may have been asked for already, and ask for those behind it."""
-        if self._ahead and self._ahead[0][0] != offset:
+    async def _take(self, walk: Walk) -> Result[object]:
+        """Return the page where *walk* stands, which may have been asked for already, and ask for those behind it."""
+        if self._ahead and self._ahead[0][0] != walk.offset:
             self._drop_ahead()
-        if self._prefetch == 1 or not self._size:
-            result = await self._fetch(offset)
+        if self._prefetch == 1 or not walk.size:
+            result = await self._fetch(walk.offset)
             self._check_open()
             return result
-        self._ask_ahead(offset)
+        self._ask_ahead(walk)
         task = self._ahead[0][1]
         await asyncio.wait((task,))
         self._check_open()
@@ -346,82 +322,43 @@ class Pages(AsyncIterator[Page[T]]):
         return result
 
     def _check_open(self) -> None:
-        """End the wait for a page of a walk that another task has closed."""
+        """Fail again if the walk has failed, or another task has closed it."""
         if self._failure is not None:
             raise copy(self._failure)
 
-    def _ask_ahead(self, offset: int) -> None:
+    def _ask_ahead(self, walk: Walk) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, self._size - self._margin)
-        end = self._total or 0
-        following = self._ahead[-1][0] + stride if self._ahead else offset
-        while len(self._ahead) < self._prefetch and (following < end or following == offset):
+        stride = max(1, walk.size - walk.margin)
+        end = walk.total or 0
+        following = self._ahead[-1][0] + stride if self._ahead else walk.offset
+        while len(self._ahead) < self._prefetch and (following < end or following == walk.offset):
             task = asyncio.ensure_future(self._fetch(following))
             self._ahead.append((following, task))
             following += stride
 
-    def _accept(self, offset: int, result: Result[object]) -> Page[T]:
-        """Take a page into the walk, and find out where the next one begins."""
+    def _accept(self, walk: Walk, result: Result[object]) -> Page[T]:
+        """Take a page into the walk."""
         items, total, _, proposed = self._shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
+        ids = tuple([getattr(row, "id", None) for row in rows])
+        fresh = self._seen.fresh(rows, ids)
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
-        received = len(rows) + len(dropped)
-        self._guard(offset, rows, dropped, total, proposed)
-        # A page contradicts itself with rows behind its own total, and with none before it.
-        if total is not None and (offset + received > total if received else offset < total):
-            amount = f"{received} rows" if received else "an empty page"
-            anomalies += (Anomaly("$", total, f"{amount} at offset {offset}, though the total is {total}"),)
-            logger.warning("%s: %s at offset %d of %d", self._name, amount, offset, total)
-        following = self._following(offset, received, total, proposed)
-        fresh = self._seen.fresh(rows)
-        self._stale = 0 if fresh or not received else self._stale + 1
-        self._total = self._total if total is None else total
-        self._position = following
-        point = None if following is None else ResumePoint(following, self._total)
-        return Page(items=fresh, total=total, offset=offset, resume_point=point, anomalies=anomalies)
-
-    def _guard(
-        self, offset: int, rows: tuple[T, ...], dropped: tuple[str, ...], total: int | None, proposed: int | None
-    ) -> None:
-        """Remember the page, and refuse to go in a circle.
-
-        Raises:
-            PaginationStalled: The platform repeats itself.
-        """
-        self._count += 1
-        ids = tuple(getattr(row, "id", None) for row in rows)
-        # Rows that appear or vanish in front can bring the same ones again, but then the total is another. Two pages
-        # that overlap can have the same rows left where entries were dropped, but not in the same places.
-        if (ids, dropped) == self._previous and any(ids) and total in (None, self._total):
-            raise PaginationStalled("the platform sent the same page twice")
-        self._previous = (ids, dropped)
-        received = len(rows) + len(dropped)
-        if received and proposed and proposed <= offset and offset + received < (total or 0):
-            raise PaginationStalled(f"next_offset is {proposed}, which does not grow")
-        if self._stale >= MOST_STALE_PAGES or self._count > MOST_PAGES:
-            raise PaginationStalled(f"{self._count} pages, and no end")
-
-    def _following(self, offset: int, received: int, total: int | None, proposed: int | None) -> int | None:
-        """Take the page into account, and return where the next one begins, or ``None`` after the last."""
-        vanished = max(0, self._total - total) if total is not None and self._total is not None else 0
-        self._margin = max(self._margin, min(vanished, self._size // 4))
-        self._frontier = max(0, self._frontier - vanished)
-        if offset > self._frontier:
-            # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
-            return max(0, self._frontier - self._margin)
-        self._frontier = max(self._frontier, offset + received)
-        # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
-        # that is too low must not cut a list short in silence.
-        total_holds = total is not None and self._frontier <= total
-        is_last = self._frontier == total if total_holds else proposed == 0
-        if is_last or not received:
-            return None
-        if not self._size or (self._ahead and received != self._size):
+        arrival = Arrival(ids=ids, dropped=dropped, total=total, proposed=proposed, has_news=bool(fresh))
+        following = walk.after(arrival, looks_ahead=bool(self._ahead))
+        if what := arrival.contradiction(walk.offset):
+            anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
+            logger.warning("%s: %s at offset %d of %d", self._name, what, walk.offset, total)
+        if following is None or following.size != walk.size:
+            # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
+            # waits until they are gone: here, a cancellation of the wait would take the page along.
             self._drop_ahead()
-            self._size = received
-        reached = proposed if proposed and offset < proposed < self._frontier else self._frontier
-        return max(reached - self._margin, offset + 1)
+        # Nothing can fail from here on: the page is taken.
+        self._seen.remember([row_id for _, row_id in fresh])
+        self._walk = following
+        news = tuple([row for row, _ in fresh])
+        point = None if following is None else following.resume_point
+        return Page(items=news, total=total, offset=walk.offset, resume_point=point, anomalies=anomalies)
 
 
 class _Seen:
@@ -433,24 +370,26 @@ class _Seen:
         self._order: deque[object] = deque(maxlen=most)
         self._ids: set[object] = set()
 
-    def fresh(self, rows: tuple[T, ...]) -> tuple[T, ...]:
-        """Return the rows that were not on an earlier page, and remember them. A row without an id is always new."""
-        fresh = []
-        for row in rows:
-            row_id: object = getattr(row, "id", None)
+    def fresh(self, rows: tuple[T, ...], ids: tuple[object, ...]) -> list[tuple[T, object]]:
+        """Return the rows that were not on an earlier page, with their *ids*. A row without an id is always new."""
+        fresh: list[tuple[T, object]] = []
+        for row, row_id in zip(rows, ids, strict=True):
             try:
                 if row_id not in self._ids:
                     fresh.append((row, row_id))
             except TypeError:  # No set can hold it: an operation of one's own has a list for an id.
                 fresh.append((row, None))
-        for _, row_id in fresh:
+        return fresh
+
+    def remember(self, ids: list[object]) -> None:
+        """Remember *ids* in place of the oldest."""
+        for row_id in ids:
             if row_id in _NO_ID or row_id in self._ids:
                 continue
             if len(self._order) == self._order.maxlen:
                 self._ids.discard(self._order[0])
             self._order.append(row_id)
             self._ids.add(row_id)
-        return tuple(row for row, _ in fresh)
 
 
 def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:

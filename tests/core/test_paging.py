@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from paymentsdk import (
     NoAnswer,
@@ -27,16 +28,17 @@ from paymentsdk import (
 )
 from paymentsdk._core import paging
 from paymentsdk._core.paging import Position
+from paymentsdk._core.walk import Walk
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import AnswerStruct
 from paymentsdk.testing import MemoryTransport
 from tests.core.walks import SHAPES, ids, ids_until_it_fails, over
 
 
-def naive_step(self, offset, received, total, proposed) -> int | None:
+def naive_step(self, page, *, looks_ahead=False) -> Walk | None:
     """Go on by what was asked for, until the total is reached."""
-    self._size, asked = received, 50
-    return offset + asked if received and offset + asked < (total or 0) else None
+    reached = self.offset + 50
+    return replace(self, offset=reached, total=page.total) if page.received and reached < page.total else None
 
 
 # --- every row once ---------------------------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ async def test_every_row_once_and_in_order(
     assert list(range(1, rows + 1)) == await ids(walk)
 
 
-@pytest.mark.control("paymentsdk._core.paging.Pages._following", naive_step)
+@pytest.mark.control("paymentsdk._core.walk.Walk.after", naive_step)
 @SHAPES
 async def test_a_cap_loses_no_rows(tables, elements: bool) -> None:
     """The platform may give fewer rows than were asked for: the walk goes on by what came."""
@@ -290,22 +292,23 @@ async def test_no_surviving_row_is_lost(
     assert set(range(1, rows + 1)) - table.gone <= set(seen)
 
 
-def blind(self, offset, received, total, proposed) -> int | None:
+def blind(self, page, *, looks_ahead=False) -> Walk | None:
     """Go on by what came, and notice nothing."""
-    self._size = received
-    return offset + received if received and offset + received < total else None
+    reached = self.offset + page.received
+    following = replace(self, offset=reached, total=page.total, size=page.received)
+    return following if page.received and reached < page.total else None
 
 
-def creeping(self, offset, received, total, proposed) -> int | None:
+def creeping(self, page, *, looks_ahead=False) -> Walk | None:
     """Go back by what has vanished, each time, and forget what was seen."""
-    self._size, vanished = received, (self._total or 0) - total
-    if vanished > 0 < offset:
-        return max(0, offset - vanished)
-    return offset + received if received and offset + received < total else None
+    vanished = (self.total or 0) - page.total
+    if vanished > 0 < self.offset:
+        return replace(self, offset=max(0, self.offset - vanished), total=page.total)
+    return blind(self, page)
 
 
-@pytest.mark.control("paymentsdk._core.paging.Pages._following", blind)
-@pytest.mark.control("paymentsdk._core.paging.Pages._following", creeping)
+@pytest.mark.control("paymentsdk._core.walk.Walk.after", blind)
+@pytest.mark.control("paymentsdk._core.walk.Walk.after", creeping)
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables, prefetch: int) -> None:
     """Rows that leave the search while it is walked, as paid orders do, cost some calls more, not all of them again."""
@@ -623,7 +626,7 @@ SHELVES = Operation(
 
 @pytest.mark.control(
     "paymentsdk._core.paging._Seen.fresh",
-    lambda self, rows: tuple(row for row in rows if row.id not in self._ids),
+    lambda self, rows, ids: [(row, row.id) for row in rows if row.id not in self._ids],
     raises=TypeError,
 )
 async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
