@@ -218,7 +218,7 @@ class Items(AsyncIterator[T]):
             async with self._turn:
                 while not self._page:  # Another task may have got the page while this one waited.
                     if self._cut:
-                        raise _closed()
+                        raise _closed(self._pages.operation)
                     self._page.extend((await self._pages.__anext__()).items)
         return self._page.popleft()
 
@@ -234,13 +234,14 @@ class Pages(AsyncIterator[Page[T]]):
     """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
 
     def __init__(
-        self, fetch: Fetch, name: str, shape: PageShape, start: ResumePoint, *, prefetch: int, overlap: int
+        self, fetch: Fetch, operation: str, shape: PageShape, start: ResumePoint, *, prefetch: int, overlap: int
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
         self._left: list[asyncio.Task[Result[object]]] = []
         self._fetch = fetch
-        self._name = name
+        #: The name of the search.
+        self.operation = operation
         self._shape = shape
         self._prefetch = prefetch
         #: Where it stands; ``None`` after the last page.
@@ -262,7 +263,7 @@ class Pages(AsyncIterator[Page[T]]):
         try:
             return self._accept(walk, await self._take(walk))
         except PaymentsError as error:
-            error.operation = self._name
+            error.operation = self.operation
             error.resume_point = walk.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
@@ -278,8 +279,7 @@ class Pages(AsyncIterator[Page[T]]):
         """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
         if self._walk is not None and self._failure is None:
             # Another task may read it as well, and must not take this for its end, now or when it next asks.
-            self._failure = _closed()
-            self._failure.operation = self._name
+            self._failure = _closed(self.operation)
             self._failure.resume_point = self._walk.resume_point
         self._drop_ahead()
         await _gone(self._left)
@@ -348,7 +348,7 @@ class Pages(AsyncIterator[Page[T]]):
         following = walk.after(arrival, looks_ahead=bool(self._ahead))
         if what := arrival.contradiction(walk.offset):
             anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
-            logger.warning("%s: %s at offset %d of %d", self._name, what, walk.offset, total)
+            logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)
         if following is None or following.size != walk.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.
@@ -401,8 +401,10 @@ def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
     return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
 
 
-def _closed() -> ClientClosed:
-    return ClientClosed("the walk was closed")
+def _closed(operation: str) -> ClientClosed:
+    error = ClientClosed("the walk was closed")
+    error.operation = operation
+    return error
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -82,7 +82,7 @@ async def test_closing_a_walk_is_no_end_of_it(tables, until, prefetch: int) -> N
         await anext(walk)
 
 
-@pytest.mark.control("paymentsdk._core.paging._closed", StopAsyncIteration)
+@pytest.mark.control("paymentsdk._core.paging._closed", lambda operation: StopAsyncIteration())
 @pytest.mark.parametrize("taken", [1, 10, 91], ids=["rows-left", "pages-left", "last-page"])
 async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
     """A task that works on its row while another closes the walk does not take that for its end."""
@@ -94,8 +94,9 @@ async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
     await rows.aclose()
 
     for _ in range(2):
-        with pytest.raises(ClientClosed):
+        with pytest.raises(ClientClosed) as closed:
             await anext(rows, None)
+        assert "invoices.search" == closed.value.operation
 
 
 @pytest.mark.parametrize("prefetch", [1, 3])
