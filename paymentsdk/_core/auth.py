@@ -13,8 +13,8 @@ from math import inf
 from typing import ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, alive, taken_over, usable, without
 from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk._core.token_store import (
@@ -165,19 +165,7 @@ class RefreshingToken:
             that cannot be held.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_asked",
-        "_early",
-        "_early_again",
-        "_flight",
-        "_former",
-        "_loop",
-        "_pair",
-        "_spent",
-        "_store",
-        "_unsaved",
-    )
+    __slots__ = ("__weakref__", "_asked", "_early", "_early_from", "_flight", "_grant", "_loop", "_store")
 
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
         if not isinstance(early, int | float) or not early >= 0:
@@ -185,16 +173,12 @@ class RefreshingToken:
         pair = hide(pair)
         check_pair(pair)
         check_store(store)
-        self._pair = pair
-        #: The pair that gave way to a stored one.
-        self._former: TokenPair | None = None
-        #: A new pair that the store could not keep yet.
-        self._unsaved: TokenPair | None = None
+        #: The pair in use, and what else is known; a renewal changes it as soon as it knows more.
+        self._grant: Grant = Held(pair or NO_PAIR)
         self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
         self._early = early
         #: When an early renewal may be tried; ``None`` after one that failed, until the pause after it begins.
-        self._early_again: float | None = 0.0
-        self._spent: ReauthorizationRequired | None = None
+        self._early_from: float | None = 0.0
         self._flight: asyncio.Task[TokenPair] | None = None
         #: Whether the renewal under way has asked the platform.
         self._asked = False
@@ -210,24 +194,21 @@ class RefreshingToken:
 
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""
-        pair = self._pair
-        if pair is None:
-            return None
-        ends = pair.expires_at
-        if ends is None or now < ends - self._early:
+        pair = self._grant.pair
+        if (ends := pair.expires_at) is None or now < ends - self._early:
             return pair.access_token
         if now >= ends:
             return None
-        if self._early_again is None:
+        if self._early_from is None:
             # The pause begins here and not with the renewal, which may have taken longer than the pause.
-            self._early_again = now + EARLY_PAUSE
-        due = now >= self._early_again and self._flight is None
+            self._early_from = now + EARLY_PAUSE
+        due = now >= self._early_from and self._flight is None
         return None if due else pair.access_token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See :meth:`Auth.renew`."""
-        pair = self._pair
-        if rejected is not None and pair is not None and pair.access_token != rejected and _alive(pair, now):
+        pair = self._grant.pair
+        if rejected is not None and usable(pair, rejected, now):
             return pair.access_token  # Someone else has renewed it in the meantime.
         self._check_loop()
         joined = self._flight
@@ -258,12 +239,12 @@ class RefreshingToken:
         """
         if self._loop is not asyncio.get_running_loop():
             return
-        if self._flight is not None and (self._asked or self._unsaved is not None):
+        if self._flight is not None and (self._asked or isinstance(self._grant, Unsaved)):
             await asyncio.wait((self._flight,))
-        if self._flight is None and self._unsaved is not None:
+        if self._flight is None and isinstance(self._grant, Unsaved):
             # No call may come any more that saves it.
             await asyncio.wait((self._begin(None, _ask_nobody, now),))
-            if self._unsaved is not None:
+            if isinstance(self._grant, Unsaved):
                 logger.warning("a new token pair could not be saved when the client was closed")
 
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
@@ -288,9 +269,9 @@ class RefreshingToken:
 
     async def _renew_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Renew the pair for all who wait; if that was early and fails, return the live one."""
-        pair = self._pair
+        pair = self._grant.pair
         try:
-            if pair is None and isinstance(self._store, LockingTokenStore):
+            if pair is NO_PAIR and isinstance(self._store, LockingTokenStore):
                 # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
                 # its lock, or while somebody else has it.
                 with suppress(Exception):
@@ -299,98 +280,69 @@ class RefreshingToken:
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._renew_alone(rejected, exchange, now)
         except Exception as error:
-            if self._unsaved is not None or self._spent is not None:
-                self._end(rejected)
-            if rejected is not None or pair is None or not _alive(pair, now):
+            self._grant = without(self._grant, rejected)
+            if rejected is not None or not alive(pair, now):
                 raise
             # It was early, and the live token will do until the next try.
             logger.warning("the access token could not be renewed early: %s", in_words(error))
-            self._early_again = None
+            self._early_from = None
             return pair
 
-    def _end(self, rejected: str | None) -> None:
-        """Let nobody use the *rejected* token again."""
-        if self._pair is not None and self._pair.access_token == rejected:
-            self._pair = replace(self._pair, expires_at=0.0)
-
     async def _renew_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
-        """Renew the pair while nobody else who shares the store does: save, take over, or exchange, in this order."""
-        if self._unsaved is not None:
-            successor = await self._successor(self._unsaved)
-            if successor is None:
-                return await self._keep(self._unsaved, now)
-            self._pair, self._former, self._unsaved = successor, self._unsaved, None
-            if successor.access_token != rejected and _alive(successor, now):
-                return successor
-        found = await self._take_over(rejected, now)
-        if found is not None:
+        """Renew the pair while nobody else who shares the store does: take over, save, or exchange, in this order."""
+        if (found := await self._take_over(rejected, now)) is not None:
             return found
-        if self._spent is not None:
-            raise copy.copy(self._spent)
+        grant = self._grant
+        if isinstance(grant, Unsaved):
+            return await self._keep(grant.new, now)
+        if isinstance(grant, Spent):
+            raise copy.copy(grant.error)
         try:
-            self._unsaved = await self._exchanged(exchange)
+            new = await self._exchanged(grant, exchange)
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
-            found = await self._take_over(rejected, now)
-            if found is not None:
+            if (found := await self._take_over(rejected, now)) is not None:
                 return found
-            if self._spent is not None:
+            if not isinstance(grant := self._grant, Held):
                 raise
             # A pair that has ended was taken over: what it has to give is its refresh token.
-            self._unsaved = await self._exchanged(exchange)
-        return await self._keep(self._unsaved, now)
-
-    async def _successor(self, unsaved: TokenPair) -> TokenPair | None:
-        """Return what the store has in place of *unsaved* and of the pair before it, if it has something.
-
-        A store that failed may have saved it all the same, and another process may have gone on from there: then
-        *unsaved* is spent, and must not take the place of what came after it.
-        """
-        stored = await _awaited(self._store.load())
-        known = {pair.refresh_token for pair in (unsaved, self._pair) if pair is not None}
-        return None if stored is None or self._pair is None or stored.refresh_token in known else stored
-
-    async def _keep(self, pair: TokenPair, now: float) -> TokenPair:
-        """Save *pair*, then let it be used. If the store fails, the next call tries to save it again."""
-        await _awaited(self._store.save(pair))
-        self._pair, self._former, self._unsaved = pair, None, None
-        if pair.expires_at is not None:
-            # Not before the half of its life: it may be shorter than `early`.
-            self._early_again = (now + pair.expires_at) / 2
-        return pair
+            new = await self._exchanged(grant, exchange)
+        return await self._keep(new, now)
 
     async def _take_over(self, rejected: str | None, now: float) -> TokenPair | None:
-        """Take over the pair that another process has saved, if there is one, and return it if it is alive.
-
-        One that has ended is taken over all the same: its refresh token may be good.
-        """
+        """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
         stored = await _awaited(self._store.load())
-        if stored is None or stored.access_token == rejected:
+        if stored is None or (taken := taken_over(self._grant, stored, rejected)) is None:
             return None
-        if self._pair is not None:
-            # When the own grant is spent, any other is better, whenever it ends.
-            if stored.access_token == self._pair.access_token or not (self._spent or _later(stored, self._pair)):
-                return None
-            self._former = self._pair
-        self._pair = stored
-        self._spent = None
-        return stored if _alive(stored, now) else None
+        self._grant = taken
+        return taken.pair if usable(taken.pair, rejected, now) else None
 
-    async def _exchanged(self, exchange: Exchange) -> TokenPair:
+    async def _exchanged(self, held: Held, exchange: Exchange) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
-        pairs = filter(None, (self._pair, self._former))
         # They are in variables while the platform is asked.
-        refresh_tokens = [hide(pair.refresh_token) for pair in pairs if pair.refresh_token]
-        spent = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
+        refresh_tokens = [hide(pair.refresh_token) for pair in (held.pair, held.former) if pair.refresh_token]
+        refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
         for refresh_token in refresh_tokens:
             self._asked = True
             try:
-                return await exchange(refresh_token)
+                new = await exchange(refresh_token)
             except ReauthorizationRequired as error:
-                spent = error
+                refused = error
+            else:
+                self._grant = Unsaved(held.pair, new)
+                return new
         if refresh_tokens:
-            self._spent = spent
-        raise spent
+            self._grant = Spent(held.pair, refused)
+        raise refused
+
+    async def _keep(self, new: TokenPair, now: float) -> TokenPair:
+        """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
+        await _awaited(self._store.save(new))
+        self._grant = Held(new)
+        if new.expires_at is not None:
+            # Not before the half of its life: it may be shorter than `early`.
+            self._early_from = (now + new.expires_at) / 2
+        return new
 
 
 async def settle(tokens: Iterable[RefreshingToken], now: float) -> None:
@@ -429,12 +381,3 @@ async def _awaited(given: Awaitable[R]) -> R:
 
 async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange
     raise ClientClosed("the client is closed")
-
-
-def _alive(pair: TokenPair, now: float) -> bool:
-    return pair.expires_at is None or now < pair.expires_at
-
-
-def _later(one: TokenPair, other: TokenPair) -> bool:
-    """Whether *one* was made after *other*, as far as their ends tell."""
-    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at

@@ -28,6 +28,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
+from paymentsdk._core.grant import Held
 from paymentsdk._core.operation import RetryClass
 from paymentsdk._core.retry import TABLE, Failure, Verdict
 from paymentsdk.resources.customers import CustomerRequest
@@ -41,8 +42,8 @@ CANARY = "TEST-refresh-canary"
 
 async def naive_renewal(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
-    self._pair = await exchange(self._pair.refresh_token)
-    return self._pair.access_token
+    self._grant = Held(await exchange(self._grant.pair.refresh_token))
+    return self._grant.pair.access_token
 
 
 # --- one renewal for all ----------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ async def test_a_call_that_is_late_takes_the_token_of_the_others(signed_in, issu
     auth = client._settings.auth
     await client.orders.get("ORD1")
     issuer.generation = 2
-    auth._pair = issuer.pair(2)
+    auth._grant = Held(issuer.pair(2))
 
     assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", naive_renewal, START)
     assert [] == issuer.renewals

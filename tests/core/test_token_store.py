@@ -26,6 +26,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
+from paymentsdk._core.grant import Held, Unsaved
 from paymentsdk._core.token_store import _lock
 from paymentsdk.resources.oauth import Token
 from paymentsdk.testing import MemoryTransport
@@ -64,7 +65,7 @@ class SlowStore(MemoryTokenStore):
 
 async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
-    self._pair, self._unsaved = pair, None
+    self._grant = Held(pair)
     await self._store.save(pair)
     return pair
 
@@ -145,7 +146,7 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
         return issuer.pair(2)
 
     first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
-    await until(lambda: auth._unsaved)
+    await until(lambda: isinstance(auth._grant, Unsaved))
 
     assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
     assert [("saved", 0)] == store.log
@@ -422,11 +423,11 @@ class Unsure(MemoryTokenStore):
             raise ConnectionError
 
 
-async def none(self, unsaved) -> None:
+def none(grant, stored, rejected) -> None:
     """Find nothing that came after."""
 
 
-@pytest.mark.control("paymentsdk._core.auth.RefreshingToken._successor", none, raises=ReauthorizationRequired)
+@pytest.mark.control("paymentsdk._core.auth.taken_over", none, raises=ReauthorizationRequired)
 @pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
@@ -438,7 +439,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     issuer.generation, issuer.used = 1, []
     for client in (one, other):
         await client.orders.get("ORD1")
-    one._settings.auth._end("APP_USR-access-1")
+    one._settings.auth._grant = Held(issuer.pair(expires_at=0.0))
     with pytest.raises((NotSent, AuthenticationFailed)):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
@@ -468,7 +469,7 @@ async def test_a_pair_that_came_after_is_renewed_if_it_cannot_be_used(signed_in,
     assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.renewals
 
 
-@pytest.mark.control("paymentsdk._core.auth._alive", lambda pair, now: True)
+@pytest.mark.control("paymentsdk._core.grant.alive", lambda pair, now: True)
 async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
     """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""
     store = SlowStore(issuer, failures=1)
@@ -613,17 +614,6 @@ async def test_a_pair_of_the_store_that_has_ended_is_renewed(signed_in, issuer, 
     await signed_in(store=store).orders.get("ORD1")
 
     assert ["TG-refresh-1"] == issuer.renewals
-
-
-async def test_an_older_pair_of_the_store_is_left(signed_in, issuer) -> None:
-    """A pair that ends before the one in use is a left-over: to use its spent refresh token would end the grant."""
-    issuer.generation = 2
-    store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
-    client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)
-
-    await client.orders.get("ORD1")
-
-    assert ["TG-refresh-2"] == issuer.renewals
 
 
 @pytest.mark.parametrize(("own", "other", "in_use"), [(START - 1, START - 2, 3), (START + 3600, START + 60, 2)])

@@ -1,0 +1,89 @@
+"""What is known of a grant: its states, by name, and what leads from one to another. Nothing here waits.
+
+=======  ==========================  ====================  =====================  =====================
+state    another pair in the store   the platform renews   the platform refuses   the new pair is saved
+=======  ==========================  ====================  =====================  =====================
+Held     Held, if it may be later    Unsaved               Spent
+Unsaved  Held, if it came after                                                   Held
+Spent    Held
+=======  ==========================  ====================  =====================  =====================
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk._core.token_store import TokenPair
+from paymentsdk.errors import ReauthorizationRequired
+
+#: Stands where nobody has seen a pair yet: it has ended, cannot be renewed, and no store has its like.
+NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
+
+
+class Held(Struct, frozen=True):
+    """A pair whose refresh token may be good, and the one that gave way to it: who knows which of them is later?"""
+
+    pair: TokenPair
+    former: TokenPair = NO_PAIR
+
+
+class Unsaved(Struct, frozen=True):
+    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it."""
+
+    pair: TokenPair
+    new: TokenPair
+
+
+class Spent(Struct, frozen=True):
+    """A pair that the platform does not renew, and its refusal."""
+
+    pair: TokenPair
+    error: ReauthorizationRequired
+
+
+Grant: TypeAlias = Held | Unsaved | Spent
+
+
+def taken_over(grant: Grant, stored: TokenPair, rejected: str | None) -> Held | None:
+    """Return what *grant* becomes as *stored* is in the store; ``None`` if that does not take the place of its pair.
+
+    One that has ended is taken over all the same: its refresh token may be good.
+    """
+    match grant:
+        case Held(pair):
+            # One that ends before it is a left-over: to use its spent refresh token would end the grant.
+            former, better = pair, stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
+        case Unsaved(pair, new):
+            # A store that failed may have saved the new pair all the same, and another process may have gone on from
+            # there: then that pair is spent, and must not take the place of what came after it.
+            former, better = new, stored.refresh_token not in (pair.refresh_token, new.refresh_token)
+        case Spent(pair):
+            # Any other is better, whenever it ends.
+            former, better = pair, stored.access_token not in (rejected, pair.access_token)
+    return Held(stored, former) if better else None
+
+
+def without(grant: Grant, rejected: str | None) -> Grant:
+    """Return *grant* after a renewal that failed: a *rejected* token ends if its refresh token is spent."""
+    if isinstance(grant, Held) or grant.pair.access_token != rejected:
+        return grant
+    return replace(grant, pair=replace(grant.pair, expires_at=0.0))
+
+
+def alive(pair: TokenPair, now: float) -> bool:
+    """Whether *pair* has not ended."""
+    return pair.expires_at is None or now < pair.expires_at
+
+
+def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
+    """Whether *pair* is alive, and another than the one that was refused."""
+    return pair.access_token != rejected and alive(pair, now)
+
+
+def _later(one: TokenPair, other: TokenPair) -> bool:
+    """Whether *one* was made after *other*, as far as their ends tell."""
+    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at
