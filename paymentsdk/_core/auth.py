@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, alive, taken_over, usable, without
+from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, after_reading, alive, usable, without
 from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk._core.token_store import (
@@ -311,11 +311,11 @@ class RefreshingToken:
 
     async def _take_over(self, rejected: str | None, now: float) -> TokenPair | None:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
-        stored = await _awaited(self._store.load())
-        if stored is None or (taken := taken_over(self._grant, stored, rejected)) is None:
-            return None
-        self._grant = taken
-        return taken.pair if usable(taken.pair, rejected, now) else None
+        stored, before = await _awaited(self._store.load()), self._grant.pair
+        if stored is not None:
+            self._grant = after_reading(self._grant, stored, rejected)
+        pair = self._grant.pair
+        return pair if pair is not before and usable(pair, rejected, now) else None
 
     async def _exchanged(self, held: Held, exchange: Exchange) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
@@ -329,7 +329,7 @@ class RefreshingToken:
             except ReauthorizationRequired as error:
                 refused = error
             else:
-                self._grant = Unsaved(held.pair, new)
+                self._grant = Unsaved(held.pair, new, held.left)
                 return new
         if refresh_tokens:
             self._grant = Spent(held.pair, refused)

@@ -25,17 +25,28 @@ NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
 
 
 class Held(Struct, frozen=True):
-    """A pair whose refresh token may be good, and the one that gave way to it: who knows which of them is later?"""
+    """A pair whose refresh token may be good.
+
+    Attributes:
+        former: The one that gave way to it, as the last resort: who knows which of them is later?
+        left: The one that the store had, and that was not taken over.
+    """
 
     pair: TokenPair
     former: TokenPair = NO_PAIR
+    left: TokenPair = NO_PAIR
 
 
 class Unsaved(Struct, frozen=True):
-    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it."""
+    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it.
+
+    Attributes:
+        left: The one that the store had before it was made: it did not come after it.
+    """
 
     pair: TokenPair
     new: TokenPair
+    left: TokenPair = NO_PAIR
 
 
 class Spent(Struct, frozen=True):
@@ -48,23 +59,25 @@ class Spent(Struct, frozen=True):
 Grant: TypeAlias = Held | Unsaved | Spent
 
 
-def taken_over(grant: Grant, stored: TokenPair, rejected: str | None) -> Held | None:
-    """Return what *grant* becomes as *stored* is in the store; ``None`` if that does not take the place of its pair.
+def after_reading(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+    """Return what *grant* becomes once *stored* was read from the store: it may take the place of the pair in use.
 
     One that has ended is taken over all the same: its refresh token may be good.
     """
     match grant:
-        case Held(pair):
+        case Held(pair, former):
             # One that ends before it is a left-over: to use its spent refresh token would end the grant.
-            former, better = pair, stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
-        case Unsaved(pair, new):
+            better = stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
+            return Held(stored, pair) if better else Held(pair, former, stored)
+        case Unsaved(pair, new, left):
             # A store that failed may have saved the new pair all the same, and another process may have gone on from
             # there: then that pair is spent, and must not take the place of what came after it.
-            former, better = new, stored.refresh_token not in (pair.refresh_token, new.refresh_token)
+            came_after = stored != left and stored.refresh_token not in (pair.refresh_token, new.refresh_token)
+            return Held(stored, new) if came_after else grant
         case Spent(pair):
             # Any other is better, whenever it ends.
-            former, better = pair, stored.access_token not in (rejected, pair.access_token)
-    return Held(stored, former) if better else None
+            better = stored.access_token not in (rejected, pair.access_token)
+            return Held(stored, pair) if better else grant
 
 
 def without(grant: Grant, rejected: str | None) -> Grant:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from paymentsdk import ReauthorizationRequired, TokenPair
-from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, alive, taken_over, usable, without
+from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, after_reading, alive, usable, without
 from tests.core.issuer import START, Issuer
 
 REFUSAL = ReauthorizationRequired(400, "invalid_grant", "it is spent")
 pair = Issuer().pair
 OWN = pair(2, START)
-STATES = {"Held": Held(OWN, pair(1)), "Unsaved": Unsaved(OWN, pair(3, START + 9)), "Spent": Spent(OWN, REFUSAL)}
+LEFT = pair(5, START + 2)
+STATES = {
+    "Held": Held(OWN, pair(1)),
+    "Unsaved": Unsaved(OWN, pair(3, START + 9), LEFT),
+    "Spent": Spent(OWN, REFUSAL),
+}
 STORED = {
     "own": OWN,
     "earlier": pair(7, START - 1),
@@ -20,14 +25,15 @@ STORED = {
     "endless": pair(7),
     "rejected": pair(0, START + 1),
     "new": pair(3, START + 9),
+    "left": LEFT,
 }
 
 # What is in the store, and which pair gave way to it. "-": none did.
 TABLE = """
-         | own | earlier | same end | later | endless | rejected | new
-Held     | -   | -       | own      | own   | own     | -        | own
-Unsaved  | -   | new     | new      | new   | new     | new      | -
-Spent    | -   | own     | own      | own   | own     | -        | own
+         | own | earlier | same end | later | endless | rejected | new | left
+Held     | -   | -       | own      | own   | own     | -        | own | own
+Unsaved  | -   | new     | new      | new   | new     | new      | -   | -
+Spent    | -   | own     | own      | own   | own     | -        | own | own
 """
 
 
@@ -38,24 +44,30 @@ def cells() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(("state", "stored", "former"), cells())
-def test_what_is_taken_over(state: str, stored: str, former: str) -> None:
-    """The pair of the store takes the place of another as the table says, and that one is the last resort."""
-    taken = taken_over(STATES[state], STORED[stored], "APP_USR-access-0")
+def test_what_is_after_reading(state: str, stored: str, former: str) -> None:
+    """The pair of the store takes the place of another as the table says, and that one is the last resort.
 
-    assert taken == (None if former == "-" else Held(STORED[stored], STORED[former]))
+    One that is left is remembered, so that nobody takes it for what came after a pair that the store does not have yet.
+    """
+    before = STATES[state]
+    left = Held(OWN, pair(1), STORED[stored]) if state == "Held" else before
+
+    after = after_reading(before, STORED[stored], "APP_USR-access-0")
+
+    assert (left if former == "-" else Held(STORED[stored], STORED[former])) == after
 
 
 @pytest.mark.parametrize("own", [OWN, pair(2)])
 def test_a_pair_without_an_end_may_be_older_than_any(own: TokenPair) -> None:
     """Where one of two ends is not known, nobody can tell which is later: the one of the store is tried first."""
-    assert Held(pair(7), own) == taken_over(Held(own), pair(7), None)
-    assert Held(OWN, pair(7)) == taken_over(Held(pair(7)), OWN, None)
+    assert Held(pair(7), own) == after_reading(Held(own), pair(7), None)
+    assert Held(OWN, pair(7)) == after_reading(Held(pair(7)), OWN, None)
 
 
 @pytest.mark.parametrize("stored", [*STORED.values(), TokenPair(access_token="", refresh_token="TG-first")])
 def test_any_pair_takes_the_place_of_none(stored: TokenPair) -> None:
     """Who begins with nothing takes what is there, also one that has ended, or that is a refresh token alone."""
-    assert Held(stored) == taken_over(Held(NO_PAIR), stored, None)
+    assert Held(stored) == after_reading(Held(NO_PAIR), stored, None)
 
 
 def test_no_pair_is_no_pair() -> None:

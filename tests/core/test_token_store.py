@@ -26,7 +26,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._core.grant import Held, Unsaved
+from paymentsdk._core.grant import Grant, Held, Unsaved, after_reading
 from paymentsdk._core.token_store import _lock
 from paymentsdk.resources.oauth import Token
 from paymentsdk.testing import MemoryTransport
@@ -423,11 +423,12 @@ class Unsure(MemoryTokenStore):
             raise ConnectionError
 
 
-def none(grant, stored, rejected) -> None:
+def none(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
     """Find nothing that came after."""
+    return grant
 
 
-@pytest.mark.control("paymentsdk._core.auth.taken_over", none, raises=ReauthorizationRequired)
+@pytest.mark.control("paymentsdk._core.auth.after_reading", none, raises=ReauthorizationRequired)
 @pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
@@ -482,6 +483,32 @@ async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None
 
     assert "APP_USR-access-2" == token
     assert 1 == len(issuer.renewals)
+
+
+def forgetting(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+    """Know nothing of what the store had before."""
+    return after_reading(Unsaved(grant.pair, grant.new) if isinstance(grant, Unsaved) else grant, stored, rejected)
+
+
+@pytest.mark.control("paymentsdk._core.auth.after_reading", forgetting)
+@pytest.mark.parametrize("ends", [START - 9999, START + 60])
+async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
+    """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.
+
+    To send its spent refresh token would end the grant; and nobody would save the new pair if that one took its place.
+    """
+    issuer.generation = 2
+    store = SlowStore(issuer, failures=1)
+    await MemoryTokenStore.save(store, issuer.pair(1, ends))
+    client = signed_in(issuer.pair(2, START + 3600), store=store)
+    auth = client._settings.auth
+    with pytest.raises(OSError, match="no space left"):
+        await auth.renew("APP_USR-access-2", client._exchange, START)
+
+    await auth.settle(START)
+
+    assert ["TG-refresh-2"] == issuer.renewals
+    assert "TG-refresh-3" == (await store.load()).refresh_token
 
 
 async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> None:
