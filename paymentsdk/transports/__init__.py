@@ -1,1 +1,1 @@
-"""What carries requests: one file per HTTP library, and each is imported only by those who use it."""
+"""What carries requests: one module per HTTP library, and each is imported only by those who use it."""

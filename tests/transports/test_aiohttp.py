@@ -17,11 +17,11 @@ import trustme
 from msgspec import structs
 from yarl import URL
 
-import paymentsdk.transports.aiohttp as ours
 from paymentsdk import PaymentsClient, Request, SendFailed
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
-from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.aiohttp import AiohttpTransport, _over_pool, _transport
+from paymentsdk.transports.aiohttp._pool import Pool
 from tests.transports.sending import TOKEN, failed
 
 # --- the event loop ---------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_it_can_be_made_without_a_loop() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_the_way_past_the_session_is_taken(monkeypatch: pytest.MonkeyPatch, method: str, tls: bool) -> None:
     """With this aiohttp the usual request takes it: when a new version is out, it has to be tried and written down."""
-    monkeypatch.setattr(AiohttpTransport, "_over_session", None)
+    monkeypatch.setattr(_transport, "over_session", None)
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -115,7 +115,7 @@ async def test_what_is_odd_goes_over_the_session(
 ) -> None:
     """The way over the pool does the usual and nothing else; the session knows the rest."""
     make, expected = ODD[name]
-    monkeypatch.setattr(ours, "_message", None)
+    monkeypatch.setattr(_over_pool, "message_of", None)
 
     async with FaultServer(always(http(200, b""))) as server:
         assert 200 == (await transport.send(make(server.url("/orders")))).status
@@ -166,8 +166,8 @@ async def test_both_ways_write_the_same(request_: Request, monkeypatch: pytest.M
     """What arrives does not depend on the way, but for what a session adds if nobody set it."""
     arrived = []
     async with FaultServer(always(http())) as server:
-        for versions in (ours._KNOWN, ("0.",)):
-            monkeypatch.setattr(ours, "_KNOWN", versions)
+        for versions in (_transport._KNOWN, ("0.",)):
+            monkeypatch.setattr(_transport, "_KNOWN", versions)
             transport = AiohttpTransport()
             await transport.send(structs.replace(request_, url=server.url(request_.url)))
             await transport.aclose()
@@ -317,7 +317,7 @@ async def test_a_proxy_that_refuses() -> None:
     assert outcome == (False, False, f"no connection to the proxy (127.0.0.1:{port}): Connection refused")
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect)
+@pytest.mark.control("paymentsdk.transports.aiohttp._pool.Pool.connect", aiohttp.TCPConnector.connect)
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("answer", [b"", b"no HTTP\r\n\r\n"])
 async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
@@ -334,7 +334,7 @@ async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
     assert not sent
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp.is_http", lambda url: True)
+@pytest.mark.control("paymentsdk.transports.aiohttp._over_session.is_http", lambda url: True)
 @pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
 async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """What is no proxy of http is told nothing, and the request does not go past it either."""
@@ -349,7 +349,9 @@ async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.Monke
         assert [] == server.seen + other.seen
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._without_login", lambda proxy: (proxy and URL(proxy), None))
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._over_session._without_login", lambda proxy: (proxy and URL(proxy), None)
+)
 @pytest.mark.parametrize("of_environment", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
@@ -358,12 +360,12 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
     """The proxy gets it in a header field: the URL of a proxy is shown in the warnings of aiohttp."""
     shown: list[str] = []
 
-    class Pool(ours._Pool):
+    class Telling(Pool):
         async def connect(self, req, traces, timeout):  # noqa: ASYNC109 - aiohttp's
             shown.append(repr(req.connection_key))
             return await super().connect(req, traces, timeout)
 
-    monkeypatch.setattr(ours, "_Pool", Pool)
+    monkeypatch.setattr(_transport, "Pool", Telling)
     monkeypatch.delenv("no_proxy", raising=False)
     async with FaultServer(always(http(407))) as proxy:
         url = proxy.url().replace("://", "://us%65r:can%40ry-1@")

@@ -13,7 +13,7 @@ import pytest
 from paymentsdk import Request, SendFailed
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
-from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.aiohttp import AiohttpTransport, _transport
 
 
 async def test_closing_waits_for_nobody() -> None:
@@ -140,7 +140,7 @@ def abort(session: aiohttp.ClientSession) -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control("paymentsdk.transports.aiohttp._break_off", abort, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk.transports.aiohttp._transport._break_off", abort, raises=pytest.fail.Exception)
 async def test_closing_ends_no_answer(fresh: bool) -> None:
     """What came of an answer that says nothing of its length does not pass for the whole when its time is up."""
     arrived = asyncio.Event()
@@ -193,7 +193,7 @@ async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) 
         waiting.append(asyncio.get_running_loop().create_future())
         await waiting[-1]
 
-    monkeypatch.setattr(transport, "_over_pool", wait)
+    monkeypatch.setattr(_transport, "over_pool", wait)
     sending = [asyncio.ensure_future(transport.send(Request("GET", "http://127.0.0.1:9/"))) for _ in range(3)]
     await until(lambda: len(waiting) == 3)
 
@@ -208,7 +208,9 @@ async def test_whose_cancellation_it_is(monkeypatch: pytest.MonkeyPatch, until) 
     assert isinstance(sending[2].exception(), ClientClosed)
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._transport.contextlib.suppress", lambda *kinds: contextlib.nullcontext()
+)
 def test_closing_beside_a_loop_that_stands_still() -> None:
     """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
     own, transport = asyncio.new_event_loop(), AiohttpTransport()
@@ -234,7 +236,9 @@ async def closed(transport: AiohttpTransport) -> str | None:
 
 # Without its loop nobody can close what it has left.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.control("paymentsdk.transports.aiohttp.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._transport.contextlib.suppress", lambda *kinds: contextlib.nullcontext()
+)
 def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
     """Whoever closes a transport on a second loop, since its own is over, need not know what was in flight there."""
 

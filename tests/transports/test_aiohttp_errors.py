@@ -14,7 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, refused_port
-from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.aiohttp import AiohttpTransport, _transport
 from tests.transports.sending import TOKEN, failed
 
 NOT_SENT, SENT, FOR_GOOD = (False, False), (True, False), (False, True)
@@ -81,7 +81,7 @@ async def test_what_an_error_means(name: str, transport: AiohttpTransport, monke
         def __init__(self) -> None:
             pass
 
-    monkeypatch.setattr(transport, "_over_pool", broken)
+    monkeypatch.setattr(_transport, "over_pool", broken)
 
     assert ERRORS[name] == (await failed(transport, Request("GET", "http://127.0.0.1:9/")))[:2]
 
@@ -91,7 +91,7 @@ async def itself(session: aiohttp.ClientSession, exchange: object) -> aiohttp.Cl
     return await exchange
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._through_middlewares", itself)
+@pytest.mark.control("paymentsdk.transports.aiohttp._over_session._through_middlewares", itself)
 async def test_a_session_whose_middlewares_send_again() -> None:
     """The last failure on somebody's session says nothing of what its middlewares sent before: it is ambiguous."""
 
@@ -159,7 +159,7 @@ async def test_what_nobody_expects_is_ambiguous(
     async def broken(*given: object, **asked: object) -> None:
         raise kind("Bearer APP_USR-1-2-canary")
 
-    monkeypatch.setattr(transport, "_over_pool", broken)
+    monkeypatch.setattr(_transport, "over_pool", broken)
 
     outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/"))
 
@@ -203,5 +203,5 @@ async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypa
             await transport.send(request)
 
     shown = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
-    assert "_over_pool" in shown
+    assert "in over_pool" in shown
     assert "canary" not in shown

@@ -12,10 +12,10 @@ import pytest
 from aiohttp.abc import ResolveResult
 from aiohttp.connector import Connection
 
-import paymentsdk.transports.aiohttp as ours
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.aiohttp import AiohttpTransport, _pool
+from paymentsdk.transports.aiohttp._pool import Pool, Unlisted
 from tests.transports.sending import failed
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
@@ -33,14 +33,14 @@ async def test_a_connection_that_is_gone_takes_no_request(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written into a connection that was closed while it was handed out, and the failure says so."""
-    connect = ours._Pool.connect
+    connect = Pool.connect
 
     async def and_close(*given: object) -> Connection:
         connection = await connect(*given)
         connection.transport.close()
         return connection
 
-    monkeypatch.setattr(ours._Pool, "connect", and_close)
+    monkeypatch.setattr(Pool, "connect", and_close)
     async with FaultServer(always(http())) as server:
         assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
         await server.all_hung_up()
@@ -48,7 +48,7 @@ async def test_a_connection_that_is_gone_takes_no_request(
 
 
 @pytest.mark.control(
-    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
     aiohttp.TCPConnector._wait_for_available_connection,
     raises=SendFailed,
 )
@@ -81,7 +81,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) 
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.waited_for", False)
+@pytest.mark.control("paymentsdk.transports.aiohttp._pool.Pool.waited_for", False)
 async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
     go_on = asyncio.Event()
@@ -109,7 +109,7 @@ async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
 
 
 @pytest.mark.control(
-    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
     aiohttp.TCPConnector._wait_for_available_connection,
 )
 async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, until) -> None:
@@ -135,7 +135,7 @@ async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, un
 
 
 @pytest.mark.control(
-    "paymentsdk.transports.aiohttp._Pool._wait_for_available_connection",
+    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
     aiohttp.TCPConnector._wait_for_available_connection,
     raises=TimeoutError,
 )
@@ -225,19 +225,19 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._drop_spoiled", lambda session: None)
+@pytest.mark.control("paymentsdk.transports.aiohttp._over_session._drop_spoiled", lambda session: None)
 async def test_fresh_connections_do_not_pile_up_on_an_injected_session() -> None:
     """The next request closes those that the server has not closed, though it was asked to."""
     async with FaultServer(always(http())) as server, aiohttp.ClientSession() as session:
         transport = AiohttpTransport(session=session)
         for _ in range(5):
             await transport.send(Request("POST", server.url(), fresh=True))
-        kept = [key for key in session.connector._conns if isinstance(key.server_hostname, ours._Unlisted)]
+        kept = [key for key in session.connector._conns if isinstance(key.server_hostname, Unlisted)]
 
     assert len(kept) <= 1
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._Pool.connect", aiohttp.TCPConnector.connect)
+@pytest.mark.control("paymentsdk.transports.aiohttp._pool.Pool.connect", aiohttp.TCPConnector.connect)
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
     """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
 
@@ -260,7 +260,7 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
         asked.append(given[-1])
         raise LookupError
 
-    monkeypatch.setattr(ours._Pool, "connect", connect)
+    monkeypatch.setattr(Pool, "connect", connect)
     await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
 
     assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
@@ -285,7 +285,9 @@ async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fres
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control("paymentsdk.transports.aiohttp._Pool._available_connections", lambda self, key: 1 - self._limit)
+@pytest.mark.control(
+    "paymentsdk.transports.aiohttp._pool.Pool._available_connections", lambda self, key: 1 - self._limit
+)
 async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) -> None:
     """The place of a request that was being connected is free when its time is over."""
 
@@ -344,7 +346,9 @@ async def test_a_part_of_a_stray_answer_is_enough(transport: AiohttpTransport, e
 
 @pytest.mark.parametrize("early", [STRAY, STRAY[:-1], STRAY * 2])
 @pytest.mark.control(
-    "paymentsdk.transports.aiohttp._drop_spoiled", lambda session: None, raises=(AssertionError, TimeoutError)
+    "paymentsdk.transports.aiohttp._over_session._drop_spoiled",
+    lambda session: None,
+    raises=(AssertionError, TimeoutError),
 )
 async def test_a_stray_answer_is_dropped_from_a_pool_that_is_not_ours(early: bytes) -> None:
     """The next request would get it from aiohttp: the idle connections are looked at before each."""
@@ -352,7 +356,7 @@ async def test_a_stray_answer_is_dropped_from_a_pool_that_is_not_ours(early: byt
         assert (b"/second", 2) == await asyncio.wait_for(stray(AiohttpTransport(session=session), early=early), 1)
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._readable", lambda transport: False)
+@pytest.mark.control("paymentsdk.transports.aiohttp._pool._readable", lambda transport: False)
 async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTransport) -> None:
     """An answer to nobody, or the end, that only the system knows of: the next request takes another connection."""
     loop = asyncio.get_running_loop()
@@ -381,7 +385,7 @@ async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTranspor
 
 async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows has no `poll`: connections are kept and used again all the same."""
-    monkeypatch.delattr(ours.select, "poll", raising=False)
+    monkeypatch.delattr(_pool.select, "poll", raising=False)
 
     async with FaultServer(always(http())) as server:
         for _ in range(2):
@@ -393,7 +397,7 @@ async def test_a_server_that_speaks_first_gets_no_request(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, until
 ) -> None:
     """An answer that came before the request is none: nothing is sent to whoever gave it."""
-    connect = ours._Pool.connect
+    connect = Pool.connect
 
     async def and_wait(*given: object) -> Connection:
         connection = await connect(*given)
@@ -404,7 +408,7 @@ async def test_a_server_that_speaks_first_gets_no_request(
         await peer.write(http(200, b"early"))
         await peer.request()
 
-    monkeypatch.setattr(ours._Pool, "connect", and_wait)
+    monkeypatch.setattr(Pool, "connect", and_wait)
     async with FaultServer(script) as server:
         assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
         await server.all_hung_up()
@@ -436,7 +440,7 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: Aioht
         done.set()
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._LARGE", 2**30)
+@pytest.mark.control("paymentsdk.transports.aiohttp._over_pool._LARGE", 2**30)
 async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     """What is left of a large body does not go out behind the back of a caller who has given up."""
     arrived, go_on, size = asyncio.Event(), asyncio.Event(), 0
@@ -461,7 +465,7 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     assert size < 20_000_000
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._heard", lambda closed: None)
+@pytest.mark.control("paymentsdk.transports.aiohttp._messages._heard", lambda closed: None)
 async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport) -> None:
     """A reset of a connection that nobody uses is reported to nobody, however its last answers came."""
     reported = []

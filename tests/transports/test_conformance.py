@@ -20,11 +20,19 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 from msgspec import structs
 
-import paymentsdk.transports.aiohttp as ours
 from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import transport_conformance
 from paymentsdk.testing.transport_conformance import CASES, Case, MakeTransport, _case
-from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.aiohttp import (
+    AiohttpTransport,
+    ConnectorOptions,
+    _failures,
+    _messages,
+    _over_pool,
+    _over_session,
+    _pool,
+    _transport,
+)
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
 
 RULES = {case.name: case for case in CASES}
@@ -71,7 +79,7 @@ def injected(*, ca: bytes | None = None, limit: int = 100) -> AiohttpTransport:
 async def test_aiohttp_conforms(case: Case, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default transport keeps every rule, whichever way it takes, and on a session that was set without care."""
     if way == "session":
-        monkeypatch.setattr(ours, "_KNOWN", ("0.",))
+        monkeypatch.setattr(_transport, "_KNOWN", ("0.",))
     await case.run(injected if way == "injected" else made(AiohttpTransport))
 
 
@@ -112,9 +120,21 @@ def asks(**options: object) -> Spoil:
     return has(aiohttp.ClientSession, request=lambda *given, **asked: request(*given, **{**asked, **options}))
 
 
-def has(owner: object = ours, **parts: object) -> Spoil:
-    """Have other parts in place of some."""
-    return lambda patch: [patch.setattr(owner, name, part) for name, part in parts.items()]
+#: The files of the transport. One that imports a part looks it up in itself.
+FILES = (_failures, _messages, _over_pool, _over_session, _pool, _transport)
+
+
+def has(*owners: object, **parts: object) -> Spoil:
+    """Have other parts in place of some: those of the owners, or else wherever the transport looks them up."""
+
+    def spoil(patch: pytest.MonkeyPatch) -> None:
+        for name, part in parts.items():
+            found = [owner for owner in owners or FILES if hasattr(owner, name)]
+            assert found, f"nothing has the part {name}"
+            for owner in found:
+                patch.setattr(owner, name, part)
+
+    return spoil
 
 
 Body: TypeAlias = aiohttp.StreamReader
@@ -132,7 +152,7 @@ async def read_unpacked(status: int, headers: object, content: Body, most: int) 
     return zlib.decompressobj(31).decompress(await content.read())
 
 
-async def read_too_little(status: int, headers: object, content: Body, most: int, read=ours._read) -> bytes:
+async def read_too_little(status: int, headers: object, content: Body, most: int, read=_messages.read_body) -> bytes:
     """Be off by one."""
     return await read(status, headers, content, most - 1)
 
@@ -156,7 +176,7 @@ async def read_what_comes(status: int, headers: object, content: Body, most: int
 
 def meaning(**changes: bool) -> Spoil:
     """Say the same of every failure."""
-    return has(_MEANINGS=tuple(one._replace(**changes) for one in ours._MEANINGS))
+    return has(_MEANINGS=tuple(one._replace(**changes) for one in _failures._MEANINGS))
 
 
 async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
@@ -164,16 +184,16 @@ async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
     session = transport._open()
     server = transport._server_of(request)
     if server is None:
-        return await transport._over_session(session, request)
-    return await transport._over_pool(server, request)
+        return await _over_session.over_session(session, request, owned=True, proxy=None, trust_env=False)
+    return await _over_pool.over_pool(server, request)
 
 
-def writes(change: Callable[[bytes], bytes], message=ours._message) -> Spoil:
+def writes(change: Callable[[bytes], bytes], message=_messages.message_of) -> Spoil:
     """Write something else than was asked for."""
-    return has(_message=lambda *asked: change(message(*asked)))
+    return has(message_of=lambda *asked: change(message(*asked)))
 
 
-def unchecked(request: Request, server: ours._Server) -> bytes:
+def unchecked(request: Request, server: _pool.Server) -> bytes:
     """Write whatever the fields hold."""
     fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     return (
@@ -338,7 +358,7 @@ class ClosingOnce(AiohttpTransport):
 class Believing(AiohttpTransport):
     """Believes every certificate."""
 
-    def __init__(self, **options: Unpack[ours.ConnectorOptions]) -> None:
+    def __init__(self, **options: Unpack[ConnectorOptions]) -> None:
         super().__init__(**{**options, "ssl": False})
 
 
@@ -348,19 +368,19 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("reset_before_the_answer", meaning(sent=False)),
     ("reset_within_the_request", meaning(sent=False)),
     ("cut_off_within_the_head", meaning(sent=False)),
-    ("cut_off_within_the_body", has(_read=read_what_comes)),
+    ("cut_off_within_the_body", has(read_body=read_what_comes)),
     ("broken_off_without_a_length", has(_broken=lambda content: False)),
-    ("cut_off_within_the_chunks", has(_read=read_what_comes)),
+    ("cut_off_within_the_chunks", has(read_body=read_what_comes)),
     ("chunks_that_break_on_the_way", has(_ending_with_its_connection=contextlib.nullcontext)),
-    ("another_protocol_is_no_answer", has(_read=read_all)),
-    ("an_answer_may_be_as_large_as_allowed", has(_read=read_too_little)),
-    ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all)),
-    ("a_body_without_end_is_not_taken_in", has(_read=read_much)),
-    ("nothing_is_unpacked", has(_read=read_unpacked)),
-    ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked)),
+    ("another_protocol_is_no_answer", has(read_body=read_all)),
+    ("an_answer_may_be_as_large_as_allowed", has(read_body=read_too_little)),
+    ("a_length_above_the_limit_is_refused_at_once", has(read_body=read_all)),
+    ("a_body_without_end_is_not_taken_in", has(read_body=read_much)),
+    ("nothing_is_unpacked", has(read_body=read_unpacked)),
+    ("packed_and_cut_off_is_no_answer", has(read_body=read_unpacked)),
     ("connections_are_kept", Reconnecting),
-    ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
-    ("waiting_for_a_place_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+    ("connecting_takes_too_long", has(connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+    ("waiting_for_a_place_takes_too_long", has(connecting_within=lambda seconds: aiohttp.ClientTimeout())),
     ("an_answer_may_take_longer_than_a_connection", Hurrying),
     ("a_failure_gives_its_place_back", Hoarding),
     ("who_no_longer_waits_is_not_sent", Shielding),
@@ -378,21 +398,21 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("logs_hold_no_credentials", Logging),
     ("the_token_is_the_one_that_was_given", Substituting),
     ("an_unknown_authority_is_refused", meaning(permanent=False)),
-    ("another_host_is_refused", has(_MEANINGS=ours._MEANINGS[1:])),
+    ("another_host_is_refused", has(_MEANINGS=_failures._MEANINGS[1:])),
     ("an_expired_certificate_is_refused", Believing),
-    ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout())),
+    ("a_handshake_that_hangs", has(connecting_within=lambda seconds: aiohttp.ClientTimeout())),
 ]
 #: Flaws that only a session can have: over the pool nothing is done that was not asked for.
 OF_A_SESSION: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("a_request_arrives_as_it_is", has(URL=lambda url, encoded: yarl.URL(url))),
     ("nothing_is_added_that_says_who_calls", asks(cookies={"who": "me"})),
     ("cookies_are_not_kept", has(aiohttp, DummyCookieJar=aiohttp.CookieJar)),
-    ("a_header_with_a_line_break_is_not_sent", has(_flaw=lambda request: None)),
+    ("a_header_with_a_line_break_is_not_sent", has(flaw_of=lambda request: None)),
     ("every_status_is_an_answer", asks(raise_for_status=True)),
     ("html_is_an_answer", asks(raise_for_status=True)),
     ("redirects_are_not_followed", asks(allow_redirects=True)),
     ("a_head_without_end_is_not_taken_in", asks(max_line_size=2**30, max_field_size=2**30, max_headers=2**30)),
-    ("a_fresh_connection_is_new", has(_Unlisted=str, _drop_spoiled=lambda session: None)),
+    ("a_fresh_connection_is_new", has(Unlisted=str, _drop_spoiled=lambda session: None)),
     ("nothing_is_sent_again", has(_ONCE={}, _Once=str)),
     ("a_stray_answer_does_no_lasting_harm", has(_drop_spoiled=lambda session: None)),
     ("refused", meaning(sent=True)),
@@ -411,14 +431,14 @@ OF_THE_POOL: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
         "nothing_is_added_that_says_who_calls",
         writes(lambda message: message.replace(b"\r\n", b"\r\nCookie: a=b\r\n", 1)),
     ),
-    ("a_header_with_a_line_break_is_not_sent", has(_message=unchecked)),
+    ("a_header_with_a_line_break_is_not_sent", has(message_of=unchecked)),
     ("a_head_without_end_is_not_taken_in", has(ResponseHandler, set_response_params=without_limits)),
     ("nothing_is_sent_again", Resending),
-    ("a_stray_answer_does_no_lasting_harm", has(ours._Pool, idle=aiohttp.TCPConnector._get)),
-    ("refused", has(_unsent=pessimistic)),
-    ("no_such_host", has(_unsent=pessimistic)),
-    ("connecting_takes_too_long", has(_unsent=pessimistic)),
-    ("a_handshake_that_fails", has(_unsent=pessimistic)),
+    ("a_stray_answer_does_no_lasting_harm", has(_pool.Pool, idle=aiohttp.TCPConnector._get)),
+    ("refused", has(unsent=pessimistic)),
+    ("no_such_host", has(unsent=pessimistic)),
+    ("connecting_takes_too_long", has(unsent=pessimistic)),
+    ("a_handshake_that_fails", has(unsent=pessimistic)),
     ("garbage_is_no_answer", Answering),
     ("broken_chunks_are_no_answer", Answering),
     ("two_lengths_are_no_answer", Answering),
@@ -454,7 +474,7 @@ async def test_a_flaw_is_found(
     else:
         flaw(monkeypatch)
     if way == "session":
-        monkeypatch.setattr(ours, "_KNOWN", ("0.",))
+        monkeypatch.setattr(_transport, "_KNOWN", ("0.",))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # A flawed transport may well leave something open.

@@ -1,0 +1,20 @@
+"""The default transport, on aiohttp.
+
+It adds to aiohttp what moving money asks for: nothing is sent twice, followed, unpacked or read without bound, and
+every failure says whether a byte of the request can have left this machine.
+
+The files, from the top; none imports from one above it:
+
+- ``_transport``: what a user makes and closes, and which of the two ways a request takes
+- ``_over_pool``: the usual way, straight to a connection of the pool
+- ``_over_session``: the way of what is out of the ordinary
+- ``_messages``: the bytes of a request, and the body of an answer
+- ``_pool``: the connections, and the servers that they lead to
+- ``_failures``: what a failure means, and first of all whether anything was sent
+"""
+
+from __future__ import annotations
+
+from paymentsdk.transports.aiohttp._transport import AiohttpTransport, ConnectorOptions
+
+__all__ = ["AiohttpTransport", "ConnectorOptions"]

@@ -1,0 +1,98 @@
+"""What a failure means: which of aiohttp's errors say that nothing was sent, and in which words."""
+
+from __future__ import annotations
+
+import os
+from ssl import SSLCertVerificationError, SSLError
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from paymentsdk._core.wire import SendFailed
+from paymentsdk.errors import ClientClosed
+
+
+class Full(TimeoutError):  # noqa: N818 - it says what is the matter
+    """As many connections as the pool may have are in use, and none came free in time."""
+
+
+class _Meaning(NamedTuple):
+    kind: type[Exception]
+    reason: str
+    sent: bool = False
+    permanent: bool = False
+
+
+#: The first that fits counts. A certificate error is a connect error too: it stands before it.
+_MEANINGS = (
+    _Meaning(aiohttp.ClientConnectorCertificateError, "the server's certificate does not verify", permanent=True),
+    _Meaning(aiohttp.ServerFingerprintMismatch, "the server's certificate has another fingerprint", permanent=True),
+    _Meaning(aiohttp.ClientConnectorSSLError, "the TLS handshake failed"),
+    _Meaning(aiohttp.ClientConnectorDNSError, "the host name was not resolved"),
+    _Meaning(aiohttp.ClientProxyConnectionError, "no connection to the proxy"),
+    _Meaning(aiohttp.ClientConnectorError, "no connection to the server"),
+    _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
+    _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
+    _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
+    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not of http or https", permanent=True),
+    _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without an answer", sent=True),
+    _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),
+    # aiohttp gives it the status 400, but nobody has answered that.
+    _Meaning(aiohttp.ClientResponseError, "the answer is not valid HTTP", sent=True),
+    _Meaning(HttpProcessingError, "the answer is not valid HTTP", sent=True),
+    _Meaning(aiohttp.ClientOSError, "the connection broke", sent=True),
+)
+
+
+def unsent(error: Exception, pool: aiohttp.TCPConnector) -> SendFailed | ClientClosed:
+    """Say what *error* means that came instead of a connection."""
+    if pool.closed:
+        return ClientClosed("the transport was closed while the request waited for a connection")
+    if isinstance(error, TimeoutError):
+        return SendFailed("no connection in time" + _detail(error), sent=False)
+    found = failure_of(error)
+    return SendFailed(str(found), sent=False, permanent=isinstance(found, SendFailed) and found.permanent)
+
+
+def failure_of(error: Exception) -> SendFailed | ClientClosed:
+    """Say what *error* means, without a trace of it."""
+    if isinstance(error, SendFailed | ClientClosed):
+        return error.with_traceback(None)
+    if isinstance(error, RuntimeError) and str(error) == "Session is closed":
+        return ClientClosed("the session is closed")
+    for meaning in _MEANINGS:
+        if isinstance(error, meaning.kind):
+            reason = meaning.reason + _place(error) + _detail(error)
+            return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
+    if isinstance(error, ValueError) and str(error).startswith("Cannot combine AUTHORIZATION"):
+        return SendFailed("the session has credentials of its own for this host", sent=False, permanent=True)
+    return SendFailed(f"aiohttp raised {type(error).__name__}")
+
+
+def _place(error: Exception) -> str:
+    """Return whom there was no connection to: a wrong address is the first thing to look for."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return ""
+    try:
+        return f" ({error.host}:{error.port})"
+    except AttributeError:  # One that a middleware has made knows of no connection.
+        return ""
+
+
+def _detail(error: Exception) -> str:
+    """Return what the system says about it, in words that cannot hold anything of ours."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f" (status {error.status})"
+    if isinstance(error, Full):
+        return ": all that the pool may have are in use"
+    cause = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    if isinstance(cause, SSLError):
+        words = cause.verify_message if isinstance(cause, SSLCertVerificationError) else cause.reason
+        return f": {words}" if words else ""
+    number = cause.errno if isinstance(cause, OSError) else None
+    return f": {os.strerror(number)}" if number and number > 0 else ""
