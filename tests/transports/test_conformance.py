@@ -34,6 +34,7 @@ from paymentsdk.transports.aiohttp import (
     _transport,
 )
 from paymentsdk.transports.pyreqwest import PyreqwestTransport
+from tests.conftest import misfit
 
 RULES = {case.name: case for case in CASES}
 
@@ -132,6 +133,8 @@ def has(*owners: object, **parts: object) -> Spoil:
             found = [owner for owner in owners or FILES if hasattr(owner, name)]
             assert found, f"nothing has the part {name}"
             for owner in found:
+                # It would fail for that alone, and prove nothing.
+                assert not (why := misfit(getattr(owner, name), part)), f"{name} cannot be called alike: {why}"
                 patch.setattr(owner, name, part)
 
     return spoil
@@ -201,7 +204,7 @@ def unchecked(request: Request, server: _pool.Server) -> bytes:
     )
 
 
-def pessimistic(error: Exception, request: Request, pool: aiohttp.TCPConnector) -> SendFailed:
+def pessimistic(error: Exception, pool: aiohttp.TCPConnector) -> SendFailed:
     """Say of every failure to connect that something may have been sent."""
     return SendFailed("no connection", sent=True)
 
