@@ -135,4 +135,5 @@ class _Once(str):  # noqa: SLOT000 - a str cannot have slots
         return self._capitals
 
 
+#: Those of nearly all requests, made beforehand.
 _ONCE = {method: _Once(method) for method in ("GET", "POST", "PUT", "DELETE")}

@@ -32,7 +32,7 @@ POOL_SIZE = 500
 #: The versions of aiohttp whose pool and protocol are known to do what is asked of them here. aiohttp does not promise
 #: these parts to anybody, so with another version every request goes through a session.
 _KNOWN = ("3.14.",)
-#: Methods whose answer may have a body.
+#: Methods whose answer may have a body: a request with another one goes through a session.
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 #: Fields that say how a request is to be read: one that has any of them goes through a session.
 _FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
