@@ -281,6 +281,8 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             mended = None if raw is None else mender(raw, f"{path}.{f.encode_name}", anomalies)
             if mended is not None:
                 members[f.name] = mended
+            elif f.required and raw is None and f.encode_name in value and _may_be_null(f.type):
+                members[f.name] = None
             elif f.required and path == "$":
                 raise Undecodable(f"the body has no usable {f.encode_name!r}")
             elif f.required:
@@ -291,6 +293,13 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
         return cls(**members)
 
     return mend
+
+
+def _may_be_null(info: inspect.Type) -> bool:
+    """Whether null is a value of its own here, as of a member of somebody else's that is a text or None."""
+    from msgspec import inspect  # noqa: PLC0415 - as above
+
+    return isinstance(info, inspect.UnionType) and info.includes_none
 
 
 def _empty(info: inspect.Type) -> str | None:

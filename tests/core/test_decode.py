@@ -704,6 +704,28 @@ def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     assert {"is missing; read as None"} == {*missing.values()}
 
 
+class Noted(AnswerStruct):
+    """An answer of somebody else's operation with a member that has to come, be it as null."""
+
+    id: str
+    note: str | None
+    rows: list[Noted] | None = None
+
+
+@pytest.mark.control("paymentsdk._core.decode._may_be_null", lambda info: False, raises=Undecodable)
+def test_null_is_read_where_it_may_stand() -> None:
+    """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
+    decoder = AnswerDecoder(Noted)
+    whole, _ = decoder.decode(body(id="1", note=None, rows=[{"id": "2", "note": None}]))
+
+    mended, anomalies = decoder.decode(body(id="1", note=None, rows=[{"id": 2, "note": None}]))
+
+    assert whole == mended
+    assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
+    with pytest.raises(Undecodable, match="no usable 'note'"):
+        decoder.decode(body(id="1"))
+
+
 class Node(Struct):
     """A type that holds itself."""
 
