@@ -18,7 +18,7 @@
     │   ├── ServerError              5xx
     │   └── ReauthorizationRequired  the refresh token is spent: a person must authorise again
     ├── PaginationStalled            the platform's paging went in a circle
-    └── ClientClosed                 the client was closed, or belongs to another event loop
+    └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each asks for something else: :class:`NotSent` (do it again),
 :class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
@@ -305,7 +305,7 @@ class PaginationStalled(PaymentsError):
 
 
 class ClientClosed(PaymentsError):
-    """The client was closed, or is used from another event loop than the one that its connections belong to."""
+    """The client was closed, or is used on another event loop or in another process than its connections belong to."""
 
 
 _BY_STATUS: dict[int, type[APIError]] = {

@@ -112,7 +112,7 @@ class Caller(ABC):
             NoAnswer: A read got no answer that can be trusted.
             OutcomeUnknown: A write may have taken effect.
             ReauthorizationRequired: The token is refused and the grant to renew it is spent.
-            ClientClosed: The client is closed, or belongs to another event loop.
+            ClientClosed: The client is closed, or belongs to another event loop or process.
         """
         shared = self._shared
         try:

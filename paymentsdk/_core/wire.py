@@ -138,8 +138,8 @@ class Transport(Protocol):
 
         Raises:
             SendFailed: With ``sent=False`` when nothing left the machine, with ``sent=True`` in every other case.
-            ClientClosed: The transport is closed or belongs to another event loop; nothing was sent. Cancellation
-                passes through; nothing else is raised.
+            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
+                Cancellation passes through; nothing else is raised.
         """
         ...
 
