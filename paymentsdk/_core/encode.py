@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from operator import is_
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_origin
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -64,6 +64,7 @@ class BodyEncoder(Generic[B]):
         from msgspec import inspect  # noqa: PLC0415 - only programs that write need it
 
         self._type = body
+        self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
         self._unusual = compile_search(body, _UNUSUAL, _AMOUNTS, trusting=False)
         self._wire_form = _step(inspect.type_info(body))
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
@@ -76,7 +77,7 @@ class BodyEncoder(Generic[B]):
         Raises:
             RequestInvalid: It breaks a rule; the error names the place and the rule.
         """
-        if not isinstance(body, self._type):
+        if not isinstance(body, self._class):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
         value = self._on_wire(body)
         encoded = b""
@@ -143,7 +144,7 @@ def _compare(given: object, read: object) -> None:
         case Struct() if isinstance(given, Mapping):
             names = {f.encode_name: f.name for f in fields(read)}
             members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
-        case list() if isinstance(given, list | tuple):
+        case list() | tuple() if isinstance(given, list | tuple):
             members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
         case dict() if isinstance(given, Mapping):
             # Free-form data: a moment or a UUID may well become a text here.
@@ -228,12 +229,12 @@ def _step(info: inspect.Type) -> Step | None:
             return timestamp
         case inspect.UnionType(types=types):
             return next(filter(None, map(_step, types)), None)
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             step = _step(item)
             return None if step is None else _list_step(step)
         case inspect.StructType(cls=cls, fields=fields):
             steps = [(f.name, f".{f.encode_name}", step) for f in fields if (step := _step(f.type)) is not None]
-            return _struct_step(cls, steps) if steps else None
+            return _struct_step(get_origin(cls) or cls, steps) if steps else None
         case _:
             return None
 

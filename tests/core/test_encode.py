@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, TypedDict
+from typing import Annotated, Generic, TypedDict, TypeVar
 from uuid import UUID
 
 import pytest
@@ -222,6 +222,46 @@ REFUSED = {
     "expected Body, got dict": ("$", {"count": 3}),
     "expected Body, got NoneType": ("$", None),
 }
+
+
+T = TypeVar("T")
+
+
+class Holder(RequestStruct, Generic[T]):
+    """A body of somebody else's operation that holds what it is told, in tuples as answers do."""
+
+    one: T | None = None
+    parts: tuple[T, ...] | None = None
+
+
+HOLDER = BodyEncoder(Holder[Line], decimal_strings=False)
+
+
+@pytest.mark.control("paymentsdk.money.exact", Decimal, raises=AssertionError)
+def test_a_body_may_be_generic_and_have_tuples() -> None:
+    """What stands in it is written as in any other."""
+    line = Line(price=Decimal("1.5"), at=NOON)
+    text = b'{"price":1.50,"at":"2026-01-31T12:30:00.123Z"}'
+
+    assert b'{"one":%b,"parts":[%b]}' % (text, text) == HOLDER.encode(Holder(one=line, parts=(line,)))
+
+
+@pytest.mark.parametrize(
+    ("part", "path"),
+    [
+        (Line(price=Decimal("1.555")), "price"),
+        (Line(price=Decimal("1E+2")), "price"),
+        (Line(price=1.5), "price"),
+        (Line(at=datetime(2026, 1, 31)), "at"),  # noqa: DTZ001
+        (Line(note=b"abc"), "note"),
+    ],
+)
+def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
+    """What is refused in a list is refused in a tuple, with its place."""
+    with pytest.raises(RequestInvalid) as refused:
+        HOLDER.encode(Holder(parts=(Line(), part)))
+
+    assert f"$.parts[1].{path}" == refused.value.path
 
 
 @pytest.mark.control("paymentsdk.money.exact", Decimal)
