@@ -150,6 +150,8 @@ def _compare(given: object, read: object) -> None:
             # Free-form data: a moment or a UUID may well become a text here.
             pairs = ((key, value, read.get(str(key))) for key, value in given.items())
             members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
+        case dict() if isinstance(given, Struct):
+            _compare({f.encode_name: getattr(given, f.name) for f in fields(given) if f.encode_name in read}, read)
     for place, before, after in members:
         try:
             _compare(before, after)

@@ -12,7 +12,7 @@ from typing import Annotated, Generic, TypedDict, TypeVar
 from uuid import UUID
 
 import pytest
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from paymentsdk import OPERATIONS, RequestInvalid, Response
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder, fill_path
@@ -45,6 +45,13 @@ class Other(RequestStruct):
     """What a part is easily mistaken for: some of its members are the same, some are not."""
 
     surname: str | None = None
+
+
+class Weight(Struct):
+    """A Struct of the caller's own, for free-form data."""
+
+    share: float
+    unit: str = "kg"
 
 
 class Body(RequestStruct):
@@ -216,6 +223,7 @@ REFUSED = {
     "nan is not a JSON number": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, float("nan")]}))),
     "-inf is not a JSON number": ("$.line.free.1", Body(line=Line(free={1: float("-inf")}))),
     "inf is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": float("inf")}))),
+    "nan is not a JSON number ": ("$.line.free.a.share", Body(line=Line(free={"a": Weight(float("nan"))}))),
     "there is no form for object": ("$", Body(line=Line(free={"a": object()}))),
     "surrogates not allowed": ("$", Body(line=Line(free={"a": "\ud800"}))),
     "nested too deeply|recursion": ("$", Body(line=Line(free=deep(100_000)))),
