@@ -96,11 +96,11 @@ class MemoryTokenStore:
 class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
-    The file is replaced as a whole and forced to the disk, so that a crash leaves either the old pair or the new one;
-    a file that it leaves half written is removed when a pair is saved an hour later. Processes that share the file
-    renew one after the other, and take over what another one has saved. For that there is an empty file beside it, of
-    the same name with ``.lock`` behind it. On Windows they do not wait for each other: let one process do the
-    renewing there.
+    The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
+    either the old pair or the new one; what it leaves half written is removed when a pair is saved an hour later.
+    Processes that share the file renew one after the other, and take over what another one has saved. For that there is
+    an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other: let
+    one process do the renewing there.
 
     Into a container, mount the folder and not the file alone: such a file cannot be replaced and is written over, which
     a crash may leave half done, and it keeps the mode that it has. Nor do others see the lock of the container.
@@ -111,7 +111,8 @@ class FileTokenStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
 
-        self._path = Path(path)
+        # What a link leads to is replaced, and not the link: it may lead to where files outlive a container.
+        self._path = Path(os.path.realpath(path))
 
     async def load(self) -> TokenPair | None:
         """See :meth:`TokenStore.load`. A file that holds no token pair counts as none, with a warning in the log."""

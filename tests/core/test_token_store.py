@@ -1081,6 +1081,22 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
     assert [path] == list(path.parent.iterdir())
 
 
+@pytest.mark.control("paymentsdk._core.token_store.os.path.realpath", lambda path, **_: path)
+@pytest.mark.skipif(os.name == "nt", reason="not everybody may make links there")
+async def test_a_link_stays_one(path, issuer) -> None:
+    """The pair is kept where the link leads, for all that come there, and they share the lock."""
+    kept = path.parent / "volume" / "kept.json"
+    kept.parent.mkdir()
+    path.symlink_to(kept)
+
+    async with FileTokenStore(path).lock():
+        await FileTokenStore(path).save(issuer.pair())
+
+    assert path.is_symlink()
+    assert issuer.pair() == await FileTokenStore(kept).load()
+    assert {"kept.json", "kept.json.lock"} == {file.name for file in kept.parent.iterdir()}
+
+
 async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
     """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent."""
     store = FileTokenStore(path)
