@@ -20,8 +20,8 @@ __all__ = ["mask_body", "mask_parameters"]
 
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
 _OF_GRANT = frozenset({"code"})
-#: A credential only under this very name, or as the last part of one (``payer[token]``). Other parameters are known by
-#: how their names end, and one that ends like this may say of what kind a token is (``type_token``).
+#: A credential only under this very name, or as a part of one (``payer[token]``). Other parameters are known by how
+#: their names end, and one that ends like this may say of what kind a token is (``type_token``).
 _WHOLE = frozenset({"token"})
 
 #: A letter as an escape of JSON.
@@ -31,11 +31,13 @@ _ESCAPED = re.compile(r"\\u00([4567][0-9A-Fa-f])")
 _VALUE = r"""(?:[bu]?"(?:[^"\\]|\\.)*"?|[bu]?'(?:[^'\\]|\\.)*'?|[^\s"'(){\[,}\]]++(?!["'({\[])|.+)"""
 #: A parameter. A match begins where a name can, and gives back nothing that it took (``++``): otherwise a body of one
 #: long word would be read anew from each of its letters.
-_PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=([^&\s\"]*+)")
+_PARAMETER = re.compile(r"(?<![^&?=\s\"])([^&?=\s\"]++)=(\"[^&\"]*+\"?|[^&\s\"]*+)")
 
 #: What a body looks like in which members can be found: JSON, whole or not, or a form.
 _JSON = re.compile(r"\s*+[{\[][^\0]*+")
 _FORM = re.compile(r"\s*+(?![{\[\"])[^\s=&]++=[^\s&]*+(?:&[^\s=&]++=[^\s&]*+)*+\s*+")
+#: How JSON begins that holds texts, where what looks like a parameter is none.
+_OPENING = ("{", "[", '"')
 
 # Numbers with a fraction stay as they are, as in what comes in.
 _READ = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -51,24 +53,33 @@ def mask_body(body: bytes, *, grant: bool) -> str:
     """
     secrets = _secrets() if grant else _secrets() - _OF_GRANT
     text = body.decode(errors="replace")
-    form = _FORM.fullmatch(text)
-    if grant and text and not form and not _JSON.fullmatch(text):
+    if grant and text and not _FORM.fullmatch(text) and not _JSON.fullmatch(text):
         return MASK  # Where its secrets begin and end, nobody knows.
     if grant or _telling(secrets).search(body):
         text = _masked(secrets, body, text)
     # The contract wants JSON; a client that sends a form, as OAuth has it elsewhere, sends its secrets all the same.
-    return mask_parameters(text) if grant or form else text
+    return text if not grant and text.lstrip().startswith(_OPENING) else _with_masks(secrets, text)
 
 
 def mask_parameters(text: str) -> str:
-    """Return *text*, such as an address or a form, with a mask for the value of each parameter that is a credential."""
-    return _PARAMETER.sub(lambda found: f"{found[1]}={MASK}" if _is_secret(found[1]) else found[0], text)
+    """Return *text*, such as an address, with a mask for the value of each parameter that is a credential."""
+    return _with_masks(_secrets(), text)
 
 
-def _is_secret(name: str) -> bool:
-    """Whether a parameter of this *name*, such as `client_secret` or `payer[token]`, is a credential."""
-    name = unquote(name).lower().rstrip("]")
-    return name.endswith(tuple(_secrets() - _WHOLE)) or re.split(r"[\[.]", name)[-1] in _WHOLE
+def _with_masks(secrets: frozenset[str], text: str) -> str:
+    return _PARAMETER.sub(lambda found: f"{found[1]}={MASK}" if _is_secret(secrets, found[1]) else found[0], text)
+
+
+def _is_secret(secrets: frozenset[str], name: str) -> bool:
+    """Whether a parameter of this *name*, such as `client_secret` or `payer[token]`, is or holds one of *secrets*."""
+    return _naming(secrets).search(unquote(name)) is not None
+
+
+@cache
+def _naming(names: frozenset[str]) -> re.Pattern[str]:
+    """Return what finds one of *names* in the name of a parameter, or in a part of it, in any case."""
+    endings, whole = "|".join(names - _WHOLE), "|".join(_WHOLE)
+    return re.compile(rf"(?:{endings}|(?<![^\[\].])(?:{whole}))(?![^\[\].])", re.IGNORECASE)
 
 
 @cache

@@ -415,15 +415,40 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     assert line["body"].endswith(':"***"},"code":"7"}')
 
 
-@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda name: False)
-@pytest.mark.parametrize("name", ["token", "payer[token]", "payer%5Btoken%5D", "payer.token", "payer[0][access_token]"])
+@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda secrets, name: False)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "token",
+        "payer[token]",
+        "payer%5Btoken%5D",
+        "payer.token",
+        "payer[0][access_token]",
+        "payer[token][]",
+        "payer[token][value]",
+        "client_secret[]",
+    ],
+)
 async def test_a_credential_in_a_form_is_masked(plain, name):
     """A program that sends a form is refused, and shown without the token of its buyer, and with everything else."""
-    await plain("POST", "/v1/advanced_payments", f"a=5&{name}=SECRET&payer[type_token]=wallet\n".encode(), key="k")
+    rest = "payer[type_token]=wallet&address[zip_code]=1425&code=7\n"
+    await plain("POST", "/v1/advanced_payments", f"a=5&{name}=SECRET&{rest}".encode(), key="k")
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
 
-    assert f"a=5&{name}=***&payer[type_token]=wallet\n" == line["body"]
+    assert f"a=5&{name}=***&{rest}" == line["body"]
+
+
+@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda secrets, name: False)
+@pytest.mark.parametrize(
+    "form",
+    ["token={}&", "a=5&&token={}", "a&token={}", "a=two words&token={}", 'token="{}"&a=5', "a=5\ntoken={}"],
+)
+def test_a_credential_in_an_odd_form_is_masked(form):
+    """A form that a program puts together by itself is no better a place for a token to be shown."""
+    masked = mask_body(form.format("SECRET").encode(), grant=False)
+
+    assert form.replace('"', "").format("***") == masked
 
 
 async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
@@ -524,10 +549,10 @@ def test_bytes_that_are_no_text_are_shown_as_such():
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"url":"http://x/?code=7&token=8"}', b'["token=8"]', b'"token=8"', b"a b=c&token=8"]
+    "body", [b'{"url":"http://x/?code=7&token=8"}', b' ["token=8"]', b'"token=8"', b'{"url":"http://x/?token=8"']
 )
 def test_what_is_no_form_has_no_parameters(body):
-    """A text in JSON that looks like a parameter is shown as it came."""
+    """A text in JSON, whole or not, that looks like a parameter is shown as it came."""
     assert body.decode() == mask_body(body, grant=False)
 
 
