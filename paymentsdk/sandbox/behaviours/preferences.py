@@ -115,7 +115,7 @@ def _check_sponsor(book: Book, sponsor_id: object) -> None:
     number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
     if not number:
         raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
-    # A sponsor is another seller: this is the one look beyond the own book.
+    # A sponsor is another seller, beyond the own book.
     sponsor = book.store.get(TENANTS, number)
     if sponsor is None and book.policies.sponsors == "known":
         raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
