@@ -72,7 +72,7 @@ def ask(options: Namespace) -> int:
         argparse.ArgumentTypeError: An option would do nothing here, or ``PAYMENTSDK_BASE_URL`` is no address.
     """
     _refuse_settings(options)
-    answer: Answer = options.command(Running(getattr(options, "url", None) or _elsewhere(options)), options)
+    answer: Answer = options.command(Running(_said_place(options)), options)
     print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(map(visible, answer.lines)))
     return 0
 
@@ -85,9 +85,12 @@ def _refuse_settings(options: Namespace) -> None:
         raise argparse.ArgumentTypeError(f"{words}, and `{options.name}` asks one that runs{hint}")
 
 
-def _elsewhere(options: Namespace) -> str | None:
-    """Return where ``--host`` and ``--port`` lead: whoever starts a sandbox with them finds it again with them."""
+def _said_place(options: Namespace) -> str | None:
+    """Return where ``--url`` leads, or ``--host`` and ``--port``: whoever starts a sandbox with them finds it again."""
+    url: str | None = getattr(options, "url", None)
     if options.host is None and options.port is None:
-        return None
+        return url
+    if url:
+        raise argparse.ArgumentTypeError("--url says where the sandbox is, and --host or --port says it otherwise")
     host = options.host or DEFAULT_HOST
     return f"http://{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if options.port is None else options.port}"

@@ -104,6 +104,18 @@ def test_where_a_sandbox_is_starts_none(capsys):
     assert "--url is where a command such as `faults` finds a sandbox that runs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("also", [["--port", "9"], ["--host", "localhost"]])
+@pytest.mark.parametrize("before", [True, False])
+def test_two_places_of_a_sandbox_are_none(capsys, before: bool, also: list[str]):
+    """With `--url` and `--host` or `--port`, nobody knows which sandbox is meant, and none is asked."""
+    url = ["--url", "http://127.0.0.1:9"]
+    with pytest.raises(SystemExit) as ended:
+        main(["sandbox", *also, *(url if before else []), "faults", *([] if before else url)])
+
+    assert 2 == ended.value.code
+    assert "--url says where the sandbox is" in capsys.readouterr().err
+
+
 def test_complaints_show_how_the_command_is_used(capsys):
     """Not how the whole program is: the words that are too many were for the command."""
     with pytest.raises(SystemExit):
