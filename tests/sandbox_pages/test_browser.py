@@ -467,6 +467,27 @@ async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
         assert (await tab.run("navigator.clipboard.readText()")).startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("a=two words&b[c]=1", "a=two words&b[c]=1"),
+        ("a=1]&b=2", "a=1]&b=2"),
+        ("{'a': 'two words'}", "{'a': 'two words'}"),
+        ('{"a":{ }, "b" :[]}', '{\n  "a": {},\n  "b": []\n}'),
+    ],
+)
+async def test_only_json_is_laid_out(tab, sandbox, visitor, body: str, shown: str) -> None:
+    """Whoever sends something else by mistake sees what it was, to the last space."""
+    await open_dashboard(tab, sandbox)
+    await visitor.post("/v1/orders", body.encode(), Authorization=f"Bearer {sandbox.access_token}")
+
+    await tab.click(".requests summary")
+
+    await tab.until("document.querySelector('.requests .detail') !== null")
+    assert shown == await text_of(tab, ".requests pre")
+    assert [] == tab.problems
+
+
 async def test_without_a_clipboard_the_snippet_is_shown(tab, sandbox, shop) -> None:
     """It can be marked and copied by hand; once, however often the button is pressed."""
     await shop.order()

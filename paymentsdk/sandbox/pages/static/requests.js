@@ -94,12 +94,18 @@ function block(title, body) {
   return [make("h3", { className: "small" }, title), make("pre", { tabIndex: 0 }, make("code", {}, pretty(body)))];
 }
 
-/** Indent JSON without reading its numbers, which a script would round. */
+/** Indent JSON, and leave what is none as it came. The text is not written anew: a script would round its numbers. */
 function pretty(body) {
+  try {
+    JSON.parse(body);
+  } catch {
+    return body;
+  }
   let depth = 0;
-  return body.replace(/"(?:[^"\\]|\\.)*"|[{}[\],]|:|\s+/g, (token) => {
+  return body.replace(/"(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[{}[\],]|:|\s+/g, (token) => {
     const line = () => `\n${"  ".repeat(depth)}`;
     if (/^\s/.test(token)) return "";
+    if (/^[{[]\s*[\]}]$/.test(token)) return token[0] + token.at(-1);
     if (token === "{" || token === "[") return token + ((depth += 1), line());
     if (token === "}" || token === "]") return ((depth -= 1), line()) + token;
     if (token === ",") return token + line();
