@@ -152,6 +152,7 @@ async def test_what_the_platform_refuses_settles_an_intent(journal: tuple[Sandbo
         ({"id": 1, "external_reference": 7, "date_created": "", "payer": [], "paid_amount": "10.00"}, None),
         ({"id": 1, "paid_amount": "ten"}, "paid_amount"),
         ({"id": 1, "refunded_amount": [5]}, "refunded_amount"),
+        ({"id": 1, "items": [{"quantity": 1.5}]}, r"items\[0\].quantity"),
         ({"paid_amount": 10}, "has no id"),
         (5, r"elements\[0\]"),
     ],
