@@ -235,6 +235,7 @@ class _Service:
                 tenant=caller.tenant.user_id if caller else None,
                 request_id=exchange.request_id,
                 key=incoming.key if incoming else None,
+                content_type=incoming.content_type if incoming else "",
                 body=mask_body(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
                 answer=mask_body(outcome.body if outcome else b"", grant=False),
                 replayed=bool(outcome and outcome.replayed),

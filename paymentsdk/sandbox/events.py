@@ -37,6 +37,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
         tenant: The seller.
         request_id: What the answer's ``X-Request-Id`` says.
         key: The idempotency key.
+        content_type: What the request says that its body is, without parameters; empty if it does not say.
         body: The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis.
         answer: The answer, in the same way.
         replayed: Whether the answer was given before.
@@ -52,6 +53,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     tenant: int | None
     request_id: str
     key: str | None = None
+    content_type: str = ""
     body: str = ""
     answer: str = ""
     replayed: bool = False

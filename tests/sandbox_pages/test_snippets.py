@@ -127,6 +127,21 @@ async def test_the_command_makes_the_same_request(shop, sandbox) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
+async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
+    """What was refused for its content type is refused again, and no payment is made by looking into it."""
+    body = msgspec.json.encode(OPERATIONS["wallet_payments.create"].example)
+    form = {"Content-Type": "application/x-www-form-urlencoded", "X-Idempotency-Key": "k"}
+    await visitor.post("/v1/advanced_payments", body, Authorization=f"Bearer {sandbox.access_token}", **form)
+    [first] = sandbox.platform.feed.requests
+
+    await output_of("sh", "-c", curl(first, sandbox.base_url) + " --silent", token=sandbox.access_token)
+
+    second = sandbox.platform.feed.requests[-1]
+    assert [400, 400] == [first.status, second.status]
+    assert first.answer == second.answer
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 @pytest.mark.parametrize(
     ("method", "path"),
     [

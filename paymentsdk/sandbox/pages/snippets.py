@@ -44,7 +44,9 @@ def curl(line: RequestLine, base_url: str) -> str:
     if operation is not None and operation.keyed:
         parts.append(f"-H 'X-Idempotency-Key: {token_hex(16)}'")
     if line.body:
-        parts.append("-H 'Content-Type: application/json'")
+        # A body that says nothing of itself is taken for JSON; curl would say that it is a form.
+        kind = line.content_type or "application/json"
+        parts.append(f"-H {_word(f'Content-Type: {kind}')}")
         parts.append(f"--data-raw {_word(line.body)}")
     return " \\\n  ".join(parts)
 
