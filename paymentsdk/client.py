@@ -93,22 +93,22 @@ class PaymentsClient(Caller):
 
     Args:
         access_token: The seller's bearer token. Leave it out to obtain one through ``client.oauth``, or give *auth*.
-        base_url: Where the platform is (``http://127.0.0.1:8787``), with no query.
+        base_url: The address of the platform (``http://127.0.0.1:8787``), without a query.
         client_id: The application at the token endpoint; goes with *client_secret*.
-        client_secret: Its secret.
+        client_secret: The secret of that application.
         auth: A source of tokens such as :class:`~paymentsdk.RefreshingToken`, in place of *access_token*.
-        transport: What carries the requests; closed with the client. aiohttp unless given.
+        transport: Carries the requests, and is closed with the client; aiohttp by default.
         session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
-        timeout: How long calls may take: 60 s in all, 30 s per attempt, 5 s to connect unless given.
-        retry: When a failed call is tried again: up to 4 attempts unless given.
-        max_order_expiration: The longest expiration of an order that is let through. The contract gives two: 3600
-            hours, which is taken unless given and cannot be exceeded, and 3 hours.
-        session_header: The name of the header that ``wallet_payments.create(session_id=)`` goes with; the real one
-            carries the operator's brand.
+        timeout: How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect.
+        retry: When a failed call is tried again: by default up to 4 attempts.
+        max_order_expiration: Refuse an order with a longer expiration. The contract gives two maxima: 3600 hours, the
+            default, which cannot be exceeded, and 3 hours.
+        session_header: The name of the header that carries the ``session_id`` of ``wallet_payments.create``; the real
+            name contains the operator's brand.
         headers: Header fields to send with every request.
-        strict: Refuse an answer that breaks the contract, in place of mending it. After a write that means
-            ``OutcomeUnknown``. A token is taken all the same: the grant that it was made of is spent.
-        observer: Called after every attempt, for metrics. It must not block; what it raises is logged and dropped.
+        strict: Refuse an answer that breaks the contract, instead of mending it. After a write, the refusal is an
+            ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
+        observer: Called after every attempt, for metrics. It must not block; its exceptions are logged and dropped.
         clock: Where time and chance come from; for tests.
 
     Raises:
@@ -176,8 +176,8 @@ class PaymentsClient(Caller):
         ``PAYMENTSDK_CLIENT_SECRET``; only the first is required.
 
         Args:
-            **options: The other arguments of :class:`PaymentsClient`. With ``auth`` the token in the environment is
-                not looked at.
+            **options: The other arguments of :class:`PaymentsClient`. With ``auth``, the token in the environment is
+                ignored.
 
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
@@ -205,20 +205,20 @@ class PaymentsClient(Caller):
         strict: bool | None = None,
         observer: Callable[[Attempt], None] | None = None,
     ) -> Self:
-        """Return a copy with other options, on the same connections; what is not given stays as it is.
+        """Return a copy with other options, on the same connections; options that are not given stay as they are.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
-        nothing; the client that it comes from has to be closed. A copy of a subclass has its attributes too, and each
-        :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy. What holds a
-        resource or the client in another way, such as a dict, goes on with the options of the first: make it a
-        ``cached_property``, which the copy makes anew.
+        nothing: close the client that it comes from. A copy of a subclass also has the attributes of the original, and
+        each :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy. An attribute
+        that holds a resource or the client in another way, such as a dict, keeps the options of the original: make it a
+        ``cached_property``, which the copy computes anew.
 
         Args:
             access_token: Another seller's token.
             auth: Another source of tokens.
             timeout: Other bounds of time.
             retry: Another policy.
-            idempotency_key: The key of every keyed write of the copy that does not bring its own. Two different
+            idempotency_key: The key of every keyed write of the copy, unless the call gives its own. Two different
                 writes with one key are a conflict: use such a copy for one intent.
             headers: Further header fields.
             strict: See :class:`PaymentsClient`.
@@ -254,9 +254,9 @@ class PaymentsClient(Caller):
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
-        they fail; those that wait for their next attempt fail at once. Before that, a renewal of a token that has been
-        sent is waited for, and its pair saved: if closing is cancelled, for 5 s more at most. The calls that wait for
-        that token are not sent any more. Closing twice is allowed.
+        they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
+        renewal that has been sent, until its pair is saved; if closing is cancelled, for at most 5 s more. Calls that
+        wait for that token are not sent. Closing twice is allowed.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.

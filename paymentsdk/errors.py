@@ -5,7 +5,7 @@
     PaymentsError
     ├── RequestInvalid (ValueError)  refused here, nothing sent
     ├── NotSent                      no byte reached the platform; doing it again is safe
-    ├── NoAnswer                     sent, and no answer that can be trusted
+    ├── NoAnswer                     sent, but no answer that can be trusted
     │   └── OutcomeUnknown           ... to a write: the money may have moved
     ├── APIError                     the platform answered, and refused
     │   ├── BadRequest               400, 422
@@ -20,9 +20,9 @@
     ├── PaginationStalled            the platform's paging went in a circle
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
-A failed write has exactly one of three outcomes, and each asks for something else: :class:`NotSent` (do it again),
+A failed write has exactly one of three outcomes, and each needs a different reaction: :class:`NotSent` (do it again),
 :class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
-same ``idempotency_key``, within 23 hours; if that is ``None``, its ``advice`` says what to do).
+same ``idempotency_key``, within 23 hours; if the key is ``None``, the error's ``advice`` says what to do).
 
 Every error pickles, and none holds a credential.
 """
@@ -92,8 +92,8 @@ class PaymentsError(Exception):
         attempts: How many requests were sent or tried.
         idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
         request_id: The platform's ``X-Request-Id`` of the answer to the last attempt, if one came.
-        resume_point: On an error that ended a walk: what to hand to ``search(start=)`` to go on from there. Whoever
-            stores it keeps both of its numbers.
+        resume_point: On an error that ended a walk: pass it to ``search(start=)`` to go on from there. To store it,
+            keep both of its numbers.
     """
 
     operation: str | None = None
@@ -153,9 +153,10 @@ class NoAnswer(PaymentsError):
 
     Attributes:
         reason: What happened instead, at the last attempt.
-        first_reason: What happened at the first attempt that left it in doubt; the same if there was only one.
-        last_error: What the last attempt met: an :class:`APIError`; what kept it from being made, such as
-            :class:`ClientClosed`; or ``None`` when there was no answer.
+        first_reason: What happened at the first attempt that left the outcome in doubt; the same as *reason* if there
+            was only one.
+        last_error: The error of the last attempt: an :class:`APIError`, or the error that prevented the attempt, such
+            as :class:`ClientClosed`; ``None`` when there was no answer.
         first_sent_at: When the first attempt left, UTC.
     """
 
@@ -184,7 +185,7 @@ class OutcomeUnknown(NoAnswer):
     depends on the operation.
 
     Attributes:
-        advice: What to do now, as its text says at its end.
+        advice: What to do now; the text of the error ends with it.
         in_doubt: The advice for a write that takes no key.
     """
 
@@ -257,7 +258,7 @@ class AuthenticationFailed(APIError):
 
 
 class PermissionDenied(APIError):
-    """403: the token may not do this. Some platforms say so of a token that is not valid; it is not renewed then."""
+    """403: the token may not do this. Some platforms also answer 403 to an invalid token; it is not renewed then."""
 
 
 class NotFound(APIError):
@@ -281,11 +282,11 @@ class ServerError(APIError):
 
 
 class ReauthorizationRequired(APIError):
-    """The access token cannot be renewed, however often it is tried.
+    """The access token cannot be renewed; trying again does not help.
 
     As a rule the refresh token is spent or its grant revoked, and a person must authorise once more. With the code
-    ``invalid_client`` it is the application that the platform does not know: mend ``client_id`` or ``client_secret``,
-    and begin anew with the same refresh token.
+    ``invalid_client``, the platform does not know the application: mend ``client_id`` or ``client_secret``, and start
+    again with the same refresh token.
     """
 
 
@@ -293,7 +294,7 @@ class PaginationStalled(PaymentsError):
     """The platform's paging went in a circle; going on would loop for ever or repeat rows.
 
     Attributes:
-        reason: How that was seen.
+        reason: What showed it.
     """
 
     def __init__(self, reason: str) -> None:
@@ -305,7 +306,7 @@ class PaginationStalled(PaymentsError):
 
 
 class ClientClosed(PaymentsError):
-    """The client was closed, or is used on another event loop or in another process than its connections belong to."""
+    """The client was closed, or is used from an event loop or a process that its connections do not belong to."""
 
 
 _BY_STATUS: dict[int, type[APIError]] = {

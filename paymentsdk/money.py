@@ -17,7 +17,7 @@ ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 MOST_DIGITS = 18
-#: Rounds no sum of amounts, whatever the program has set for its own decimals. The traps are named, since a context
+#: Never rounds a sum of amounts, whatever the program's own decimal context is. The traps are named, because a context
 #: without them takes those of the program's default context.
 EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
 
@@ -25,12 +25,12 @@ EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
 def exact(value: object) -> Decimal:
     """Return *value* as an amount with two decimals or none.
 
-    Accepts a finite :class:`~decimal.Decimal` or an ``int``. A sign is kept: whether an amount may be negative is a
-    rule of the member that holds it.
+    Accepts a finite :class:`~decimal.Decimal` or an ``int``. The sign is kept: whether an amount may be negative is up
+    to the member that holds it.
 
     Raises:
         ValueError: For a float, a bool, NaN, an infinity, an exponent above zero, more than two decimals, more than 18
-            digits before the point, or any other type. The text is the rule, without the place.
+            digits before the point, or any other type. The text names the rule, but not the place.
     """
     if type(value) is int:
         value = Decimal(value)
@@ -50,7 +50,7 @@ def exact(value: object) -> Decimal:
 
 
 def total(lines: Iterable[tuple[int, Decimal]]) -> Decimal:
-    """Return what *lines* of a quantity and a price come to, without rounding."""
+    """Return the sum of quantity times price over *lines*, without rounding."""
     result = ZERO
     for quantity, price in lines:
         result = EXACTLY.add(result, EXACTLY.multiply(quantity, price))

@@ -155,8 +155,8 @@ class RefreshingToken:
         pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, the pair in
             the store takes its place if that one ends later, or nobody knows when it ends; once the grant of *pair* is
             spent, whenever it ends.
-        store: Where pairs are kept; in memory unless given.
-        early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 unless given.
+        store: Where pairs are kept; in memory by default.
+        early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 by default.
 
     The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
 

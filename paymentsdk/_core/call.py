@@ -101,7 +101,7 @@ class Caller(ABC):
             operation: One of :data:`paymentsdk.OPERATIONS`.
             body: What it sends; an instance of ``operation.body``.
             query: The filters of a search.
-            idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random unless given.
+            idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random by default.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``.
 

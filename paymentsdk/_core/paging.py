@@ -65,7 +65,7 @@ class WalkOptions(TypedDict, total=False):
     """How a search is walked.
 
     Attributes:
-        page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number unless given. It may give fewer.
+        page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer.
         start: The offset of the first row, 0 to 2**53, such as the ``resume_point`` of an earlier walk.
         prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
         overlap: Rows to read again at every page, and before *start*, 0 or more and below the rows of a page; 0 unless

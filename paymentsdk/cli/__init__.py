@@ -154,7 +154,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         "--db",
         type=file,
         metavar="FILE",
-        help="keep everything but faults, snapshots and the list of requests in FILE; in memory unless given",
+        help="keep everything but faults, snapshots and the list of requests in FILE; in memory by default",
     )
     yield sandbox.add_argument(
         "--json",

@@ -69,7 +69,7 @@ def _explained() -> Iterable[str]:
         return name if usual[name] is None else f"{name}={usual[name]:g}"
 
     width = max(map(len, EFFECTS))
-    yield "effects, and the details that only they take, as they are unless given:"
+    yield "effects, and the details that only they take, with their defaults:"
     for name, effect in EFFECTS.items():
         members = f" ({', '.join(map(detail, effect.members))})" if effect.members else ""
         yield f"  {name:<{width}}  {effect.words}{members}"

@@ -48,7 +48,7 @@ class Running:
     """A sandbox that runs on this machine.
 
     Args:
-        url: Where; ``PAYMENTSDK_BASE_URL`` unless given, or else where ``paymentsdk sandbox`` listens.
+        url: Where; ``PAYMENTSDK_BASE_URL`` by default, or else where ``paymentsdk sandbox`` listens.
 
     Attributes:
         named: Whether somebody said where it is.

@@ -67,7 +67,7 @@ class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
         refresh_token: What the token before came with; valid once.
         redirect_uri: The address that the code was sent to, where the application has one.
         code_verifier: The verifier of PKCE, where the authorization was asked for with a challenge.
-        scope: What the token may do, separated by spaces: a part of what was granted, or all of it unless given.
+        scope: What the token may do, separated by spaces: a part of what was granted, or all of it by default.
 
     Raises:
         RequestInvalid: The grant lacks its code or its refresh token, or has both.
@@ -122,7 +122,7 @@ class Token(Secretive, AnswerStruct):
         """Return what a :class:`~paymentsdk.TokenStore` keeps of it.
 
         Args:
-            now: When it was made, in seconds since the epoch; the present unless given.
+            now: When it was made, in seconds since the epoch; the present by default.
         """
         made = time.time() if now is None else now
         try:
@@ -201,8 +201,8 @@ class OAuth(Resource):
             code: Valid for 10 minutes, and once.
             redirect_uri: The address that the code was sent to, where the application is configured with one.
             code_verifier: The verifier of PKCE.
-            scope: What the token may do, separated by spaces; all that was granted unless given.
-            client_id: The application; the client's own unless given.
+            scope: What the token may do, separated by spaces; all that was granted by default.
+            client_id: The application; the client's own by default.
             client_secret: Its secret; goes with *client_id*.
 
         Raises:
@@ -238,8 +238,8 @@ class OAuth(Resource):
 
         Args:
             refresh_token: What the last token came with.
-            scope: What the new token may do, separated by spaces; all that was granted unless given.
-            client_id: The application; the client's own unless given.
+            scope: What the new token may do, separated by spaces; all that was granted by default.
+            client_id: The application; the client's own by default.
             client_secret: Its secret; goes with *client_id*.
 
         Raises:

@@ -118,7 +118,7 @@ class Book:
         currency: str | None = None,
         external_reference: str | None = None,
     ) -> None:
-        """Write a line of the ledger; its *currency* is the seller's unless given."""
+        """Write a line of the ledger; its *currency* is the seller's by default."""
         entry = Entry(
             at=self.now,
             tenant=self.tenant.user_id,

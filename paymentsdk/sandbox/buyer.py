@@ -51,7 +51,7 @@ class Buyer:
         platform: Where they buy.
         payer_id: Who they are.
         tenant: Whose customer they are: this seller's points of sale and plan are meant where no other is named; those
-            of the first seller unless given.
+            of the first seller by default.
     """
 
     def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
@@ -65,7 +65,7 @@ class Buyer:
         Args:
             code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale: this one
                 stands for the newest order there that waits to be paid.
-            tenant: The seller of the point of sale; the buyer's own unless given.
+            tenant: The seller of the point of sale; the buyer's own by default.
 
         Raises:
             Refused: There is no such order, or the point of sale has none.

@@ -71,11 +71,11 @@ class PayRequest(ControlStruct):
     """How to pay.
 
     Attributes:
-        payment_method: What to pay with; ``account_money`` unless given.
-        installments: In how many parts, with a credit card; 1 unless given.
-        outcome: ``approved`` unless given; ``rejected``; ``in_review``, to be decided by another payment.
+        payment_method: What to pay with; ``account_money`` by default.
+        installments: In how many parts, with a credit card; 1 by default.
+        outcome: ``approved`` by default; ``rejected``; ``in_review``, to be decided by another payment.
         reject: Short for the outcome ``rejected``.
-        payer_id: Who pays; 100000001 unless given.
+        payer_id: Who pays; 100000001 by default.
     """
 
     payment_method: PaymentMethod = "account_money"
@@ -95,7 +95,7 @@ class ScanRequest(ControlStruct):
 
     Attributes:
         code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale.
-        tenant: The user id of the seller of that point of sale; the first seller unless given.
+        tenant: The user id of the seller of that point of sale; the first seller by default.
     """
 
     code: str
@@ -106,7 +106,7 @@ class RefundRequest(ControlStruct):
     """What goes back of a merchant order.
 
     Attributes:
-        amount: How much; all that is left unless given.
+        amount: How much; all that is left by default.
     """
 
     amount: Decimal | None = None
@@ -116,10 +116,10 @@ class SubscribeRequest(ControlStruct):
     """A subscription to make.
 
     Attributes:
-        plan_id: The plan; the first seller's own unless given.
-        payer_id: Who subscribes; 100000001 unless given.
+        plan_id: The plan; the first seller's own by default.
+        payer_id: Who subscribes; 100000001 by default.
         external_reference: The integrator's own name of the subscription.
-        rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 unless given.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 by default.
     """
 
     plan_id: str | None = None
@@ -132,7 +132,7 @@ class NewPlanRequest(PlanRequest):
     """A plan to make.
 
     Attributes:
-        tenant: The user id of its seller; the first seller unless given.
+        tenant: The user id of its seller; the first seller by default.
     """
 
     tenant: int | None = None
@@ -152,7 +152,7 @@ class FreezeRequest(ControlStruct):
     """When the clock is to stand.
 
     Attributes:
-        at: The moment, with its offset; now unless given.
+        at: The moment, with its offset; now by default.
     """
 
     at: datetime | None = None
@@ -182,7 +182,7 @@ class SnapshotRequest(ControlStruct):
     """Which snapshot.
 
     Attributes:
-        name: ``snapshot`` unless given. A snapshot replaces an earlier one of the same name.
+        name: ``snapshot`` by default. A snapshot replaces an earlier one of the same name.
     """
 
     name: str = "snapshot"

@@ -38,16 +38,16 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
             the first find ``rows`` more rows before them, or fewer when it is below zero.
         operation: The name of the operation; ``*`` stands for anything (``orders.*``). It names at least one.
-        tenant: The seller; any unless given.
+        tenant: The seller; any by default.
         nth: Only the request with this number, from 1, among those that match.
         probability: How many of them are hit, at random, the same ones for the same ``seed``.
-        times: How many are hit before the rule is spent; no end unless given.
+        times: How many are hit before the rule is spent; no end by default.
         seed: Where chance begins.
         status: The status of the answer.
-        code: The code of the answer; the documented one of the operation for ``status`` unless given.
-        seconds: How long; 1 unless given.
-        retry_after: Seconds for the header Retry-After; 1 unless given.
-        rows: How many rows; one fewer unless given.
+        code: The code of the answer; the documented one of the operation for ``status`` by default.
+        seconds: How long; 1 by default.
+        retry_after: Seconds for the header Retry-After; 1 by default.
+        rows: How many rows; one fewer by default.
 
     Raises:
         ValueError: There is no such effect or operation, or the effect does not take a detail that is given.

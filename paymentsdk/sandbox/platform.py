@@ -174,7 +174,7 @@ class Platform:
             self.feed.tell(Event(kind=table, tenant=tenant, document=document))
 
     def settle(self, until: datetime | None = None) -> Sequence[Happening]:
-        """Do everything that is due up to *until* (now, unless given), each thing at its own moment, in time order."""
+        """Do everything that is due up to *until* (now by default), each thing at its own moment, in time order."""
         # Alone from here on: after a restore by another thread, what was due by the old time is not.
         with self.store.alone():
             until = until or self.clock.now()
@@ -239,7 +239,7 @@ class Platform:
         return self.store.get(TENANTS, str(user_id))
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller unless given."""
+        """Return what a program needs to know to act for *tenant*; for the first seller by default."""
         tenant = tenant or self.default_tenant()
         return msgspec.convert({**asdict(tenant), "base_url": self.base_url}, SandboxInfo)
 

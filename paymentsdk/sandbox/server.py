@@ -229,7 +229,7 @@ class Sandbox:
         return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
 
     def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
-        """Make a plan of *tenant* (the first seller, unless given), to subscribe to: no operation of the platform does.
+        """Make a plan of *tenant* (the first seller by default), to subscribe to: no operation of the platform does.
 
         Raises:
             ValueError: A member of *request* has a value that it may not have.
@@ -237,7 +237,7 @@ class Sandbox:
         return self.platform.create_plan(tenant or self.tenant, request)
 
     def authorize(self, tenant: Tenant | None = None) -> str:
-        """Have *tenant* (the first seller, unless given) consent once more: a new authorization code."""
+        """Have *tenant* (the first seller by default) consent once more: a new authorization code."""
         return self.platform.authorize(tenant or self.tenant)
 
     def revoke(self, token: str) -> bool:
@@ -249,7 +249,7 @@ class Sandbox:
         return self.platform.ledger(tenant)
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller unless given.
+        """Return what a program needs to know to act for *tenant*; for the first seller by default.
 
         In place of credentials that are spent, were revoked or have expired, there are new ones.
         """

@@ -32,16 +32,16 @@ class TenantRequest(ControlStruct):
     """A seller to make.
 
     Attributes:
-        country: Two capitals, ``AR`` unless given; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
-        external_pos_ids: The points of sale; ``POS001`` unless given.
-        marketplace: The marketplace of the application, ``MARKET`` unless given; ``None``, in JSON ``null``, for none.
+        country: Two capitals, ``AR`` by default; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
+        external_pos_ids: The points of sale; ``POS001`` by default.
+        marketplace: The marketplace of the application, ``MARKET`` by default; ``None``, in JSON ``null``, for none.
         scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces; all of them
-            unless given.
-        redirect_uri: Where codes are sent; not checked unless given.
-        compliant: Whether the seller's identity is validated, as it is unless given.
+            by default.
+        redirect_uri: Where codes are sent; checked only if given.
+        compliant: Whether the seller's identity is validated; it is by default.
         discount_promises: Discount codes that wallet payments may use.
         policies: The seller's own, by name.
-        client_id: The application of an earlier seller, to share it; one of their own unless given.
+        client_id: The application of an earlier seller, to share it; one of their own by default.
     """
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"

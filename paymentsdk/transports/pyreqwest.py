@@ -50,29 +50,29 @@ _CERTIFICATE = "invalid peer certificate"
 class PyreqwestTransport:
     """Carries requests over pyreqwest.
 
-    It keeps every rule of :mod:`paymentsdk.testing.transport_conformance` but one: **a cancelled request is not taken
-    back**. It goes on in the background, with its connection, until its answer comes or ``Request.timeout`` is over,
-    and it may still be sent. A deadline of the engine is such a timeout, so this is about tasks that are cancelled by
-    others. One that comes at the very moment of the answer is swallowed by the library: the engine then gives the
-    answer to its caller, or sends nothing more.
+    This transport keeps every rule of :mod:`paymentsdk.testing.transport_conformance` but one: **a cancelled request is
+    not taken back**. It goes on in the background, with its connection, until its answer comes or ``Request.timeout``
+    is over, and it may still be sent. That timeout covers the engine's own deadlines, so the exception matters only
+    when other code cancels a task. The library swallows a cancellation that comes at the very moment of the answer: the
+    engine then returns the answer to its caller, or sends nothing more.
 
-    The library's own threads have been seen to abort the process now and then as it exits, after all work was done.
+    The library's threads have now and then aborted the process as it exits, after all work was done.
 
     The library rewrites ``.`` and ``..`` in paths, in any spelling, as browsers do; the engine sends none.
 
-    There is a pool for each ``Request.connect_timeout``, of which two digits count, and each with another for fresh
-    connections; *limit* is for all together.
+    Each value of ``Request.connect_timeout``, rounded to two digits, has a pool of its own, and a second one for fresh
+    connections; *limit* holds for all pools together.
 
     Args:
         ca: A certificate authority to trust in addition to the built-in ones, as PEM.
         proxy: URL of a proxy for all requests, of http or https.
-        trust_env: Take proxies from the environment; not unless given.
-        limit: The most requests in flight, 100 unless given; those beyond wait.
-        configure: Sets what else the library can do (``lambda builder: builder.tcp_keepalive(...)``). What the
-            transport itself relies on is set after it.
+        trust_env: Take proxies from the environment; ``False`` by default.
+        limit: The most requests in flight, 100 by default; further ones wait.
+        configure: Sets further options of the library (``lambda builder: builder.tcp_keepalive(...)``). The transport
+            then sets those that it relies on itself.
 
     Raises:
-        RequestInvalid: *proxy* is no URL of http or https, or *limit* is no whole number above 0.
+        RequestInvalid: *proxy* is not an http or https URL, or *limit* is not a whole number above 0.
     """
 
     def __init__(

@@ -168,7 +168,7 @@ def test_help_says_how_to_begin(capsys, command: list[str], said: str):
 
 @pytest.mark.parametrize("command", [["faults"], ["faults", "add"]])
 def test_help_lists_every_effect(capsys, command: list[str]):
-    """A line for each, with the details that it takes and what they are unless given."""
+    """A line for each, with the details that it takes and their defaults."""
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", *command, "--help"])
 

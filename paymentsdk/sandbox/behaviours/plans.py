@@ -30,9 +30,9 @@ class FreeTrialRequest(ControlStruct):
     """How long a subscription is free.
 
     Attributes:
-        frequency: For how many units; 1 unless given.
-        frequency_type: The unit; ``months`` unless given.
-        first_invoice_offset: How many days more; 0 unless given.
+        frequency: For how many units; 1 by default.
+        frequency_type: The unit; ``months`` by default.
+        first_invoice_offset: How many days more; 0 by default.
     """
 
     frequency: Frequency = 1
@@ -45,14 +45,14 @@ class RecurringRequest(ControlStruct):
 
     Attributes:
         transaction_amount: What is charged each time.
-        frequency: How many units lie between two charges; 1 unless given.
-        frequency_type: The unit; ``months`` unless given.
-        repetitions: How many charges there are in all; no end unless given.
+        frequency: How many units lie between two charges; 1 by default.
+        frequency_type: The unit; ``months`` by default.
+        repetitions: How many charges there are in all; no end by default.
         billing_day: The day of the month to which the first charge is moved.
         billing_day_proportional: Whether the first charge is only for the days up to the billing day, out of the 30 of
             each month (or of the days) that a whole one is for.
         free_trial: What is free at the beginning.
-        currency_id: The seller's currency unless given.
+        currency_id: The seller's currency by default.
     """
 
     transaction_amount: PositiveAmount
@@ -84,7 +84,7 @@ class PlanRequest(ControlStruct):
         payment_methods_allowed: What a subscriber may pay with; the sandbox keeps it and does not look at it.
         back_url: Where the subscriber goes after the checkout.
         external_reference: The integrator's own name of the plan.
-        status: ``active`` unless given; nobody can subscribe to a plan of another status.
+        status: ``active`` by default; nobody can subscribe to a plan of another status.
     """
 
     reason: str

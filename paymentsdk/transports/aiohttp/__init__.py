@@ -1,7 +1,7 @@
 """The default transport, on aiohttp.
 
-It adds to aiohttp what moving money asks for: nothing is sent twice, followed, unpacked or read without bound, and
-every failure says whether a byte of the request can have left this machine.
+This transport adds to aiohttp what moving money needs: it sends nothing twice, follows no redirect, unpacks nothing and
+reads nothing without bound, and every failure says whether a byte of the request can have left this machine.
 
 The files, from the top; none imports from one above it:
 

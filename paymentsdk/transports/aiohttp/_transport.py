@@ -61,41 +61,41 @@ class AiohttpTransport:
     """Carries requests over aiohttp.
 
     A request takes one of two ways. The usual one goes straight to aiohttp's pool of connections and to its parser,
-    which costs about three fifths of what a session does. What is out of the ordinary goes through a
-    :class:`aiohttp.ClientSession`: an injected session, a proxy, a fresh connection, an unusual URL or header field,
-    and every request if this transport has not been tested with the installed version of aiohttp.
+    at about three fifths of the cost of a session. The other goes through a :class:`aiohttp.ClientSession`. It is taken
+    for an injected session, a proxy, a fresh connection, an unusual URL or header field, and for every request if this
+    transport has not been tested with the installed version of aiohttp.
 
-    The connections are opened at the first request and belong to its event loop and process. Redirects are not
-    followed, cookies not kept, answers not unpacked: one with a ``Content-Encoding`` is refused. aiohttp's habit of
-    sending a GET, PUT or DELETE again is off. A connection on which an answer has arrived while it was idle is not used
-    again; with an untested version of aiohttp, as far as that can be seen.
+    The connections are opened at the first request and belong to its event loop and process. The transport follows no
+    redirects, keeps no cookies, and refuses an answer with a ``Content-Encoding``. aiohttp's habit of sending a GET,
+    PUT or DELETE again is off. If an answer arrives on an idle connection, the connection is not used again; with an
+    untested version of aiohttp, only as far as that can be seen.
 
     Over TLS, an answer that has neither a length nor chunks ends when its connection does. asyncio does not tell
-    whether TLS was ended properly, so such an answer may have been cut off: it is no JSON then, and the engine takes it
-    for no answer.
+    whether TLS was ended properly, so such an answer may have been cut off: then it is not valid JSON, and the engine
+    treats it as no answer.
 
-    ``Request.timeout`` is the caller's to keep, by cancelling ``send``; the connection is closed with it.
-    ``Request.connect_timeout`` is kept here and includes the wait for a place in the pool: as long as it is the shorter
-    of the two, a cancelled request is one that may have been sent.
+    The caller keeps ``Request.timeout``, by cancelling ``send``; the transport then closes the connection. The
+    transport keeps ``Request.connect_timeout``, which includes the wait for a place in the pool. As long as that is the
+    shorter of the two, a request that the caller's timeout cancels may have been sent.
 
     Args:
-        session: A session to use instead of opening one. It is neither changed nor closed. What aiohttp lets a single
-            request decide is decided for each of ours. The rest is up to the session's owner: its default headers,
-            cookies, proxy, middlewares and traces apply, and its middlewares may send a request again. An answer that
-            nobody asked for is noticed on an idle connection once the loop has read its head: one that comes at the
-            very moment of a request is taken for the answer to it. The pool is aiohttp's own: under a limit, tasks that
-            wait are not served in turn. The session can have no credentials of its own, be it as ``auth`` or from
-            ``.netrc``, beside a token.
-        proxy: URL of a proxy for all requests, of http or https.
-        trust_env: Take proxies from the environment; not unless given.
-        drain: Seconds that requests in flight get to end when the transport is closed; 5 unless given.
+        session: A session to use instead of opening one. It is neither changed nor closed. Options that aiohttp takes
+            per request are set on each request. The rest is up to the session's owner: its default headers, cookies,
+            proxy, middlewares and traces apply, and its middlewares may send a request again. An unrequested answer is
+            noticed on an idle connection once the loop has read its head: one that comes at the very moment of a
+            request is taken for the answer to it. The pool is aiohttp's own: under a limit, waiting tasks are not
+            served in turn. Next to a token, the session can have no credentials of its own, neither as ``auth`` nor
+            from ``.netrc``.
+        proxy: The http or https URL of a proxy for all requests.
+        trust_env: Take proxies from the environment; ``False`` by default.
+        drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
         **connector: Options of ``aiohttp.TCPConnector``. Some of them: ``ssl``, a context or a fingerprint;
-            ``limit``, connections at a time, 500 unless given; ``keepalive_timeout``, seconds that an idle connection
-            is kept, 15 unless given.
+            ``limit``, connections at a time, 500 by default; ``keepalive_timeout``, seconds that an idle connection
+            is kept, 15 by default.
 
     Raises:
-        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an ``auth``; *proxy* is no
-            URL of http or https; or an option that is a number of seconds or connections has another value.
+        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an ``auth``; *proxy* is
+            not an http or https URL; or an option in seconds or connections is not such a number.
     """
 
     def __init__(
