@@ -1,4 +1,4 @@
-"""Who the caller is: a token that stays, or one that is renewed, once for all who wait for it."""
+"""Who the caller is: a fixed token, or one that is renewed, once for all calls that wait for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def credentials_of(client_id: str | None, client_secret: str | None) -> Credenti
     """Return the application, or ``None`` if neither its id nor its secret is given.
 
     Raises:
-        RequestInvalid: One is missing, or is no text.
+        RequestInvalid: One is missing, or is not text.
     """
     if client_id is None and client_secret is None:
         return None
@@ -77,8 +77,8 @@ class Auth(Protocol):
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """Return a token other than *rejected*, or ``None`` if there can be none.
 
-        Every call that has no token, or whose token was refused, asks at the same time: let one of them obtain the new
-        token, and return it to the others as well.
+        Every call that has no token, or whose token was refused, awaits this at the same time: let one of them obtain
+        the new token, and return it to the others as well.
 
         Args:
             rejected: The token that the platform refused; ``None`` when :meth:`token` had none.
@@ -105,7 +105,7 @@ def check_token(token: str) -> str:
 
 
 class StaticToken:
-    """One token for ever. A 401 is final."""
+    """One fixed token, never renewed: a 401 is final."""
 
     __slots__ = ("_token",)
 
@@ -129,7 +129,7 @@ class StaticToken:
 
 
 class NoToken:
-    """For a client that only obtains tokens: every other call is refused here."""
+    """No token, for a client that only obtains tokens: every other call raises, and is not sent."""
 
     __slots__ = ()
 
@@ -145,24 +145,24 @@ class NoToken:
 class RefreshingToken:
     """A token that is renewed before it expires, and when the platform refuses it.
 
-    However many calls find out at the same moment, the platform is asked once, and all of them get the same new token.
-    A caller that is cancelled while it waits does not take the renewal with it. The new pair is saved before anyone
-    uses it. An early renewal holds up nobody but the call that begins it, and when it fails, or takes too long, the
-    live token stays in use. A grant that is spent is remembered: once the live token has ended or is refused, every
-    call fails at once with :class:`~paymentsdk.ReauthorizationRequired`.
+    However many calls need a new token at the same moment, the platform is asked once, and all of them get that token.
+    Cancelling one of the waiting calls does not cancel the renewal. The new pair is saved before anyone uses it. An
+    early renewal holds up only the call that begins it; if it fails, or takes too long, the live token stays in use. A
+    spent grant is remembered: once the live token has expired or is refused, every call fails at once with
+    :class:`~paymentsdk.ReauthorizationRequired`.
 
     Args:
-        pair: What to begin with; ``None`` to begin with what *store* has. When the token has to be renewed, the pair in
-            the store takes its place if that one ends later, or nobody knows when it ends; once the grant of *pair* is
-            spent, whenever it ends.
+        pair: The first pair; ``None`` to begin with the pair in *store*. A renewal looks in the store first, and takes
+            over the pair there unless *pair* is known to expire later; once the grant of *pair* is spent, it takes over
+            any other.
         store: Where pairs are kept; in memory by default.
         early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 by default.
 
-    The application's ``client_id`` and ``client_secret`` are those of the client that uses it.
+    The application's ``client_id`` and ``client_secret`` are those of the client that uses this object.
 
     Raises:
-        RequestInvalid: *early* is negative or no number, *pair* is no pair, or *store* is no store or has a ``lock``
-            that cannot be held.
+        RequestInvalid: *early* is negative or not a number, *pair* is not a pair, or *store* is not a store or has a
+            ``lock`` that cannot be held.
     """
 
     __slots__ = ("__weakref__", "_asked", "_early", "_early_from", "_flight", "_grant", "_loop", "_store")
@@ -233,9 +233,9 @@ class RefreshingToken:
     async def settle(self, now: float) -> None:
         """Wait until a renewal that is under way at *now* (seconds since the epoch) has ended, and its pair is saved.
 
-        Whoever gave up waiting for it has not ended it. A client does this for its own before it is closed. One that
-        has no pair to save, since it still waits for another process, is not waited for: that may hang. A pair that
-        the store could not keep is given to it once more.
+        A renewal goes on after a call has given up waiting for it. Before a client is closed, it settles its own
+        tokens. A renewal that has no pair to save, since it still waits for another process, is not waited for: that
+        may hang. A pair that the store failed to save is given to it once more.
         """
         if self._loop is not asyncio.get_running_loop():
             return

@@ -95,11 +95,11 @@ class Caller(ABC):
     ) -> Result[R]:
         """Carry out *operation* and return its value with all that is known about it.
 
-        The methods of the resources take this same way; use it for the attempts, the headers or the anomalies.
+        The methods of the resources call it, too; use it for the attempts, the headers or the anomalies.
 
         Args:
-            operation: One of :data:`paymentsdk.OPERATIONS`.
-            body: What it sends; an instance of ``operation.body``.
+            operation: One of :data:`paymentsdk.OPERATIONS`, or one of your own.
+            body: The request body, an instance of ``operation.body``.
             query: The filters of a search.
             idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random by default.
             headers: Further header fields of this call.
@@ -540,10 +540,10 @@ def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) ->
     if shown.items is None:
         # An offset that does not grow says that there are no more rows.
         if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
-            return "the answer is no page: it has neither rows nor a total"
+            return "the answer is not a page: it has neither rows nor a total"
         # To a walk, a page without rows would be the end.
         if _is_dropped(anomalies, page.places(value)):
-            return "the answer is no page: its rows cannot be read"
+            return "the answer is not a page: its rows cannot be read"
     return None if shown.offset in (None, asked) else f"the answer is the page at offset {shown.offset}"
 
 

@@ -1,4 +1,4 @@
-"""Time and chance, in one place, so that a test can hold both."""
+"""Time and chance, in one place, so that a test can control both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Alarm(Protocol):
     """What :meth:`Clock.call_at` returns."""
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Cancel the callback."""
         ...
 
 
@@ -25,7 +25,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow: for deadlines and elapsed time."""
+        """Seconds that never go back: for deadlines and elapsed time."""
         ...
 
     async def sleep(self, seconds: float) -> None:

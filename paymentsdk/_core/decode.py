@@ -43,7 +43,7 @@ class Anomaly(Struct, frozen=True):
 
     Attributes:
         path: Its place (``$.results[3].debit_date``).
-        value: What came, as it was read from JSON.
+        value: The member as it came, read from JSON.
         reason: What was wrong, and what was done about it.
         dropped: Whether it could not be mended, and is missing from the answer.
     """

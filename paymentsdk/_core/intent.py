@@ -27,7 +27,7 @@ R = TypeVar("R")
 class Result(Struct, Generic[R], frozen=True, kw_only=True):
     """The value of a call, and how it was obtained.
 
-    It cannot be pickled, as the body and the headers may repeat credentials; its ``value`` can, unless it holds some.
+    A result cannot be pickled, as its body and headers may repeat credentials; its ``value`` can, unless it holds some.
 
     Attributes:
         value: What the platform answered.
@@ -37,7 +37,7 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
         elapsed: Seconds from the call to the answer.
         anomalies: What in the answer did not follow the contract; empty nearly always.
         raw: The body as it came.
-        idempotency_key: The key that the write went with, or ``None``.
+        idempotency_key: The key that the write was sent with, or ``None``.
     """
 
     value: R
@@ -51,7 +51,7 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 
     @property
     def request_id(self) -> str | None:
-        """The platform's ``X-Request-Id``: what its support will ask for."""
+        """The platform's ``X-Request-Id``; the platform's support will ask for it."""
         return header(self.headers, "X-Request-Id")
 
     def __repr__(self) -> str:

@@ -30,9 +30,9 @@ MIB = 1024 * KIB
 
 
 class RetryClass(Enum):
-    """What a resend of the operation can do; the rows of the table in :mod:`paymentsdk._core.retry`.
+    """When an operation may be sent again; the rows of the table in :mod:`paymentsdk._core.retry`.
 
-    ``DELETE`` is for every write that takes no key and needs none, since doing it twice changes no more: a PUT as well.
+    ``DELETE`` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
     """
 
     READ = "read"
@@ -61,7 +61,7 @@ class ErrorCode(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits that the contract gives twice; a client is told which one holds.
+    """Limits for which the contract gives two values; a setting of the client says which one holds.
 
     Attributes:
         order_expiration: The longest expiration of an order.
@@ -71,13 +71,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Where a search answer keeps its rows and its position: the names of members, ``paging.total`` of one in a part.
+    """Names the members of a search answer that hold its rows and its position; ``paging.total`` is a nested one.
 
     Attributes:
-        items: The rows; a walk recognises one that comes twice by its ``id``.
+        items: The rows; a walk recognises a repeated row by its ``id``.
         total: How many rows the search has, as far as the platform says.
-        offset: The offset that the platform echoes; ``None`` where it does not.
-        next_offset: The offset that the platform proposes; ``None`` where it does not.
+        offset: The offset that the platform echoes; ``None`` if it echoes none.
+        next_offset: The offset that the platform proposes; ``None`` if it proposes none.
     """
 
     items: str
@@ -136,17 +136,17 @@ class Operation(Generic[B, R]):
         body: The type of the request body; ``None`` when the operation takes none.
         body_required: Whether the body must be given; ``False`` where it can be left out.
         query: A ``TypedDict`` of the filters that go into the query.
-        headers: What it may carry besides, by the names of the header fields; for documents.
+        headers: The header fields that a request may carry besides, by name, and what they hold; for documents.
         example: A body for documents, as plain data.
         errors: The documented refusals.
         status: The status of a success as documented; any 2xx is taken.
         decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
-        in_doubt: What to do when nobody knows the outcome of a write without a key; the contract has no operation to
-            look with.
+        in_doubt: What to do when nobody knows the outcome of a write without a key: the contract has no operation to
+            find out.
         empty_answer: A 2xx without a body is a success.
         authenticated: The call carries a bearer token.
         page: The shape of a search answer.
-        check: Refuses a body that breaks a rule which is a setting of the client.
+        check: Refuses a body that breaks a rule that the client's settings decide.
         mismatch: Says why an answer cannot belong to the request, given the body, the path values and the answer;
             ``None`` when it can. A connection that delivers someone else's answer is how money gets lost.
         max_answer: The most bytes that an answer may have.
@@ -156,7 +156,7 @@ class Operation(Generic[B, R]):
         wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
 
     Raises:
-        RequestInvalid: The method, the path or the retry class is none.
+        RequestInvalid: The method, the path or the retry class is not valid.
     """
 
     name: str
@@ -211,12 +211,12 @@ class Operation(Generic[B, R]):
         """Checks and encodes the body; made at the first use, since most programs use few operations.
 
         Raises:
-            RequestInvalid: The body is of a type that holds itself.
+            RequestInvalid: The body is of a recursive type.
         """
         try:
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
         except RecursionError:
-            raise RequestInvalid(f"{self.name}.body", "is of a type that holds itself: nothing can check it") from None
+            raise RequestInvalid(f"{self.name}.body", "is of a recursive type, which cannot be checked") from None
 
     @cached_property
     def query_encoder(self) -> QueryEncoder:

@@ -50,7 +50,7 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
         items: The rows, without those that the walk has seen before.
         total: How many rows the search has, if the platform says so; it may change from page to page.
         offset: Where the page began, in rows.
-        resume_point: What to give to ``search(start=)`` to go on after this page; ``None`` after the last.
+        resume_point: Pass it to ``search(start=)`` to go on after this page; ``None`` after the last.
         anomalies: What in the answer did not follow the contract.
     """
 
@@ -67,12 +67,13 @@ class WalkOptions(TypedDict, total=False):
     Attributes:
         page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer.
         start: The offset of the first row, 0 to 2**53, such as the ``resume_point`` of an earlier walk.
-        prefetch: Pages in flight or waiting, 1 to 64. 1, the default, fetches a page when the one before is used up.
-        overlap: Rows to read again at every page, and before *start*, 0 or more and below the rows of a page; 0 unless
-            given. It finds rows that slide over a page's edge when others vanish while as many appear; without it, a
-            walk notices only a total that falls.
-        limit: What the platform calls ``page_size``; give one of the two.
-        offset: What the platform calls ``start``; give one of the two.
+        prefetch: Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is
+            used up.
+        overlap: Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default.
+            It finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a
+            total that falls.
+        limit: The platform's name for ``page_size``; give only one of the two.
+        offset: The platform's name for ``start``; give only one of the two.
     """
 
     page_size: int | None
@@ -91,14 +92,14 @@ class Position(TypedDict, total=False):
 
 
 class Pager(Generic[T]):
-    """A search that fetches its pages as they are needed. Each ``async for`` walks it anew.
+    """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
-    A walk that fails raises, never ends early: the error's ``resume_point`` goes into ``search(start=)`` to go on from
-    there. If rows have vanished in the meantime, those behind have moved up: the walk then begins as many rows earlier.
-    Some rows may come twice then: recognise them by their ids.
+    A walk that fails raises; it never ends early. Pass the error's ``resume_point`` to ``search(start=)`` to go on from
+    there. If rows have vanished in the meantime, the rows behind them have moved up, so the walk begins that many rows
+    earlier. Some rows may then come twice: recognise them by their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
-    before it has been handed out. Closing it before its end has whoever asks for more raise
+    before it has been handed out. If the iterator is closed before its end, the next request for a row raises
     :class:`~paymentsdk.ClientClosed`.
 
     Args:
@@ -107,14 +108,14 @@ class Pager(Generic[T]):
         page_size: See :class:`WalkOptions`, as for the next three.
         start: Where the walk begins.
         prefetch: How far it looks ahead.
-        overlap: How much it reads twice.
+        overlap: How many rows it reads again.
         limit: In place of *page_size*.
         offset: In place of *start*.
         **filters: What is searched for.
 
     Raises:
         RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
-            no search, or one whose path has placeholders.
+            not a search, or has placeholders in its path.
     """
 
     __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
@@ -167,7 +168,7 @@ class Pager(Generic[T]):
         )
 
     async def first(self) -> T | None:
-        """Return the first row, or ``None`` if the search has none. One call."""
+        """Return the first row, or ``None`` if the search has none. Makes one call."""
         async for item in self:
             return item
         return None

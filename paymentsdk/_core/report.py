@@ -36,9 +36,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """What an observer learns of every attempt.
 
     Attributes:
-        operation: ``"orders.create"``.
-        number: 1 for the first attempt of the call; 0 for a failure that left no request to be made: no token could be
-            had, or the client was closed.
+        operation: The name of the operation (``"orders.create"``).
+        number: 1 for the first attempt of the call; 0 for a failure that kept any request from being made: there was no
+            token, or the client was closed.
         status: The HTTP status, or ``None`` when no answer came.
         failure: What went wrong, in words; ``None`` for a success.
         elapsed: Seconds since the call began.

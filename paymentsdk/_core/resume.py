@@ -8,8 +8,8 @@ from typing import Self
 class ResumePoint(int):
     """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
 
-    It is an ``int``, and goes into ``search(start=)``. If the search has fewer rows by then, those behind have moved up
-    by at most as many, and the walk begins as much earlier. Whoever stores it keeps both numbers.
+    A resume point is an ``int``; pass it to ``search(start=)``. If the search has fewer rows by then, the rows behind
+    have moved up by at most the difference, and the walk begins that much earlier. To store it, keep both numbers.
 
     Attributes:
         total: How many rows there were; ``None`` if the platform did not say.

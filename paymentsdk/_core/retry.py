@@ -34,16 +34,16 @@ class RetryPolicy(Struct, frozen=True):
     """When a failed call is tried again. All times are in seconds.
 
     Attributes:
-        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. A request that is repeated with
-            a renewed token, once in a call, does not count.
+        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a
+            renewed token does not count.
         base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
             ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
         max_delay: The upper bound of that time; 0 to 86,400.
-        max_retry_after: A pause that the platform asks for is kept up to this, before the random one; if it asks for
-            more, the call fails at once, with what it asked for in ``retry_after`` of its error, or of the
-            ``last_error`` of an ``OutcomeUnknown``; 0 to 86,400.
-        retry_unkeyed: Also send again a write that takes no idempotency key (a preference, a customer) when no answer
-            came. It can then exist twice. After a 5xx or a 408 it is never sent again.
+        max_retry_after: The longest pause that the client keeps when the platform asks for one; the random pause comes
+            on top. If the platform asks for more, the call fails at once, with that pause in ``retry_after`` of its
+            error, or of the ``last_error`` of an ``OutcomeUnknown``; 0 to 86,400.
+        retry_unkeyed: When no answer came, also send a write again that takes no idempotency key (a preference, a
+            customer). The object can then exist twice. After a 5xx or a 408 such a write is never sent again.
     """
 
     attempts: int = 4

@@ -42,10 +42,10 @@ class Timeout(Struct, frozen=True):
     """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound.
 
     Attributes:
-        total: The whole call, as a true deadline: the wait for a connection, every attempt with its last byte, the
+        total: The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the
             pauses between them, and a renewal of the token.
         attempt: One attempt, to the last byte of its answer.
-        connect: The wait for a connection out of the pool, or a new one. Nothing has been sent when it runs out.
+        connect: The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent.
     """
 
     total: float | None = 60.0
@@ -108,7 +108,7 @@ def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str
         if not isinstance(name, str) or not _HEADER_NAME.match(name):
             raise RequestInvalid(path, f"{name!r} is not the name of a header")
         if name.lower() in _RESERVED:
-            raise RequestInvalid(f"{path}.{name}", "is written by the client itself")
+            raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
         if not isinstance(value, str) or not _HEADER_VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
     # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.

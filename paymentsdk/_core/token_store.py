@@ -1,4 +1,4 @@
-"""Where token pairs are kept: a pair is saved before it is used, since the refresh token before it is spent."""
+"""Where token pairs are kept: a new pair is saved before it is used, since the old refresh token is spent by then."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LockingTokenStore(TokenStore, Protocol):
     """A store that several processes can share without spending each other's refresh tokens."""
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the pair, so that nobody else who shares the store can: one of them at a time renews it."""
+        """Hold the pair: of all who share the store, one at a time can hold it, and only the holder renews it."""
         ...
 
 
@@ -97,13 +97,13 @@ class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
     The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
-    either the old pair or the new one; what it leaves half written is removed when a pair is saved an hour later.
-    Processes that share the file renew one after the other, and take over what another one has saved. For that there is
-    an empty file beside it, of the same name with ``.lock`` behind it. On Windows they do not wait for each other: let
-    one process do the renewing there.
+    either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes once it is an hour old. Processes that
+    share the file renew one after the other, and take over a pair that another one has saved. They lock an empty file
+    beside it, named like it with ``.lock`` appended. On Windows they do not wait for each other: there, let only one
+    process renew.
 
-    Into a container, mount the folder and not the file alone: such a file cannot be replaced and is written over, which
-    a crash may leave half done, and it keeps the mode that it has. Nor do others see the lock of the container.
+    Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
+    written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
     """
 
     __slots__ = ("_path",)
@@ -115,11 +115,11 @@ class FileTokenStore:
         self._path = Path(os.path.realpath(path))
 
     async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`. A file that holds no token pair counts as none, with a warning in the log."""
+        """See :meth:`TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`. When the process has all the files open that it may, it waits, up to 20 s."""
+        """See :meth:`TokenStore.save`. Waits up to 20 s if the process may open no further file."""
         pair = hide(pair)
         check_pair(pair)
         loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ class FileTokenStore:
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:
-        """See :meth:`LockingTokenStore.lock`. The lock of a process that dies is gone with it.
+        """See :meth:`LockingTokenStore.lock`. A process that dies releases its lock.
 
         Raises:
             TimeoutError: Another process has held it for two minutes.
@@ -244,22 +244,22 @@ def _force_names(folder: Path) -> None:
 
 
 def check_pair(pair: TokenPair | None) -> None:
-    """Refuse what is no pair; ``None`` is none.
+    """Refuse anything but a pair or ``None``.
 
-    The answer of the token endpoint looks like one, and does not know when it ends.
+    The answer of the token endpoint looks like a pair, but does not know when it expires.
 
     Raises:
-        RequestInvalid: It is something else. The error does not show it.
+        RequestInvalid: *pair* is something else. The error does not show it.
     """
     if pair is not None and not isinstance(pair, TokenPair):
         raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
 
 
 def check_store(store: TokenStore | None) -> None:
-    """Refuse what is no store, which would be found out when the token has to be renewed; ``None`` is none.
+    """Refuse anything but a store or ``None`` now: else the first renewal would fail.
 
     Raises:
-        RequestInvalid: It lacks a method of a store, or has a ``lock`` that ``async with`` does not take.
+        RequestInvalid: *store* lacks a method of a store, or has a ``lock`` that ``async with`` does not take.
     """
     check_methods("store", store, "load", "save")
     lock = getattr(store, "lock", None)

@@ -1,9 +1,9 @@
 """The rules of a walk from the first row of a search to its last, whatever happens on the way.
 
 A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
-fewer. It ends on an empty page, or when it has reached the total. When the total falls between two pages, rows have
-slid towards the front: by at most as many, so the walk goes back as far, and from then on reads a few rows again at
-every page, in order not to have to go back each time.
+fewer. It ends on an empty page, or when it has reached the total. When the total falls between two pages, the rows
+behind have moved up by at most the difference. So the walk goes back that far, and from then on reads a few rows again
+at every page, to avoid going back each time.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ class Request(Struct, frozen=True):
         url: The absolute URL, already percent-encoded; a transport sends it as it is.
         headers: The header fields. They hold the bearer token, so ``repr`` leaves credentials out.
         body: The exact bytes of the body; empty for none.
-        timeout: Seconds this attempt may take from the wait for a connection to the last byte of the answer. The
-            caller keeps it, by cancelling ``send``.
-        connect_timeout: Seconds of it that the wait for a connection may take, be it for a place in the pool or for a
-            new one. The transport keeps it; ``None`` for no separate bound.
-        fresh: Use a connection that no earlier request has used. Asked for where a resend is not safe, since a
-            kept-alive connection can be closed by the server at the very moment it is used.
+        timeout: Seconds that this attempt may take, from the wait for a connection to the last byte of the answer. The
+            caller enforces it, by cancelling ``send``.
+        connect_timeout: Seconds of these that the wait for a connection may take, be it for a place in the pool or for
+            a new one. The transport enforces it; ``None`` for no separate bound.
+        fresh: Use a connection that no earlier request has used. Set where a resend is not safe, since the server can
+            close a kept-alive connection at the very moment it is used.
         max_answer: The most bytes that the body of the answer may have.
     """
 
@@ -111,7 +111,7 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
     Args:
         reason: What went wrong, in words that hold no credential.
         sent: ``False`` only when it is certain that no byte of the request left this machine.
-        permanent: Another attempt would fail the same way (a certificate that does not verify, an answer over the
+        permanent: Another attempt would fail in the same way (a certificate that does not verify, an answer over the
             size limit).
     """
 
