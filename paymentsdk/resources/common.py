@@ -36,8 +36,8 @@ __all__ = [
 class OpenEnum(StrEnum):
     """Named values of a member whose list may grow.
 
-    A value that the contract does not name is kept as it came: it is a member of the class with its own text, equal to
-    that text, and a running service goes on. Compare with ``==``; only named values are the same object each time.
+    A value that the contract does not name is kept as it came, so that a running service goes on: it becomes a member
+    of the class that equals its text. Compare with ``==``; only named values are the same object each time.
     """
 
     @classmethod
@@ -65,12 +65,12 @@ class ByName(StructMeta):
 # Type checkers do not see what msgspec hands down.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class RequestStruct(Struct, metaclass=ByName, frozen=True, omit_defaults=True):
-    """Base of what goes out. Members that were not set are not sent; constraints are checked before anything is."""
+    """Base of requests. Members that were not set are not sent; constraints are checked before anything is sent."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class AnswerStruct(Struct, metaclass=ByName, frozen=True, gc=False):
-    """Base of what comes back. Members that the platform did not send, or sent as null, are ``None``."""
+    """Base of answers. Members that the platform did not send, or sent as null, are ``None``."""
 
 
 #: An identifier. The contract says number or string for each; real traffic sends either.
@@ -120,7 +120,7 @@ def parse_duration(text: str) -> timedelta:
     """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds (``PT5M``, ``P1DT12H``).
 
     Raises:
-        ValueError: It is no such duration, or counts in months or years, whose length nobody can say.
+        ValueError: The text is not such a duration, or counts in months or years, whose length varies.
     """
     match = _DURATION.match(text)
     if match is None:
@@ -180,8 +180,8 @@ def read_days(request: Struct, *names: str) -> None:
 class Resource:
     """Base of a namespace of the client: it makes calls, and holds nothing of its own.
 
-    Every method raises what :meth:`PaymentsClient.call <paymentsdk._core.call.Caller.call>` raises; below ``Raises:``
-    of a method stands what is particular to it.
+    Every method raises what :meth:`PaymentsClient.call <paymentsdk._core.call.Caller.call>` raises; its own ``Raises:``
+    lists only what is particular to it.
     """
 
     __slots__ = ("_caller",)

@@ -1,6 +1,6 @@
 """Customers (4.8): buyers that a seller knows.
 
-A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CustomerRequest(RequestStruct):
     """A customer to create (4.8). The contract does not say which members are required.
 
     Attributes:
-        email: The platform knows one customer per seller by it.
+        email: Identifies the customer: the platform has one per email and seller.
         first_name: Given name.
         last_name: Family name.
         phone: Their phone number.
@@ -107,7 +107,7 @@ class Customer(AnswerStruct):
         default_card: The id of the card to use.
         cards: Their cards. The members of a card are not part of the contract.
         addresses: Their addresses. The members are not part of the contract.
-        live_mode: Whether they are real.
+        live_mode: Whether this is a real customer, not a test one.
     """
 
     id: GivenId

@@ -29,7 +29,7 @@ class InvoiceType(OpenEnum):
 
 
 class InvoiceStatus(OpenEnum):
-    """State of an invoice. ``processed``: collected, or out of attempts. The platform spells ``canceled`` both ways."""
+    """State of an invoice. ``processed``: collected, or given up. The platform spells ``canceled`` both ways."""
 
     SCHEDULED = "scheduled"
     PROCESSED = "processed"
@@ -66,7 +66,7 @@ class InvoicePayment(AnswerStruct):
     Attributes:
         id: The payment.
         status: Its state.
-        status_detail: What led to it.
+        status_detail: What led to this state.
     """
 
     id: Id | None = None
@@ -84,7 +84,7 @@ class Invoice(AnswerStruct):
         last_modified: Changes with every attempt and with the payment.
         preapproval_id: The subscription that it belongs to.
         reason: What the subscriber is shown.
-        external_reference: The integrator's own name of the subscription.
+        external_reference: The integrator's own name for the subscription.
         currency_id: The currency of the amount.
         transaction_amount: What is charged.
         debit_date: The day on which it is charged; midnight UTC where the platform sends a date alone.

@@ -19,7 +19,7 @@ class MerchantOrderStatus(OpenEnum):
 
 
 class MerchantOrderState(OpenEnum):
-    """What the payments of an order have come to: the values of ``order_status``."""
+    """The outcome of an order's payments: the values of ``order_status``."""
 
     PAYMENT_REQUIRED = "payment_required"
     PAID = "paid"
@@ -28,7 +28,7 @@ class MerchantOrderState(OpenEnum):
 
 
 class Party(AnswerStruct):
-    """One who takes part: the collector, or the payer."""
+    """A party to an order: the collector, or the payer."""
 
     id: Id | None = None
 
@@ -37,7 +37,7 @@ class MerchantOrderItem(AnswerStruct):
     """A line of an order.
 
     Attributes:
-        id: The seller's own id of it.
+        id: The seller's own id for it.
         category_id: Its category.
         currency_id: The currency of the price.
         description: More about it.
@@ -62,16 +62,16 @@ class MerchantOrderPayment(AnswerStruct):
 
     Attributes:
         id: The payment.
-        transaction_amount: How much it is of, without the shipment.
-        total_paid_amount: How much it is of, with the shipment.
-        shipping_cost: What of it is for the shipment.
+        transaction_amount: Its amount, without the shipment.
+        total_paid_amount: Its amount, with the shipment.
+        shipping_cost: The part of it that pays the shipment.
         currency_id: The currency of its amounts.
         status: Its state, such as ``approved``.
-        status_detail: What led to it.
+        status_detail: What led to this state.
         date_approved: When it was approved.
         date_created: When it was made.
         last_modified: When it was last changed.
-        amount_refunded: What went back of it.
+        amount_refunded: How much of it was refunded.
     """
 
     id: Id | None = None
@@ -204,8 +204,8 @@ class MerchantOrder(AnswerStruct):
     Attributes:
         id: The order.
         status: Whether it is covered by payments.
-        order_status: What its payments have come to.
-        external_reference: The integrator's own name of it.
+        order_status: The outcome of its payments.
+        external_reference: The integrator's own name for it.
         preference_id: The preference that it was paid through.
         application_id: The application that made it.
         site_id: The platform's site.
@@ -215,7 +215,7 @@ class MerchantOrder(AnswerStruct):
         shipping_cost: What the shipment costs.
         total_amount: What its items cost.
         paid_amount: What was paid.
-        refunded_amount: What went back.
+        refunded_amount: What was refunded.
         additional_info: Free text.
         collector: Who is paid.
         payer: Who pays.
@@ -257,7 +257,7 @@ class MerchantOrderPage(AnswerStruct):
 class MerchantOrderFilters(TypedDict, total=False):
     """What merchant orders can be searched by (4.7).
 
-    Moments need a time zone. Whether a range includes the moments at its ends, the contract does not say.
+    Moments need a time zone. The contract does not say whether a range includes the moments at its ends.
 
     Attributes:
         status: Whether they are covered by payments, such as ``closed``.
@@ -265,7 +265,7 @@ class MerchantOrderFilters(TypedDict, total=False):
         application_id: The application that made them.
         payer_id: The buyer.
         sponsor_id: The sponsor of the preference or the order.
-        external_reference: The integrator's own name of them.
+        external_reference: The integrator's own name for them.
         site_id: The platform's site.
         marketplace: The marketplace.
         date_created_from: Made at this moment or later.

@@ -1,4 +1,4 @@
-"""Access tokens (4.1): the first from an authorization code, every later one from a refresh token."""
+"""Access tokens (4.1): the first comes from an authorization code, every later one from a refresh token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ACCESS_TOKEN = re.compile(
 
 
 class AccessTokenKind(OpenEnum):
-    """What an access token is good for: an application acting for a user, or the sandbox only."""
+    """What an access token is for: an application that acts for a user, or only the sandbox."""
 
     APP_USR = "APP_USR"
     TEST = "TEST"
@@ -63,10 +63,10 @@ class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
         client_id: The application.
         client_secret: Its secret.
         grant_type: ``authorization_code`` for the first token, ``refresh_token`` for the next.
-        code: What the seller's authorization gave; valid for 10 minutes, and once.
-        refresh_token: What the token before came with; valid once.
-        redirect_uri: The address that the code was sent to, where the application has one.
-        code_verifier: The verifier of PKCE, where the authorization was asked for with a challenge.
+        code: The code from the seller's authorization; valid for 10 minutes, and once.
+        refresh_token: The refresh token that came with the last access token; valid once.
+        redirect_uri: The address that the code was sent to, if the application has one.
+        code_verifier: The verifier of PKCE, if the authorization had a challenge.
         scope: What the token may do, separated by spaces: a part of what was granted, or all of it by default.
 
     Raises:
@@ -119,10 +119,10 @@ class Token(Secretive, AnswerStruct):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
     def pair(self, now: float | None = None) -> TokenPair:
-        """Return what a :class:`~paymentsdk.TokenStore` keeps of it.
+        """Return the pair that a :class:`~paymentsdk.TokenStore` keeps.
 
         Args:
-            now: When it was made, in seconds since the epoch; the present by default.
+            now: When the token was made, in seconds since the epoch; now by default.
         """
         made = time.time() if now is None else now
         try:
@@ -198,8 +198,8 @@ class OAuth(Resource):
         """Exchange the code that a seller's authorization gave for their first token (4.1).
 
         Args:
-            code: Valid for 10 minutes, and once.
-            redirect_uri: The address that the code was sent to, where the application is configured with one.
+            code: The authorization code; valid for 10 minutes, and once.
+            redirect_uri: The address that the code was sent to, if the application is configured with one.
             code_verifier: The verifier of PKCE.
             scope: What the token may do, separated by spaces; all that was granted by default.
             client_id: The application; the client's own by default.
@@ -237,7 +237,7 @@ class OAuth(Resource):
         The answer holds a new refresh token, and the one that was sent is spent: keep the new one before using it.
 
         Args:
-            refresh_token: What the last token came with.
+            refresh_token: The refresh token that came with the last access token.
             scope: What the new token may do, separated by spaces; all that was granted by default.
             client_id: The application; the client's own by default.
             client_secret: Its secret; goes with *client_id*.
@@ -270,7 +270,7 @@ class OAuth(Resource):
 
 
 def parse_access_token(token: str) -> AccessTokenParts:
-    """Read what an access token says about itself. No call needs it: a token of another structure works as well.
+    """Read what an access token says about itself. No call depends on that: a token of another structure works, too.
 
     Raises:
         ValueError: The token is not ``<type>-<client_id>-<MMddHH>-<hash>-<user_id>``. The error does not show it.

@@ -110,7 +110,7 @@ class QRConfigRequest(OrderRequestStruct):
     """The point of sale, and the kind of its code.
 
     Attributes:
-        external_pos_id: The seller's own id of the point of sale.
+        external_pos_id: The seller's own id for the point of sale.
         mode: How the buyer finds the order; the platform takes ``static`` when it is not given.
     """
 
@@ -166,7 +166,7 @@ class ItemRequest(OrderRequestStruct):
         unit_price: The price of one, zero or more; two decimals or none.
         quantity: How many, 1 or more.
         unit_measure: What it is counted in; 1 to 10 characters.
-        external_code: The integrator's own code of it; at most 30 characters.
+        external_code: The integrator's own code for it; at most 30 characters.
         external_categories: Categories that give it discounts; never together with ``discounts`` of the order.
     """
 
@@ -231,14 +231,13 @@ class OrderRequest(OrderRequestStruct):
     """An order to create (4.10).
 
     Attributes:
-        external_reference: The integrator's own name of the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
-        total_amount: What the payment amounts to, above zero; two decimals or none.
+        external_reference: The integrator's own name for the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
+        total_amount: The amount of the payment, above zero; two decimals or none.
         transactions: Exactly one payment.
         config: The point of sale and the mode of the code.
         description: At most 150 characters, with no personal data.
-        expiration_time: An ISO 8601 duration such as ``PT5M``, sent as it is given; at least 30 seconds and at most
-            3600 hours (``max_order_expiration`` of the client can ask for less). The platform takes 15 minutes when
-            there is none.
+        expiration_time: An ISO 8601 duration such as ``PT5M``, sent as given; at least 30 seconds and at most 3600
+            hours (``max_order_expiration`` of the client can lower that). Without one, the platform takes 15 minutes.
         marketplace_fee: The marketplace's share: zero or more, not above the total, two decimals or none; needs a token
             obtained through OAuth.
         items: The lines of the order.
@@ -320,7 +319,7 @@ class RefundTransactionRequest(OrderRequestStruct):
 
 
 class RefundRequest(OrderRequestStruct):
-    """A partial refund (4.13); a refund without a body is one of the whole order.
+    """A partial refund (4.13); without a body, the whole order is refunded.
 
     Attributes:
         transactions: Exactly one payment, and how much of it.
@@ -333,7 +332,7 @@ class QRConfig(AnswerStruct):
     """The point of sale, and the kind of its code.
 
     Attributes:
-        external_pos_id: The seller's own id of the point of sale.
+        external_pos_id: The seller's own id for the point of sale.
         mode: How the buyer finds the order.
     """
 
@@ -379,13 +378,13 @@ class OrderPayment(AnswerStruct):
     """The payment of an order. Amounts are in the ``currency`` of the order.
 
     Attributes:
-        id: The payment; a partial refund asks for it.
+        id: The payment; a partial refund needs it.
         amount: What is to be paid.
         status: Its state.
-        status_detail: What led to it; ``ready_to_process`` while it waits for the buyer.
-        refunded_amount: What went back so far; only after a refund.
+        status_detail: What led to this state; ``ready_to_process`` while it waits for the buyer.
+        refunded_amount: What was refunded so far; only after a refund.
         paid_amount: What the buyer has paid; less than ``amount`` if a discount applied.
-        reference_id: The platform's reference of it, once it was paid.
+        reference_id: The platform's reference for it, once it was paid.
         payment_method: What the buyer paid with.
         discounts: The discount that applied, if there was one.
     """
@@ -407,9 +406,9 @@ class Refund(AnswerStruct):
     Attributes:
         id: The refund.
         transaction_id: The payment that it comes from.
-        reference_id: The platform's reference of it.
+        reference_id: The platform's reference for it.
         amount: How much, in the ``currency`` of the order.
-        status: ``processing`` until it is decided; one that has ``failed`` moved no money.
+        status: ``processing`` until it is decided; a refund that ``failed`` moved no money.
     """
 
     id: str
@@ -432,7 +431,7 @@ class Transactions(AnswerStruct):
 
 
 class TypeResponse(AnswerStruct):
-    """What the type of an order brings along.
+    """The members that come with the type of an order.
 
     Attributes:
         qr_data: The text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``.
@@ -459,7 +458,7 @@ class OrderItem(AnswerStruct):
         unit_price: The price of one.
         quantity: How many.
         unit_measure: What it is counted in.
-        external_code: The integrator's own code of it.
+        external_code: The integrator's own code for it.
         external_categories: Categories that give it discounts.
     """
 
@@ -523,16 +522,16 @@ class Order(AnswerStruct):
     """An order as the platform has it. The answer to a refund may hold only the members that changed.
 
     Attributes:
-        id: ``ORD`` and 26 characters; the other operations ask for it.
+        id: ``ORD`` and 26 characters; the other operations need it.
         user_id: The seller.
         type: ``qr``.
-        total_amount: What it comes to, in ``currency``.
-        external_reference: The integrator's own name of it.
+        total_amount: Its total, in ``currency``.
+        external_reference: The integrator's own name for it.
         description: What it is for.
         expiration_time: How long after its creation it expires: an ISO 8601 duration such as ``PT15M``.
         processing_mode: ``automatic``.
         status: Its state.
-        status_detail: What led to it; ``partially_refunded`` after a refund of a part.
+        status_detail: What led to this state; ``partially_refunded`` after a partial refund.
         currency: That of the seller's account: ``ARS``, ``BRL``, ``CLP`` or ``UYU``.
         country_code: The seller's country, in two or three capitals.
         created_date: When it was made.
@@ -576,7 +575,7 @@ class Order(AnswerStruct):
 
     @property
     def refunds(self) -> tuple[Refund, ...]:
-        """What went back, or is going back, as far as this answer says it."""
+        """The refunds, done or under way, that this answer holds."""
         return (self.transactions and self.transactions.refunds) or ()
 
     @property
@@ -765,7 +764,7 @@ class Orders(Resource):
 
         Raises:
             RequestInvalid: *order_id* has a character that no id has; nothing was sent.
-            BadRequest: It does not have the form of an order id.
+            BadRequest: *order_id* does not have the form of an order id.
             NotFound: No such order for this seller.
         """
         return (await self._caller.call(GET, order_id=order_id)).value
@@ -779,7 +778,7 @@ class Orders(Resource):
 
         Raises:
             RequestInvalid, BadRequest, NotFound: As in :meth:`get`.
-            Conflict: The order's state does not allow it, or the key went with another request.
+            Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
         return (await self._caller.call(CANCEL, idempotency_key=idempotency_key, order_id=order_id)).value
@@ -794,20 +793,20 @@ class Orders(Resource):
     ) -> Order:
         """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
 
-        The answer may be partial: the order's id, its state and the refunds. The new refund is the last of these. Look
-        at its ``status``: it can still be ``processing``, and one that has ``failed`` raises nothing.
+        The answer may be partial: the order's id, its state and the refunds. The new refund is the last of these. Check
+        its ``status``: it can still be ``processing``, and a refund that has ``failed`` raises nothing.
 
         Args:
             order_id: The order.
             payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
             amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
-            idempotency_key: As in :meth:`create`. Two partial refunds are two keys, and so is a refund that is tried
-                again because it has ``failed``: with its own key the answer stays the same.
+            idempotency_key: As in :meth:`create`. Each partial refund needs a key of its own. So does a new try of a
+                refund that has ``failed``: under the old key the platform repeats its answer.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
-            BadRequest, Conflict: More than what is left, a state that does not allow it, or a key that went with
-                another request.
+            BadRequest, Conflict: The amount is above what is left, the order's state does not allow a refund, or the
+                key was used with another request.
             NotFound: As in :meth:`get`.
             OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
         """

@@ -48,15 +48,15 @@ class FreeTrial(AnswerStruct):
 
 
 class AutoRecurring(AnswerStruct):
-    """What is charged how often.
+    """What is charged, and how often.
 
     Attributes:
         frequency: How many units lie between two charges.
         frequency_type: The unit.
         repetitions: How many charges there are in all; ``None`` for no end.
         billing_day: The day of the month on which it is charged.
-        billing_day_proportional: Whether the first charge is a part, up to the billing day.
-        free_trial: What is free at the beginning.
+        billing_day_proportional: Whether the first charge is only for the days up to the billing day.
+        free_trial: The free time at the beginning.
         transaction_amount: What is charged each time.
         currency_id: Its currency.
     """
@@ -86,10 +86,10 @@ class Plan(AnswerStruct):
         application_id: The application that made it.
         collector_id: The seller.
         reason: What the subscriber is shown.
-        auto_recurring: What is charged how often.
+        auto_recurring: What is charged, and how often.
         payment_methods_allowed: What a subscriber may pay with.
         back_url: Where the subscriber goes after the checkout.
-        external_reference: The integrator's own name of the plan.
+        external_reference: The integrator's own name for the plan.
         init_point: Where the subscription begins.
         date_created: When it was made.
         last_modified: When it was last changed.
@@ -191,7 +191,7 @@ class Plans(Resource):
             RequestInvalid: *plan_id* has a character that no id has, or is ``search``; nothing was sent.
             NotFound: No such plan for this seller.
         """
-        require(plan_id != "search", "$path.id", "'search' is no id: it is where plans are searched")
+        require(plan_id != "search", "$path.id", "'search' is not an id: it is the path of the search")
         return (await self._caller.call(GET, id=plan_id)).value
 
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:

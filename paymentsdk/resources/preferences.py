@@ -1,6 +1,6 @@
 """Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra members of every industry.
 
-A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Passenger(RequestStruct):
 
 
 class Route(RequestStruct):
-    """From where to where, when, and with whom (tourism)."""
+    """A journey: its start and end, its times, and the company (tourism)."""
 
     departure: str | None = None
     destination: str | None = None
@@ -95,7 +95,7 @@ class PreferenceItemRequest(RequestStruct):
     """What is sold.
 
     Attributes:
-        id: The seller's own id of it.
+        id: The seller's own id for it.
         title: What the buyer is shown.
         description: More about it.
         picture_url: A picture of it.
@@ -104,7 +104,7 @@ class PreferenceItemRequest(RequestStruct):
         currency_id: The currency of the price.
         unit_price: The price of one, zero or more; two decimals or none.
         type: Its kind (apparel).
-        warranty: Whether it has one (electro, home and deco).
+        warranty: Whether it has a warranty (electro, home and deco).
         event_date: When it takes place (entertainment, government, hospitality).
         category_descriptor: Who travels or stays, and the route (tourism, hospitality).
     """
@@ -196,7 +196,7 @@ class Excluded(RequestStruct):
 
 
 class PaymentMethodsRequest(RequestStruct):
-    """How the buyer may pay. Installments are 1 to 36; those proposed first are 1 or more."""
+    """How the buyer may pay. ``installments`` is 1 to 36, ``default_installments`` 1 or more."""
 
     excluded_payment_methods: list[Excluded] | None = None
     excluded_payment_types: list[Excluded] | None = None
@@ -223,18 +223,18 @@ class PreferenceReceiverAddress(RequestStruct):
 
 
 class ShipmentsRequest(RequestStruct):
-    """How it is shipped.
+    """How the items are shipped.
 
     Attributes:
         mode: Who ships.
-        local_pickup: Whether the buyer may fetch it.
+        local_pickup: Whether the buyer may fetch them.
         dimensions: Text such as ``30x30x30,500`` (centimetres, grams).
         default_shipping_method: The id of the method that is offered first.
         free_methods: The methods that cost the buyer nothing.
         cost: What the shipment costs.
-        free_shipping: Whether it costs the buyer nothing.
-        express_shipment: Whether it is fast.
-        receiver_address: Where it goes.
+        free_shipping: Whether the shipment costs the buyer nothing.
+        express_shipment: Whether the shipment is fast.
+        receiver_address: Where the shipment goes.
     """
 
     mode: str | None = None
@@ -263,7 +263,7 @@ class DifferentialPricing(RequestStruct):
 
 
 class TrackValues(RequestStruct):
-    """What an advertiser knows a conversion by."""
+    """How an advertiser identifies a conversion."""
 
     conversion_id: Id | None = None
     conversion_label: str | None = None
@@ -284,19 +284,19 @@ class PreferenceRequest(RequestStruct):
         items: What is sold; one or more.
         payer: Who is asked to pay.
         payment_methods: How they may pay.
-        shipments: How it is shipped.
+        shipments: How the items are shipped.
         back_urls: Where the buyer goes afterwards.
         notification_url: Where the platform tells of changes.
         statement_descriptor: What the buyer's statement says.
         additional_info: Free text.
         auto_return: ``approved`` takes the buyer back without a click.
-        external_reference: The integrator's own name of it.
-        expires: Whether the dates of its validity hold.
-        expiration_date_from: From when it can be paid; before ``expiration_date_to``.
-        expiration_date_to: Until when it can be paid.
-        date_of_expiration: Until when a payment by cash can be made.
+        external_reference: The integrator's own name for it.
+        expires: Whether ``expiration_date_from`` and ``expiration_date_to`` apply.
+        expiration_date_from: The start of the time in which it can be paid; before ``expiration_date_to``.
+        expiration_date_to: The end of the time in which it can be paid.
+        date_of_expiration: The end of the time in which it can be paid by cash.
         marketplace: The marketplace.
-        marketplace_fee: Its share, not above the sum of quantity times price over the items.
+        marketplace_fee: The marketplace's share, not above the sum of quantity times price over the items.
         differential_pricing: The seller's own terms for installments.
         tracks: Advertisements to credit the sale to.
         binary_mode: The payment ends approved or rejected, and is never pending.
@@ -428,7 +428,7 @@ class BackURLs(AnswerStruct):
 
 
 class Preference(AnswerStruct):
-    """A preference as the platform has it. Members that are not told here are those of the request.
+    """A preference as the platform has it. The members that are not listed here are those of the request.
 
     Attributes:
         id: ``<collector_id>-<uuid>``.

@@ -7,7 +7,7 @@ from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Reso
 
 
 class ReportOrigin(OpenEnum):
-    """Who had the report made: a person, or the schedule."""
+    """What made the report: a person, or the schedule."""
 
     MANUAL = "manual"
     SCHEDULE = "schedule"
@@ -40,14 +40,14 @@ class InternalManagement(AnswerStruct):
 
 
 class ReleaseReport(AnswerStruct):
-    """A report about released money. No member is certain: the answer to a deletion may have no body at all.
+    """A report about released money. Any member can be missing: the answer to a deletion may have no body at all.
 
     Attributes:
         id: The report.
         account_id: The account that it is about.
-        begin_date: From when it reports, UTC.
-        end_date: Until when it reports, UTC.
-        created_from: Whether a person or the schedule had it made.
+        begin_date: The start of the time that it covers, UTC.
+        end_date: The end of the time that it covers, UTC.
+        created_from: Whether a person or the schedule made it.
         currency_id: The currency of its amounts.
         generation_date: When it was made.
         internal_management: How the platform handles it.
@@ -55,7 +55,7 @@ class ReleaseReport(AnswerStruct):
         is_test: Whether it is a test.
         last_modified: When it was last changed.
         report_id: The report that the schedule belongs to.
-        retries: How many attempts to make it there were.
+        retries: How many attempts were made to generate it.
         status: Its state; ``deleted`` after the schedule was disabled.
         sub_type: Its kind.
         user_id: The seller.

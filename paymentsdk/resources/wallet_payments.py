@@ -1,6 +1,6 @@
 """Payments from a buyer's wallet (4.4), also called advanced payments.
 
-A part whose members are the same in the request and in the answer is one Struct, without ``Request`` in its name.
+A part that has the same members in the request and in the answer is one Struct, without ``Request`` in its name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from paymentsdk.resources.common import (
 
 
 class SubMerchant(RequestStruct):
-    """For whom a payment is forwarded. The members of ``phone`` are not part of the contract."""
+    """The merchant that a payment is forwarded for. The members of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
     mcc: Id | None = None
@@ -78,7 +78,7 @@ class WalletDiscount(RequestStruct):
     Attributes:
         amount: How much is taken off, zero or more; two decimals or none.
         description: What the buyer is told.
-        code: The code that it was promised under.
+        code: The code of the discount promise.
         detail: How it was worked out.
     """
 
@@ -94,7 +94,7 @@ class WalletChargeRequest(RequestStruct):
     Attributes:
         transaction_amount: How much, above zero; two decimals or none.
         description: What for.
-        external_reference: The integrator's own name of the payment.
+        external_reference: The integrator's own name for the payment.
         statement_descriptor: What the buyer's statement says.
         forward_data: What is handed on to the acquirer.
         discount: What is taken off.
@@ -143,12 +143,12 @@ class WalletPaymentPart(AnswerStruct):
     Attributes:
         id: The payment.
         status_detail: How it ended, such as ``accredited``.
-        payment_method_id: What it was paid with.
-        transaction_amount: How much it is of.
+        payment_method_id: The method that it was paid with.
+        transaction_amount: Its amount.
         installments: In how many parts.
         description: What for.
         capture: Whether it was captured; ``False`` if the amount is only reserved.
-        external_reference: The integrator's own name of it.
+        external_reference: The integrator's own name for it.
     """
 
     id: Id | None = None
@@ -165,9 +165,9 @@ class WalletCharge(AnswerStruct):
     """What was charged, as it was asked for.
 
     Attributes:
-        transaction_amount: How much; the platform may say it with the discount or without.
+        transaction_amount: How much; the platform may give it with the discount or without.
         description: What for.
-        external_reference: The integrator's own name of the payment.
+        external_reference: The integrator's own name for the payment.
         statement_descriptor: What the buyer's statement says.
         forward_data: What is handed on to the acquirer.
         discount: What is taken off.
@@ -182,7 +182,7 @@ class WalletCharge(AnswerStruct):
 
 
 class Disbursement(AnswerStruct):
-    """One who is paid."""
+    """A receiver of the money."""
 
     collector_id: Id | None = None
 

@@ -188,7 +188,7 @@ class Buyer:
 
         Args:
             plan: The plan.
-            external_reference: The integrator's own name of the subscription.
+            external_reference: The integrator's own name for the subscription.
             rejections: How many attempts to collect are rejected before one is approved; -1 for all.
         """
         if plan is None:

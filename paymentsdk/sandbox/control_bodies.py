@@ -118,7 +118,7 @@ class SubscribeRequest(ControlStruct):
     Attributes:
         plan_id: The plan; the first seller's own by default.
         payer_id: Who subscribes; 100000001 by default.
-        external_reference: The integrator's own name of the subscription.
+        external_reference: The integrator's own name for the subscription.
         rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 by default.
     """
 

@@ -135,7 +135,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
         id: What invoices call ``preapproval_id``.
         plan_id: The plan.
         payer_id: The buyer.
-        external_reference: The integrator's own name of it.
+        external_reference: The integrator's own name for it.
         status: ``authorized``, ``finished`` or ``canceled``.
         rejections: How many of the next attempts to collect are rejected; -1 for all.
         invoices: How many invoices it has had.
@@ -197,7 +197,7 @@ class Entry(Struct, frozen=True, kw_only=True):
         currency: Its currency.
         id: What was made or moved: the payment, the refund, the order.
         order_id: The order, preference, invoice or wallet payment that it belongs to.
-        external_reference: The integrator's own name of that.
+        external_reference: The integrator's own name for that.
         idempotency_key: The key of the request that did it.
     """
 

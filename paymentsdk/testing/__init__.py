@@ -1,4 +1,4 @@
-"""For tests of programs that use the SDK: a transport in memory, and a clock that is moved by hand."""
+"""Tools for tests of programs that use the SDK: a transport in memory, and a clock that is moved by hand."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class MemoryTransport:
     """Answers from a function or a script, without a socket.
 
     Args:
-        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, awaits one, or
-            raises: :class:`~paymentsdk.SendFailed` as it is, anything else as one that was sent. It can be given as a
-            script as well: an iterable of responses, statuses and exceptions, used up one by one.
+        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, or a coroutine
+            that does, or raises. A :class:`~paymentsdk.SendFailed` passes as it is; after any other exception the
+            request counts as sent. Instead of a function, give a script: an iterable of responses, statuses and
+            exceptions, used up one by one.
 
     Attributes:
         requests: Every request, in order.
@@ -89,10 +90,10 @@ class FakeClock:
 
     Args:
         now: Seconds since the epoch to begin with.
-        seed: Of the random numbers and keys, which are the same each time.
+        seed: The seed of the random numbers and keys, which are the same each time.
 
     Attributes:
-        slept: The seconds of every sleep, in order.
+        slept: The length of every sleep in seconds, in order.
     """
 
     def __init__(self, now: float = 1_700_000_000.0, *, seed: int = 0) -> None:

@@ -79,7 +79,7 @@ def subscribe(
         book: The book of the plan's seller.
         plan: The plan.
         payer_id: The buyer.
-        external_reference: The integrator's own name of the subscription.
+        external_reference: The integrator's own name for the subscription.
         rejections: How many attempts to collect are rejected before one is approved; -1 for all.
 
     Raises:

@@ -83,7 +83,7 @@ class PlanRequest(ControlStruct):
         auto_recurring: What is charged how often.
         payment_methods_allowed: What a subscriber may pay with; the sandbox keeps it and does not look at it.
         back_url: Where the subscriber goes after the checkout.
-        external_reference: The integrator's own name of the plan.
+        external_reference: The integrator's own name for the plan.
         status: ``active`` by default; nobody can subscribe to a plan of another status.
     """
 
