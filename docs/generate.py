@@ -43,42 +43,42 @@ NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not 
 
 ABOUT_OPERATIONS = """\
 Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of the contract.
-What comes back is in [Answers](answers.md), what is refused in [Errors and codes](errors.md), what is sent again in
-[Why a failed write has three outcomes](../explanation/why-three-outcomes.md).
+See [Answers](answers.md) for the answers, [Errors and codes](errors.md) for the refusals, and
+[Why a failed write has three outcomes](../explanation/why-three-outcomes.md) for what is sent again.
 
-The classes of the parts of a body are imported from the module that its own is in."""
+Import the classes of the parts of a body from the same module as the class of the body."""
 
 ABOUT_ANSWERS = """\
-Every member can be `None`, except an `id` or an access token without which a value has no meaning. Members that the
+Every member can be `None`, except the `id` or access token without which a value has no meaning. Members that the
 platform adds later are ignored; values that it adds to a list of values are kept as they come. Amounts are exact
 `Decimal`s, moments are `datetime`s with a zone."""
 
 ABOUT_CODES = """\
-`error.code` is the text in the second column, and `error.meaning` that in the third. A code that is not listed here is
+`error.code` is the text in the second column, `error.meaning` the text in the third. A code that is not listed here is
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
-`requests`, `clock`, and `changed`, whose `what` says what has changed: `policies`, `faults`, or \
-`everything` after a restore, or when more happened than could be told."""
+`requests`, `clock`, and `changed`. The `what` of `changed` is `policies`, `faults`, or `everything`: after a restore, \
+or when there were more events than could be sent."""
 
 ABOUT_CONTROL = f"""\
-What a test, a script or a person does to a sandbox that runs, over HTTP. Paths are below `{PREFIX}`. Bodies and
-answers are JSON, amounts in answers are texts; a refusal is `{{"code": ..., "message": ...}}`. Where `limit` stands, a
-list holds the newest 100 rows, or as many as it says; where `tenant` stands, it picks the rows of one seller, by their
-user id. A row of orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. A
-request that a web page from elsewhere makes in a browser is refused.
+How a test, a script or a person controls a running sandbox over HTTP. Paths are below `{PREFIX}`. Bodies and answers
+are JSON, amounts in answers are texts; a refusal is `{{"code": ..., "message": ...}}`. A list with `limit` holds the
+newest 100 rows, or as many as `limit` says; `tenant` picks the rows of one seller, by their user id. A row of orders,
+merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a browser sends
+for a web page from elsewhere are refused.
 
 The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
 `paymentsdk sandbox --help`."""
 
 ABOUT_POLICIES = """\
-What the contract leaves open, or says twice, and how the sandbox decides it. Set one with
+A policy decides a point that the contract leaves open, or says twice, for the sandbox. Set one with
 `Sandbox(policies={"cancel_from": "any"})`, `paymentsdk sandbox --policy cancel_from=any`, or, while it runs,
-`paymentsdk sandbox policies cancel_from=any`. With `--db FILE`, what is set while it runs stays with the file; what a
-start is given holds for that start only, and wins over what stayed."""
+`paymentsdk sandbox policies cancel_from=any`. With `--db FILE`, a policy that is set while it runs stays in the file; a
+policy that is given at a start holds for that start only, and wins over the one in the file."""
 
 ABOUT_FAULTS = """\
-What goes wrong, as data. In Python a rule is in force until the block ends:
+A fault is a rule that makes requests go wrong. In Python a rule is in force until the block ends:
 `with sandbox.faults.add(FaultRule(effect="hang", operation="orders.create", times=1)): ...`. On the command line:
 `paymentsdk sandbox faults add hang operation=orders.create times=1`."""
 
@@ -92,15 +92,15 @@ For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](.
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
 ([how to run it](../how-to/own-transport.md#prove-it)). `AiohttpTransport` keeps all of them, `PyreqwestTransport` all
-but what its docstring names."""
+but the one that its docstring names."""
 
 ABOUT_REFUSALS = """\
-How to be refused by the sandbox with every documented code: by what leads to it by itself, or by a magic value in the
-request. Every code can also be had from a fault:
+Ways to make the sandbox refuse a request with each documented code: by the condition that leads to it by itself, or by
+a magic value in the request. A fault can also give every code:
 `FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found")`.
 
-The token of a payer decides how a wallet payment ends: one that begins with `reject` is rejected, with `pending` stays
-pending (rejected in binary mode), any other is approved."""
+The token of the payer decides how a wallet payment ends: with a token that begins with `reject` it is rejected, with
+`pending` it stays pending (in binary mode it is rejected), with any other it is approved."""
 
 
 def operations() -> str:

@@ -1,4 +1,4 @@
-"""pytest fixtures: the platform on localhost, and a seller of its own for every test.
+"""pytest fixtures: the platform on localhost, and for every test a seller of its own.
 
 ========================  =====================================================================================
 ``paymentsdk_tenant``     a new seller for this test: address, token, buyer, faults, ledger
@@ -28,7 +28,7 @@ __all__ = ["SandboxTenant", "paymentsdk_client", "paymentsdk_clock", "paymentsdk
 
 
 class SandboxTenant:
-    """A seller whom no other test knows: what they do and what happens to them stays between them and the test.
+    """The seller of one test: no other test uses them.
 
     Everything here is synchronous, and may be used in asynchronous tests as well.
 
@@ -37,7 +37,7 @@ class SandboxTenant:
         account: The seller with all their identifiers and credentials: ``user_id``, ``client_id``,
             ``external_pos_id``, ``plan_id``, ...
         base_url: Where the server listens.
-        buyer: Scans and pays; the seller's points of sale and plan are meant where no other is named.
+        buyer: Scans and pays; uses this seller's points of sale and plan unless another seller is named.
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
@@ -52,7 +52,7 @@ class SandboxTenant:
     def access_token(self) -> str:
         """The seller's token; a new one if the last was revoked or has expired. ``paymentsdk_client`` keeps its own.
 
-        A test that moves the clock by more than 180 days goes on with
+        After it moves the clock by more than 180 days, a test goes on with
         ``paymentsdk_client.with_options(access_token=paymentsdk_tenant.access_token)``.
         """
         return self.sandbox.describe(self.account).access_token
@@ -61,7 +61,7 @@ class SandboxTenant:
         return f"SandboxTenant({self.account.user_id} at {self.base_url})"
 
     def add_fault(self, rule: FaultRule) -> AddedFault:
-        """Put *rule* in force for this seller alone, until the test ends, or ``remove()``, or the end of a ``with``.
+        """Put *rule* in force for this seller alone, until ``remove()``, the end of a ``with`` block or of the test.
 
         Raises:
             ValueError: A detail is of the wrong type or out of bounds.
@@ -87,8 +87,8 @@ class SandboxTenant:
 def paymentsdk_sandbox() -> Iterator[Sandbox]:
     """The sandbox that all tests of this session share, in a thread of its own, on a free port of 127.0.0.1.
 
-    With pytest-xdist each worker has one. Its clock runs, and belongs to all: a test that moves time takes
-    ``paymentsdk_clock``. A test that should meet nothing of the others takes ``paymentsdk_tenant``.
+    With pytest-xdist each worker has one. All tests share its running clock: a test that moves time takes
+    ``paymentsdk_clock``. A test that must not see the data of others takes ``paymentsdk_tenant``.
     """
     from paymentsdk.sandbox import Sandbox  # noqa: PLC0415
 
@@ -126,8 +126,8 @@ def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
 def paymentsdk_client(paymentsdk_tenant: SandboxTenant) -> PaymentsClient:
     """A ``PaymentsClient`` that acts for the seller of ``paymentsdk_tenant``, for an asynchronous test.
 
-    It belongs to the event loop that it is first used on, and needs no closing: each request has a connection of its
-    own, so that nothing is left behind whatever runs the loop.
+    The client belongs to the event loop that it is first used on. It needs no closing: each request has a connection of
+    its own, so that nothing is left open, whatever runs the loop.
     """
     from paymentsdk import PaymentsClient  # noqa: PLC0415
 
@@ -155,8 +155,8 @@ class _OneConnectionEach:
 def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox) -> SandboxClock:
     """The clock of this test: it stands still until ``paymentsdk_clock.advance("PT15M")`` moves it.
 
-    Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which
-    ``paymentsdk_tenant`` and ``paymentsdk_client`` use as well, and disturbs no other test.
+    Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which its
+    ``paymentsdk_tenant`` and ``paymentsdk_client`` use, too; no other test is affected.
     """
     # `fixturenames` also has the fixtures of the test's fixtures, and those that were asked for by name so far.
     if "paymentsdk_sandbox" in request.fixturenames:

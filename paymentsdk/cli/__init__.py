@@ -134,16 +134,16 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     sandbox = commands.add_parser(
         "sandbox",
         help=summary,
-        description=f"Run {summary}, or talk to one that runs.",
+        description=f"Run {summary}, or talk to a sandbox that runs.",
         usage="%(prog)s [OPTIONS] [COMMAND ...]",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
     sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
-    sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND asks")
+    sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND talks to")
     sandbox.set_defaults(run=_serve, parser=sandbox, settings=list(_settings(sandbox)))
-    running = sandbox.add_subparsers(title="with a sandbox that runs", metavar="COMMAND", prog=sandbox.prog)
+    running = sandbox.add_subparsers(title="commands for a running sandbox", metavar="COMMAND", prog=sandbox.prog)
     for add in (add_pay, add_policies, add_faults, add_advance):
         add(running)
 
@@ -154,7 +154,7 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         "--db",
         type=file,
         metavar="FILE",
-        help="keep everything but faults, snapshots and the list of requests in FILE; in memory by default",
+        help="keep everything in FILE, except faults, snapshots and the list of requests; in memory by default",
     )
     yield sandbox.add_argument(
         "--json",
@@ -169,17 +169,17 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="decide a point that the contract leaves open, until this sandbox ends: with --db only what is set by "
-        "`paymentsdk sandbox policies` stays, and this wins over it",
+        help="decide a point that the contract leaves open, until this sandbox ends: --db keeps only what is set by "
+        "`paymentsdk sandbox policies`, and this wins over it",
     )
     yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
     yield sandbox.add_argument(
         "--public",
         action="store_true",
-        help="allow a --host that other machines can reach; nothing protects what they do",
+        help="allow a --host that other machines can reach; nothing restricts what they can do",
     )
     yield sandbox.add_argument(
-        "--public-url", metavar="URL", help="where buyers reach it: links and QR codes lead there"
+        "--public-url", metavar="URL", help="where buyers reach the sandbox: links and QR codes lead there"
     )
     yield sandbox.add_argument(
         "--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"

@@ -1,4 +1,4 @@
-"""What an argument may be: each function reads the text of one, or says what is wrong with it."""
+"""Types of arguments: each function reads the text of an argument, or says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPOKEN = re.compile(
 
 
 class Choices(Iterable[str]):
-    """Values to choose from, which are not looked up before somebody wants to see or to check them.
+    """Values to choose from, looked up only when somebody wants to see or to check them.
 
     Args:
         find: Returns them.
@@ -39,7 +39,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def pairs(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return what was *given* by name; of a name with two values nobody knows which one is meant."""
+    """Return the *given* pairs by name; refuse a name that is given twice: nobody knows which value is meant."""
     values: dict[str, str] = {}
     for name, value in given:
         if name in values:
@@ -77,7 +77,7 @@ def address(text: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ArgumentTypeError(f"{text!r} is no http or https address such as http://127.0.0.1:8787")
+        raise ArgumentTypeError(f"{text!r} is not an http or https address such as http://127.0.0.1:8787")
     return text
 
 

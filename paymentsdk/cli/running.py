@@ -76,7 +76,7 @@ class Running:
                 return msgspec.json.decode(answer, type=form)
             refusal = msgspec.json.decode(answer, type=_Refusal)
         except ValueError:
-            raise SandboxError(f"what answers at {self.url} is no sandbox (status {status})") from None
+            raise SandboxError(f"what answers at {self.url} is not a sandbox (status {status})") from None
         raise SandboxError(f"{status} {refusal.code}: {refusal.message}")
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
@@ -89,13 +89,13 @@ class Running:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError:
-            words = f"the sandbox at {self.url} has not answered within {_TO_ANSWER:.0f} s, and may still be doing it"
+            words = f"the sandbox at {self.url} has not answered within {_TO_ANSWER:.0f} s, and may still be at work"
             raise NotAnsweredError(words) from None
         except OSError as error:
-            words = f"the sandbox at {self.url} has gone without an answer ({error}), and may have done it"
+            words = f"the sandbox at {self.url} has gone without an answer ({error}), and may have done what was asked"
             raise NotAnsweredError(words) from None
         except HTTPException:
-            raise SandboxError(f"what answers at {self.url} is no sandbox") from None
+            raise SandboxError(f"what answers at {self.url} is not a sandbox") from None
         finally:
             connection.close()
 

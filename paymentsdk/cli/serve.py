@@ -68,12 +68,12 @@ def _as_options(words: str) -> str:
 def _why_not(error: OSError, host: str, port: int) -> str:
     """Say in a sentence why a sandbox cannot listen there."""
     if isinstance(error, socket.gaierror):
-        return f"nobody knows where {host} is; --host takes an address of this machine"
+        return f"the host name {host} does not resolve; --host takes an address of this machine"
     match error.errno:
         case errno.EADDRINUSE:
             return f"port {port} is in use; choose another with --port, or 0 for any that is free"
         case errno.EADDRNOTAVAIL | None:  # Since Python 3.13 asyncio says it in an error without a number.
-            return f"{host} is no address of this machine"
+            return f"{host} is not an address of this machine"
         case errno.EACCES:
             return f"this user may not listen on port {port}; choose another with --port"
         case _:

@@ -1,7 +1,7 @@
 """The platform on localhost: develop, test and demonstrate with no account and no network.
 
-It behaves as the contract says, with states, errors, limits, idempotency, expiry and a clock that can be moved. It
-is no real service, moves no money, and listens on this machine only, unless it is told otherwise.
+The sandbox behaves as the contract says, with states, errors, limits, idempotency, expiry and a movable clock.
+It is not a real service and moves no money. By default it listens on this machine only.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Refused(Exception):  # noqa: N818 - it says what happened
     Args:
         status: The HTTP status.
         code: The platform's code.
-        message: What a person is told; what the contract says about *code*, when there is none.
-        details: The places that are to blame.
+        message: What a person is told; by default what the contract says about *code*.
+        details: The places in the request that break the rule.
         retry_after: Seconds to wait.
     """
 

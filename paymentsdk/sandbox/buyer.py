@@ -44,14 +44,14 @@ DEFAULT_PAYER = 100_000_001
 class Buyer:
     """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
 
-    All of them raise :class:`Refused` when what they are to do is not possible: an order that has expired cannot be
-    paid, and a code that nobody made cannot be scanned.
+    Every method raises :class:`Refused` if it cannot do what it is asked to: an expired order cannot be paid, and an
+    unknown code cannot be scanned.
 
     Args:
         platform: Where they buy.
         payer_id: Who they are.
-        tenant: Whose customer they are: this seller's points of sale and plan are meant where no other is named; those
-            of the first seller by default.
+        tenant: Their seller, by default the first one: a method that names no other seller uses the points of sale and
+            the plan of this one.
     """
 
     def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
@@ -63,8 +63,8 @@ class Buyer:
         """Return the order behind a QR code.
 
         Args:
-            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale: this one
-                stands for the newest order there that waits to be paid.
+            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale, which stands for
+                the newest order there that waits to be paid.
             tenant: The seller of the point of sale; the buyer's own by default.
 
         Raises:
@@ -102,7 +102,7 @@ class Buyer:
         Args:
             order: The order, its id or its code.
             payment_method: The kind of method; it picks the order's discount for it.
-            installments: In how many parts; with any method but a credit card it is one.
+            installments: In how many parts; always one, except with a credit card.
             outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
                 another call.
 
@@ -125,7 +125,7 @@ class Buyer:
             )
 
     def reject(self, order: str | Order) -> Order:
-        """Try to pay an order, and be rejected: it stays ``created``, and shows nothing of it."""
+        """Try to pay an order, and be rejected: the order stays ``created``, and does not show the attempt."""
         return self.pay(order, outcome="rejected")
 
     def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
@@ -144,15 +144,15 @@ class Buyer:
     ) -> MerchantOrder:
         """Pay what a preference asks for: its merchant order is ``closed`` and ``paid``.
 
-        The way to pay is one that the checkout offers: no method that the preference excludes, and no more
+        The buyer can pay only as the checkout offers: not by a method that the preference excludes, nor in more
         installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
         payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
-        review, the next call decides it, and makes no other.
+        review, the next call decides that payment and makes no other.
 
         Args:
             preference: The preference, its id or its ``init_point``.
             payment_method: The kind of method.
-            installments: In how many parts; with any method but a credit card it is one.
+            installments: In how many parts; always one, except with a credit card.
             outcome: ``approved``, ``rejected`` or ``in_review``.
 
         Returns:
@@ -169,10 +169,10 @@ class Buyer:
             return merchant_orders.attempt(book, opened, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
-        """Have the seller give back *amount*, or all (it is ``reverted`` then), of what a preference was paid.
+        """Have the seller refund *amount* of a paid preference, or all of it; then its merchant order is ``reverted``.
 
         Raises:
-            ValueError: *amount* has more than two decimals, or is no number.
+            ValueError: *amount* has more than two decimals, or is not a number.
         """
         amount = None if amount is None else money.exact(amount)
         with self._platform.store.transaction():
@@ -184,10 +184,10 @@ class Buyer:
     def subscribe(
         self, plan: str | None = None, *, external_reference: str | None = None, rejections: int = 0
     ) -> Subscription:
-        """Subscribe to a plan: its id or ``init_point``, or the own one of the buyer's seller.
+        """Subscribe to a plan.
 
         Args:
-            plan: The plan.
+            plan: The plan, its id or its ``init_point``; by default the plan of the buyer's seller.
             external_reference: The integrator's own name for the subscription.
             rejections: How many attempts to collect are rejected before one is approved; -1 for all.
         """
@@ -211,7 +211,7 @@ class Buyer:
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
         """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
 
-        The invoice goes with it: one that was paid, or whose payment was canceled, is not collected again.
+        The state of the invoice follows: if its payment was made or canceled, the invoice is not collected again.
         """
         with self._platform.store.transaction():
             return invoices.change_payment(*self._found(INVOICES, str(invoice)), status)

@@ -1,4 +1,4 @@
-"""One clock for every rule of the sandbox: live, frozen, or moved on."""
+"""One clock for every rule of the sandbox: live, frozen, or moved forward."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SandboxClock:
         wall: Seconds since 1970 by the machine's clock.
         changed: Called with the new state when it was frozen, resumed or moved.
         settle: Runs what is due up to a moment, in time order, and says what happened.
-        alone: Keeps other threads out from when the clock is set until what fell due by that has happened.
+        alone: Keeps other threads out from the moment the clock is set until everything due by then has happened.
     """
 
     def __init__(
@@ -83,8 +83,7 @@ class SandboxClock:
     def freeze(self, at: datetime | None = None) -> tuple[Happening, ...]:
         """Stop the clock, now or at the moment *at*.
 
-        What falls due up to then happens at its own moment, in time order. Back in time, nothing that has happened is
-        undone.
+        What falls due up to then happens at its own moment, in time order. A moment in the past undoes nothing.
 
         Returns:
             What happened.
@@ -107,7 +106,7 @@ class SandboxClock:
             self._set(ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[Happening, ...]:
-        """Move on by *duration* (a ``timedelta``, or text such as ``PT15M`` or ``P30D``); a frozen clock stays frozen.
+        """Move forward by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
 
         What falls due meanwhile happens at its own moment, in time order.
 
@@ -115,9 +114,9 @@ class SandboxClock:
             What happened.
 
         Raises:
-            ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is no ISO 8601
+            ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
                 duration.
-            TypeError: It is neither text nor a ``timedelta``.
+            TypeError: *duration* is neither text nor a ``timedelta``.
         """
         if isinstance(duration, str):
             duration = _read(duration)

@@ -83,7 +83,7 @@ def pay_preference(platform: Platform, request: ControlRequest) -> object:
 
 
 def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
-    """Give back what a preference was paid."""
+    """Refund what a preference was paid."""
     return Buyer(platform).refund_merchant_order(request.path["id"], request.read(RefundRequest).amount)
 
 
@@ -114,7 +114,7 @@ def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
 
 
 def authorize(platform: Platform, request: ControlRequest) -> object:
-    """Have a seller consent: a new authorization code."""
+    """Have a seller consent, and return the new authorization code."""
     return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
 
 
@@ -217,7 +217,7 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
     try:
         changes = msgspec.json.decode(request.body or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):
-        raise Refused(400, "bad_request", "the body is no JSON object") from None
+        raise Refused(400, "bad_request", "the body is not a JSON object") from None
     return msgspec.structs.asdict(platform.change_policies(changes))
 
 
@@ -229,7 +229,7 @@ def snapshot(platform: Platform, request: ControlRequest) -> object:
 
 
 def restore(platform: Platform, request: ControlRequest) -> object:
-    """Make everything as it was: also faults that were cleared since are in force again."""
+    """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
     name = request.read(SnapshotRequest).name
     try:
         platform.restore(name)

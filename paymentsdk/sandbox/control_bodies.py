@@ -58,7 +58,7 @@ class ControlRequest:
             return None
         number = number_of(text)
         if number is None:
-            raise Refused(400, "bad_request", f"{name} is no number")
+            raise Refused(400, "bad_request", f"{name} is not a number")
         return number
 
 
@@ -73,8 +73,8 @@ class PayRequest(ControlStruct):
     Attributes:
         payment_method: What to pay with; ``account_money`` by default.
         installments: In how many parts, with a credit card; 1 by default.
-        outcome: ``approved`` by default; ``rejected``; ``in_review``, to be decided by another payment.
-        reject: Short for the outcome ``rejected``.
+        outcome: ``approved``, the default; ``rejected``; or ``in_review``, to be decided by another payment.
+        reject: ``true`` is short for the outcome ``rejected``.
         payer_id: Who pays; 100000001 by default.
     """
 
@@ -103,7 +103,7 @@ class ScanRequest(ControlStruct):
 
 
 class RefundRequest(ControlStruct):
-    """What goes back of a merchant order.
+    """A refund of a merchant order.
 
     Attributes:
         amount: How much; all that is left by default.
@@ -149,7 +149,7 @@ class StatusRequest(ControlStruct):
 
 
 class FreezeRequest(ControlStruct):
-    """When the clock is to stand.
+    """The moment to freeze the clock at.
 
     Attributes:
         at: The moment, with its offset; now by default.
@@ -169,7 +169,7 @@ class AdvanceRequest(ControlStruct):
 
 
 class RevokeRequest(ControlStruct):
-    """What to end.
+    """A token to revoke.
 
     Attributes:
         token: An access token, a refresh token or an authorization code.
@@ -179,7 +179,7 @@ class RevokeRequest(ControlStruct):
 
 
 class SnapshotRequest(ControlStruct):
-    """Which snapshot.
+    """The name of a snapshot.
 
     Attributes:
         name: ``snapshot`` by default. A snapshot replaces an earlier one of the same name.

@@ -40,7 +40,7 @@ class EffectInfo(Struct, frozen=True):
 
 
 EFFECTS: Mapping[Effect, EffectInfo] = {
-    "lose_response_after_commit": EffectInfo("Done, but the answer is lost"),
+    "lose_response_after_commit": EffectInfo("It is done, but the answer is lost"),
     "fail_before_commit": EffectInfo("It fails, and nothing is done", ("status", "code")),
     "refuse": EffectInfo("It is refused", ("status", "code")),
     "rate_limit": EffectInfo("Too many requests", ("code", "retry_after")),
@@ -49,8 +49,8 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "reset": EffectInfo("The connection breaks, and nothing is done"),
     "hang": EffectInfo("No answer comes, and nothing is done"),
     "truncate": EffectInfo("Half of the answer comes"),
-    "malformed": EffectInfo("The answer is no JSON"),
-    "wrong_content_type": EffectInfo("The answer says it is no JSON"),
+    "malformed": EffectInfo("The answer is not JSON"),
+    "wrong_content_type": EffectInfo("The answer says that it is not JSON"),
     "drip": EffectInfo("The answer comes byte by byte", ("seconds",)),
     "html": EffectInfo("A gateway answers in HTML", ("status",)),
     "page_drift": EffectInfo("Rows appear or vanish between two pages", ("rows",)),
@@ -62,6 +62,6 @@ COMMON: Mapping[str, str] = {
     "tenant": "only the seller with this user id",
     "nth": "only the request with this number",
     "times": "how many are hit before the fault is spent",
-    "probability": "how many of them are hit, at random, from 0 to 1",
+    "probability": "the share of them that is hit, at random, from 0 to 1",
     "seed": "a number; with the same one, chance hits the same requests",
 }

@@ -1,6 +1,6 @@
 """Faults as data: which requests they hit, and what happens to those.
 
-An effect has the details that ``EFFECTS`` gives it; all effects pick their requests in the same way.
+``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.memb
 
 
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule. It counts the requests that match ``operation`` and ``tenant``, and hits those that the rest picks.
+    """One rule: it counts the requests that match ``operation`` and ``tenant``; the other members pick which it hits.
 
     Attributes:
         effect: What happens. Before anything is done: ``fail_before_commit`` (``status``, by default 500, in the shape
             of the API), ``refuse`` (``status`` and ``code``), ``rate_limit`` (429 with ``retry_after``), ``reset`` (the
             connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
             done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
-            ``truncate`` (half of the body), ``malformed`` (a body that is no JSON), ``wrong_content_type``, ``drip``
+            ``truncate`` (half of the body), ``malformed`` (a body that is not JSON), ``wrong_content_type``, ``drip``
             (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
-            the first find ``rows`` more rows before them, or fewer when it is below zero.
-        operation: The name of the operation; ``*`` stands for anything (``orders.*``). It names at least one.
+            the first find ``rows`` more rows before them, or fewer if ``rows`` is below zero.
+        operation: The name of the operation; ``*`` stands for anything (``orders.*``). Must match at least one.
         tenant: The seller; any by default.
         nth: Only the request with this number, from 1, among those that match.
-        probability: How many of them are hit, at random, the same ones for the same ``seed``.
+        probability: The share of them that is hit, at random, from 0 to 1; the same ones for the same ``seed``.
         times: How many are hit before the rule is spent; no end by default.
-        seed: Where chance begins.
+        seed: The seed of the random choice.
         status: The status of the answer.
-        code: The code of the answer; the documented one of the operation for ``status`` by default.
+        code: The code of the answer; by default the one that the contract has for the operation and ``status``.
         seconds: How long; 1 by default.
         retry_after: Seconds for the header Retry-After; 1 by default.
         rows: How many rows; one fewer by default.
@@ -98,7 +98,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         self._remove = remove
 
     def remove(self) -> None:
-        """Take the rule out of force; twice does no harm."""
+        """Take the rule out of force. Removing it twice does no harm."""
         self._remove(self.id)
 
     def __exit__(

@@ -144,7 +144,7 @@ def _check_value(name: str, text: str, value: object) -> None:
     if isinstance(value, datetime):
         # Text may be read as seconds since 1970; no caller means them.
         if not _DAY.match(text):
-            raise RequestInvalid(f"$.{name}", "is no moment such as 2026-01-31T09:30:00Z")
+            raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
         try:
             value.astimezone(UTC)
         except OverflowError:

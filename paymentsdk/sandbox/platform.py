@@ -44,7 +44,7 @@ class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
     """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these.
 
     Attributes:
-        base_url: Where it listens.
+        base_url: The address that it listens on.
         access_token: A token made without OAuth.
         client_id: The seller's application.
         client_secret: Its secret.
@@ -81,9 +81,9 @@ class Platform:
     """Everything that the sandbox does, in one process and from any thread.
 
     Args:
-        db: The file that keeps it all; in memory without one.
+        db: The file that keeps everything; without it, everything is in memory.
         seed: Makes identifiers and credentials repeatable.
-        policies: Those of every seller who has none of their own.
+        policies: The policies of every seller who has none of their own.
 
     Raises:
         OSError: The file cannot be used.
@@ -120,7 +120,7 @@ class Platform:
             self.store.close()
 
     def open_at(self, base_url: str) -> None:
-        """Be found at *base_url*: links that were kept from an earlier start lead here as well."""
+        """Use *base_url* in links, also in those that were kept from an earlier start."""
         self.base_url = base_url
         links = (self.public_url or base_url).encode()
         if self.store.setting("links") == links:
@@ -194,8 +194,8 @@ class Platform:
         """Make a new seller with an application, tokens, points of sale and a plan.
 
         Raises:
-            ValueError: A policy is unknown or has a value that it may not have; nobody has the application that is to
-                be shared.
+            ValueError: A policy is unknown or has a value that it may not have; no seller has the application that is
+                to be shared.
         """
         request = request or TenantRequest()
         with self.store.transaction():
@@ -282,10 +282,10 @@ class Platform:
                 earlier.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
-        """Make everything as it was at the snapshot *name*: also faults that were cleared since are in force again.
+        """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
 
         Raises:
-            KeyError: There is none of this name.
+            KeyError: There is no snapshot of this name.
         """
         with self.store.alone():
             kept = self._snapshots[name]

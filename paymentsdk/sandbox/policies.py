@@ -30,8 +30,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cancel_from: Annotated[
         Literal["created", "any"],
         Meta(
-            description="States an order can be canceled from; `any` gives back what is left of paid money, and is no "
-            "refund: `refunded_amount` stays as it was (spec: States, `any`)."
+            description="States an order can be canceled from. `any` gives back what is left of paid money, but is not "
+            "a refund: `refunded_amount` stays as it was (spec: States, `any`)."
         ),
     ] = "created"
     max_order_expiration: Annotated[
@@ -54,7 +54,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refund_outcome: Annotated[
         Literal["processed", "failed"],
         Meta(
-            description="What a refund of an order ends as. A `failed` one moves no money, leaves the order as it was, "
+            description="How a refund of an order ends. A `failed` refund moves no money, leaves the order as it was, "
             "and can be tried again."
         ),
     ] = "processed"
@@ -65,15 +65,15 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_scope: Annotated[
         Literal["seller", "path"],
         Meta(
-            description="Where a key can be used once: at any path of a seller, so that another request with it is a "
-            "409; or once at each path, so that a key that slips into another call is a new one there."
+            description="Where a key counts as used: `seller`, at every path of the seller, so that another request "
+            "with it is a 409; `path`, at its own path only, so that a key that slips into another call is new there."
         ),
     ] = "seller"
     concurrent_twin: Annotated[
         Literal["conflict", "locked", "wait"],
         Meta(
-            description="Answer to a request whose key is in flight: 409 or 423 `resource_locked`, or the answer of "
-            "the first when it is there."
+            description="Answer to a request whose key is in flight: 409, 423 `resource_locked`, or, once it is there, "
+            "the answer to the first request."
         ),
     ] = "conflict"
     error_shape: Annotated[
@@ -107,7 +107,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             pattern=r"\A(P[0-9DTHMS]+(,P[0-9DTHMS]+)*)?\Z",
-            description="Waits between attempts to collect, from days to seconds; without any there is one attempt.",
+            description="Waits between attempts to collect, from days to seconds; if empty, there is one attempt.",
         ),
     ] = "P1D,P3D,P5D"
     invoice_after_last_retry: Annotated[
@@ -123,7 +123,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "any"
     wallet_amount: Annotated[
         Literal["required", "optional"],
-        Meta(description="Whether a wallet payment needs a transaction_amount; without one it is of 0."),
+        Meta(description="Whether a wallet payment needs a transaction_amount; without one the amount is 0."),
     ] = "required"
     discount_promise: Annotated[
         Literal["unchecked", "required"],

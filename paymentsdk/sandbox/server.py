@@ -57,29 +57,29 @@ class Sandbox:
                 order = await client.orders.create(...)
                 sandbox.buyer.pay(order)
 
-    Everything but ``start`` and ``stop`` may be used from any thread. Once it has stopped, it cannot be started again,
-    and what would look into its books raises ``RuntimeError``.
+    Everything but ``start`` and ``stop`` may be used from any thread. A stopped sandbox cannot be started again, and
+    any use that needs its books raises ``RuntimeError``.
 
     Args:
-        host: The address to listen on; one that other machines can reach has to be asked for with ``public``.
+        host: The address to listen on; an address that other machines can reach also needs ``public``.
         port: The port; 0 for any that is free.
-        db: The file that keeps it all, across restarts and kills, but for faults, snapshots and the list of requests;
-            in memory without one.
+        db: The file that keeps everything across restarts and kills, except faults, snapshots and the list of requests;
+            without it, everything is in memory.
         seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
-        policies: By name, for as long as it runs; see :class:`Policies`. They win over those that were changed
-            while an earlier one ran, which stay in ``db``.
-        frozen_at: Freeze the clock, at this moment: since 1970, ten years ahead at most, and with a time zone.
+        policies: By name, for as long as the sandbox runs; see :class:`Policies`. They win over policies in ``db``,
+            which were changed while an earlier sandbox ran, and do not replace them there.
+        frozen_at: Freeze the clock at this moment: since 1970, ten years ahead at most, and with a time zone.
         frozen: Freeze the clock as it stands.
-        public: Allow a host that other machines can reach. Nothing protects what they do.
+        public: Allow a host that other machines can reach. Nothing restricts what they can do.
         live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
-        public_url: Where buyers reach it, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other machines:
-            links and QR codes lead there, and pages opened there are its own. Without it, links and codes lead to
-            ``host``, or to this machine.
+        public_url: Where buyers reach the sandbox, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other
+            machines: links and QR codes lead there, and pages opened there count as its own. Without it, links and
+            codes lead to ``host``, or to this machine.
 
     Raises:
-        ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is no http
-            or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it may
-            not have.
+        ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is not an
+            http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
+            may not have.
         OSError: The file or the port cannot be used.
     """
 
@@ -98,9 +98,9 @@ class Sandbox:
         public_url: str | None = None,
     ) -> None:
         if not host:
-            raise ValueError("the host is '', which is no address that anybody could ask")
+            raise ValueError("the host is '', which is not an address")
         if not public and not _is_loopback(host):
-            raise ValueError(f"{host} can be reached by other machines, which `public` has to allow")
+            raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         self._host, self._port, self._live_tokens = host, port, live_tokens
         self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
@@ -116,7 +116,7 @@ class Sandbox:
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
-        """Listen. The seller is made now, since their plan has an address of this server."""
+        """Listen. The seller is made only now, since the link of their plan contains the address of this server."""
         app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=self._names)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
         try:
@@ -133,7 +133,7 @@ class Sandbox:
         return self
 
     async def stop(self) -> None:
-        """Stop listening, end what hangs, and close the file. Stopping twice does no harm."""
+        """Stop listening, end hanging requests, and close the file. Stopping twice does no harm."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.app[STOPPING].set()
@@ -162,7 +162,7 @@ class Sandbox:
 
     @property
     def base_url(self) -> str:
-        """Where it listens."""
+        """The address that it listens on."""
         _ = self.tenant  # Before it was started, nobody knows the port.
         return self.platform.base_url
 
@@ -213,7 +213,7 @@ class Sandbox:
 
     @property
     def policies(self) -> Policies:
-        """The policies in force, of every seller who has none of their own."""
+        """The policies in force for every seller who has none of their own."""
         return self.platform.policies
 
     def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
@@ -229,7 +229,7 @@ class Sandbox:
         return self.platform.create_tenant(msgspec.convert(options, TenantRequest))
 
     def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
-        """Make a plan of *tenant* (the first seller by default), to subscribe to: no operation of the platform does.
+        """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.
 
         Raises:
             ValueError: A member of *request* has a value that it may not have.
@@ -251,7 +251,7 @@ class Sandbox:
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
         """Return what a program needs to know to act for *tenant*; for the first seller by default.
 
-        In place of credentials that are spent, were revoked or have expired, there are new ones.
+        Credentials that are spent, were revoked or have expired are replaced by new ones.
         """
         return self.platform.describe(self._able(tenant))
 

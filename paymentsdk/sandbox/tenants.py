@@ -1,4 +1,4 @@
-"""Sellers: made whole, with an application, tokens, a point of sale and a plan, so that a test can begin at once."""
+"""Sellers, each with an application, tokens, a point of sale and a plan, so that a test can begin at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TenantRequest(ControlStruct):
         compliant: Whether the seller's identity is validated; it is by default.
         discount_promises: Discount codes that wallet payments may use.
         policies: The seller's own, by name.
-        client_id: The application of an earlier seller, to share it; one of their own by default.
+        client_id: The application of an earlier seller, to share it; by default a new application.
     """
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"

@@ -406,7 +406,7 @@ def test_somebody_else_there(capsys, command: str):
 )
 def test_only_addresses(capsys, monkeypatch, url: str):
     """What is none, or one of another scheme, is refused before it is opened, whoever says it."""
-    complaint = f"{url!r} is no http or https address such as http://127.0.0.1:8787"
+    complaint = f"{url!r} is not an http or https address such as http://127.0.0.1:8787"
     assert f"argument --url: {complaint}" == misuse(capsys, "faults", "--url", url)
 
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", url)
@@ -438,7 +438,7 @@ def test_a_busy_sandbox_is_there(capsys, monkeypatch, command: list[str]):
         line = complain(capsys, *command)
 
     url = f"http://127.0.0.1:{running.DEFAULT_PORT}"
-    assert f"the sandbox at {url} has not answered within 0 s, and may still be doing it" == line
+    assert f"the sandbox at {url} has not answered within 0 s, and may still be at work" == line
 
 
 def test_a_sandbox_that_ends_meanwhile(capsys):
@@ -454,7 +454,7 @@ def test_a_sandbox_that_ends_meanwhile(capsys):
         thread.join()
 
     assert "has gone without an answer (" in line
-    assert line.endswith("), and may have done it")
+    assert line.endswith("), and may have done what was asked")
 
 
 def test_what_speaks_no_http_is_no_sandbox(capsys):
@@ -471,4 +471,4 @@ def test_what_speaks_no_http_is_no_sandbox(capsys):
         line = complain(capsys, "faults", "--url", f"http://127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 
-    assert line.endswith("is no sandbox")
+    assert line.endswith("is not a sandbox")

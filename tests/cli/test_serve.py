@@ -181,8 +181,8 @@ def test_a_port_in_use_is_one_line(capsys):
         (["--policy", "cancel_from=never"], "cancel_from is created or any, not never"),
         (["--policy", "no_such=1"], "there is no policy no_such; the policies are cancel_from, "),
         (["--policy", "page_size=0"], "page_size is a whole number from 1 to 1000000, not 0"),
-        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines, which --public has to allow"),
-        (["--host", "", "--public"], "the host is '', which is no address"),
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines: set --public to allow that"),
+        (["--host", "", "--public"], "the host is '', which is not an address"),
         (["--public-url", "shop"], "--public-url is an address such as https://"),
         (["--db", ""], "argument --db: '' names no file"),
     ],
@@ -201,8 +201,8 @@ def test_a_setting_that_makes_no_sense_is_2(capsys, arguments: list[str], compla
     ("arguments", "complaint"),
     [
         (["--db", "/no/such/folder/sandbox.db"], "cannot use '/no/such/folder/sandbox.db'"),
-        (["--public", "--host", "192.0.2.1"], "192.0.2.1 is no address of this machine"),
-        (["--public", "--host", "no-such-host.invalid"], "nobody knows where no-such-host.invalid is"),
+        (["--public", "--host", "192.0.2.1"], "192.0.2.1 is not an address of this machine"),
+        (["--public", "--host", "no-such-host.invalid"], "the host name no-such-host.invalid does not resolve"),
     ],
 )
 def test_what_cannot_be_is_one_line(capsys, arguments: list[str], complaint: str):

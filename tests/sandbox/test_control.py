@@ -318,7 +318,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
     ("method", "asked", "message"),
     [
         ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this; known are: tenant"),
-        ("DELETE", "faults?tenant=", "tenant is no number"),
+        ("DELETE", "faults?tenant=", "tenant is not a number"),
         ("DELETE", "faults?tenant=5&tenant=6", "tenant is given more than once"),
         ("GET", "orders?page=2", "'page' is not a parameter of this; known are: tenant, limit"),
         ("GET", "ledger?limit=5", "'limit' is not a parameter of this; known are: tenant"),

@@ -46,7 +46,7 @@ async def test_it_listens_on_this_machine_only(start):
     """Another host has to be asked for in so many words."""
     assert "http://127.0.0.1:" in (await start()).base_url
     for host in ("0.0.0.0", "192.0.2.1", "sandbox.example.com", "::"):
-        with pytest.raises(ValueError, match="which `public` has to allow"):
+        with pytest.raises(ValueError, match="set `public` to allow that"):
             Sandbox(host=host)
     assert await start(host="0.0.0.0", public=True)
 

@@ -25,17 +25,17 @@ _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
 #: The code for each member that has one of its own, and what leads to it.
 _CODES: Mapping[str, tuple[str, str]] = {
     "email": ("106", "an email of the wrong form"),
-    "first_name": ("107", "a first_name that is no text"),
-    "last_name": ("108", "a last_name that is no text"),
+    "first_name": ("107", "a first_name that is not text"),
+    "last_name": ("108", "a last_name that is not text"),
     "phone.area_code": ("109", "a phone.area_code that is neither text nor a number"),
     "phone.number": ("110", "a phone.number that is neither text nor a number"),
-    "identification.type": ("111", "an identification.type that is no text"),
+    "identification.type": ("111", "an identification.type that is not text"),
     "identification.number": ("112", "an identification.number that is neither text nor a number"),
     "address.zip_code": ("113", "an address.zip_code that is neither text nor a number"),
-    "address.street_name": ("114", "an address.street_name that is no text"),
-    "date_registered": ("115", "a date_registered without a zone, or that is none"),
-    "description": ("116", "a description that is no text"),
-    "metadata": ("117", "a metadata that is no object"),
+    "address.street_name": ("114", "an address.street_name that is not text"),
+    "date_registered": ("115", "a date_registered that is not a moment, or has no zone"),
+    "description": ("116", "a description that is not text"),
+    "metadata": ("117", "a metadata that is not an object"),
     "default_card": ("121", "a default_card that is neither text nor a number"),
 }
 #: What a customer needs, by the policy ``customer_required``.
@@ -106,10 +106,10 @@ BEHAVIOUR = {customers.CREATE: create}
 MAGIC = {customers.CREATE: Magic("email", ending="@example.com")}
 NATURAL = {
     **{("customers.create", code): way for code, way in _CODES.values()},
-    ("customers.create", "101"): "an email that the seller has a customer for",
-    ("customers.create", "103"): "a phone, identification or address that is no object",
+    ("customers.create", "101"): "the email of a customer that the seller already has",
+    ("customers.create", "103"): "a phone, identification or address that is not an object",
     ("customers.create", "104"): f"a text of more than {MAX_TEXT} characters",
-    ("customers.create", "118"): "a body that is no JSON object",
+    ("customers.create", "118"): "a body that is not a JSON object",
     ("customers.create", "125"): "no email, or any other member of the wrong type",
-    ("customers.create", "128"): "an email that is none of test_payer_ and digits, under the policy test_emails",
+    ("customers.create", "128"): "an email other than test_payer_ and digits, under the policy test_emails=test_payer",
 }

@@ -59,7 +59,7 @@ def search(book: Book, call: Call[None]) -> InvoicePage:
         raise Refused(400, "bad-request", details=(f"one of {', '.join(_FILTERS)} is required",))
     for name in given:
         if name in _NUMBERS and not ((text := str(call.query[name])).isascii() and text.isdecimal()):
-            raise RequestInvalid(f"$.{name}", "is no number")
+            raise RequestInvalid(f"$.{name}", "is not a number")
     conditions: list[Condition] = [(name, "=", call.query[name]) for name in given]
     part = window(book.policies, call, book.count(INVOICES, conditions))
     newest = book.policies.search_order == "newest"
@@ -270,7 +270,7 @@ _DETAILS = {
 BEHAVIOUR = {invoices.SEARCH: search}
 MAGIC = {invoices.SEARCH: Magic("preapproval_id")}
 NATURAL = {
-    ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is no number",
+    ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is not a number",
 }
 _NUMBER = {"type": "integer", "minimum": 0}
 SCHEMAS = {("invoices.search", name): _NUMBER for name in _NUMBERS}

@@ -276,7 +276,7 @@ def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decim
         return left
     part = body.transactions[0]
     if part.id != payment.id:
-        raise Refused(400, "property_value", details=("transactions[0].id: is no payment of the order",))
+        raise Refused(400, "property_value", details=("transactions[0].id: is not a payment of the order",))
     if part.amount > left:
         raise Refused(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
     return part.amount
@@ -383,7 +383,7 @@ MAGIC: Mapping[Operation[Any, Order], Magic] = {
 }
 NATURAL = {
     ("orders.*", "invalid_path_param"): "an order id that is not ORD and 26 letters and digits",
-    ("orders.*", "order_not_found"): "an order id of no order, or of another seller's",
+    ("orders.*", "order_not_found"): "an order id that is unknown, or another seller's",
     ("orders.*", "forbidden"): "a token whose scope does not have `write`, or `read` for a GET",
     ("orders.*", "unsupported_properties"): "a member that the contract does not have",
     ("orders.*", "property_value"): "a member that breaks a rule",
@@ -393,7 +393,7 @@ NATURAL = {
     ("orders.create", "maximum_items"): "two payments, or five discounts",
     ("orders.create", "invalid_total_amount"): "a total_amount that is not the sum of the payments",
     ("orders.create", "unsupported_site"): "a seller of a country other than AR, BR, CL and UY",
-    ("orders.create", "sponsor_id_not_valid"): "an integration_data.sponsor.id that is no number",
+    ("orders.create", "sponsor_id_not_valid"): "an integration_data.sponsor.id that is not a number",
     ("orders.create", "marketplace_not_valid"): "a marketplace_fee with a token that was not obtained through OAuth",
     ("orders.create", "invalid_credentials"): "an APP_USR token",
     ("orders.create", "pos_not_found"): "an external_pos_id that the seller does not have",

@@ -178,7 +178,7 @@ BEHAVIOUR: Mapping[Operation[None, Plan | PlanPage], Callable[[Book, Call[None]]
 }
 MAGIC: Mapping[Operation[None, Plan | PlanPage], Magic] = {plans.GET: Magic("id"), plans.SEARCH: Magic("q")}
 NATURAL = {
-    ("plans.get", "not-found"): "an id of no plan, or of another seller's",
+    ("plans.get", "not-found"): "an id that is unknown, or another seller's",
     ("plans.search", "bad-request"): "a limit below 1, an offset below 0, a sort that names no member",
 }
 SCHEMAS = {

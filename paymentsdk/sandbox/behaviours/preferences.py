@@ -207,10 +207,10 @@ BEHAVIOUR = {preferences.CREATE: create}
 MAGIC = {preferences.CREATE: Magic("external_reference")}
 NATURAL = {
     **{("preferences.create", code): f"`{member}` of the wrong form" for member, code in _CODES.items()},
-    ("preferences.create", "bad_request"): "a member other than those below that breaks a rule",
+    ("preferences.create", "bad_request"): "any member that is not named below and breaks a rule",
     ("preferences.create", "invalid_access_token"): "no valid token, under the policy denied_preference_status=400",
     ("preferences.create", "collector_does_not_comply_with_current_regulation"): "a tenant made with compliant=false",
-    ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is no positive number",
+    ("preferences.create", "invalid_sponsor_id"): "a sponsor_id that is not a positive number",
     ("preferences.create", "sponsor_id site must be the same as collector_id"): "a sponsor from another country",
     ("preferences.create", "invalid_items"): "items of the wrong form, or of more than one currency",
     (

@@ -1,4 +1,4 @@
-"""What every transport does, as a suite that any transport can be put through, yours included.
+"""The rules that every transport keeps, as a suite that you can run on your own.
 
 With pytest and pytest-asyncio::
 
@@ -12,8 +12,8 @@ With pytest and pytest-asyncio::
     async def test_conformance(case):
         await case.run(make_transport)
 
-Every case runs against servers on 127.0.0.1 that answer as badly as they can. Those about TLS need the package
-``trustme``. To leave one out, with your reason beside it: ``[case for case in CASES if case.name != "..."]``.
+Every case runs against servers on 127.0.0.1 that answer as badly as they can. The cases about TLS need the package
+``trustme``. To leave a case out: ``[case for case in CASES if case.name != "..."]``, with your reason beside it.
 """
 
 from __future__ import annotations

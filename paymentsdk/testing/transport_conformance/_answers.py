@@ -59,7 +59,7 @@ async def reset_before_the_answer(make: MakeTransport) -> None:
 
 @case
 async def reset_within_the_request(make: MakeTransport) -> None:
-    """A connection that breaks when a part of the request has arrived is a failure of what was sent, once."""
+    """A connection that breaks when a part of the request has arrived is a failure, sent once."""
 
     async def script(peer: Peer) -> None:
         await peer.part(KIB)
@@ -92,7 +92,7 @@ async def cut_off_within_the_body(make: MakeTransport) -> None:
 
 @case
 async def broken_off_without_a_length(make: MakeTransport) -> None:
-    """A body that only the end of its connection ends is no answer if the connection breaks instead."""
+    """A body without length or chunks ends with its connection; if the connection breaks instead, it is no answer."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
         for body in (b"", b'{"id": "ORD1"'):
             await fails(make, once(head + b"\r\n\r\n" + body, reset=True))
@@ -120,13 +120,13 @@ async def garbage_is_no_answer(make: MakeTransport) -> None:
 
 @case
 async def broken_chunks_are_no_answer(make: MakeTransport) -> None:
-    """A chunk whose size is no number is no answer."""
+    """A chunk whose size is not a number is no answer."""
     await fails(make, once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"))
 
 
 @case
 async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
-    """A chunk that is malformed fails the request at once, although the head and the chunks before it were well."""
+    """A malformed chunk fails the request at once, although the head and the chunks before it were well-formed."""
 
     def later(first: bytes, rest: bytes) -> Script:
         async def script(peer: Peer) -> None:
@@ -157,7 +157,7 @@ async def another_protocol_is_no_answer(make: MakeTransport) -> None:
 
 @case
 async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
-    """A head that goes on and on is given up, not kept."""
+    """A head without end is given up, and does not fill the memory."""
     await fails(make, endless(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"m" * 1000 + b"\r\n"))
     await fails(make, endless(b"HTTP/1.1 200 OK\r\nX-Long: ", b"m" * KIB))
 
@@ -195,7 +195,7 @@ async def a_length_above_the_limit_is_refused_at_once(make: MakeTransport) -> No
 
 @case
 async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
-    """An answer that does not say how large it is, is given up once it is larger than allowed."""
+    """An answer without a length is given up once it is larger than allowed."""
     piece = b"x" * 64 * KIB
     for head, data in (
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", piece),
@@ -208,7 +208,7 @@ async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
 
 @case
 async def nothing_is_unpacked(make: MakeTransport) -> None:
-    """A compressed answer that nobody asked for is refused, or comes back packed: it never fills the memory."""
+    """A compressed answer that was not asked for is refused, or comes back packed: it never fills the memory."""
     bomb = gzip.compress(bytes(64 * MIB))
     async with FaultServer(once(http(200, bomb, "Content-Encoding: gzip"))) as server, opened(make) as transport:
         request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_answer=MIB)

@@ -56,7 +56,7 @@ async def a_fresh_connection_is_new(make: MakeTransport) -> None:
 
 @case
 async def many_at_once_get_their_own_answers(make: MakeTransport) -> None:
-    """Of 64 requests at once, each goes out and gets the answer to itself, however often the same was asked before."""
+    """64 requests at once all go out, and each gets its own answer, however often the same was asked before."""
 
     async def script(peer: Peer) -> None:
         async for seen in peer.requests():
@@ -88,10 +88,10 @@ async def nothing_is_sent_again(make: MakeTransport) -> None:
 
 @case
 async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
-    """An answer that nobody asked for is dropped, or is taken for that of the next request; then all is well again.
+    """An unrequested answer is dropped, or taken for the answer to the next request; the requests after are not harmed.
 
-    No client can always tell. That is why the engine checks that an answer belongs to its request. But the true answer
-    to the next request comes to nobody then: the one after that must not take it, and so on for ever.
+    No client can always tell, so the engine checks that an answer belongs to its request. If the next request takes the
+    stray answer, its true answer is left over: the request after it must not take that, and so on for ever.
     """
 
     async def early(peer: Peer) -> None:
@@ -180,7 +180,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
 
 @case
 async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> None:
-    """``connect_timeout`` is over with the wait for a connection: an answer that comes later than that is one."""
+    """``connect_timeout`` bounds only the wait for a connection: a later answer is still an answer."""
     within = 0.5
 
     async def script(peer: Peer) -> None:
@@ -195,7 +195,7 @@ async def an_answer_may_take_longer_than_a_connection(make: MakeTransport) -> No
 
 @case
 async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
-    """With one place for all, requests that fail in any way, sent or not, do not keep the next one from going out."""
+    """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
     answers = [b"", b"garbage\r\n\r\n", http(200, b"{", length=9), http(200, b"", length=10**9)]
 
     async def ill(peer: Peer) -> None:
@@ -218,7 +218,7 @@ async def a_failure_gives_its_place_back(make: MakeTransport) -> None:
 
 @case
 async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
-    """A request that is cancelled while it waits for a place does not go out, and takes no place along."""
+    """A request that is cancelled while it waits for a place does not go out, and its place is not lost."""
     script, arrived, go_on = _withheld()
     async with FaultServer(script) as server, opened(make, limit=1) as transport:
         first = asyncio.ensure_future(send(transport, Request("GET", server.url("/1"))))
@@ -354,9 +354,9 @@ async def a_closed_transport_says_so(make: MakeTransport) -> None:
 
 @case
 async def closing_cancels_nobody(make: MakeTransport) -> None:
-    """Requests in flight when the transport is closed end with an answer or an error, and those waiting as well.
+    """When the transport is closed, requests in flight and waiting ones end with an answer or an error.
 
-    A CancelledError in a task that nobody has cancelled would end it without a word.
+    A CancelledError would silently end a task that nobody has cancelled.
     """
     async with _in_flight(make) as (server, transport, flying):
         waiting = asyncio.ensure_future(send(transport, Request("GET", server.url("/waiting"))))

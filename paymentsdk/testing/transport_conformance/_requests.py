@@ -76,7 +76,7 @@ async def cookies_are_not_kept(make: MakeTransport) -> None:
 
 @case
 async def the_token_is_the_one_that_was_given(make: MakeTransport) -> None:
-    """A ``.netrc`` that has a password for the host does not take the place of the token: it is another seller's."""
+    """A password for the host in a ``.netrc`` does not replace the token: it may be another seller's."""
     token = {"Authorization": "Bearer APP_USR-1-2-3"}
     with tempfile.NamedTemporaryFile("w", suffix=".netrc") as file:
         file.write("machine 127.0.0.1 login another password secret\n")
@@ -114,7 +114,7 @@ async def every_status_is_an_answer(make: MakeTransport) -> None:
 
 @case
 async def html_is_an_answer(make: MakeTransport) -> None:
-    """A page of HTML from a gateway, with a 502 or even a 200, comes back as it is: the engine judges it."""
+    """A page of HTML from a gateway, with a 502 or even a 200, comes back as it is: judging it is up to the engine."""
     page = b"<html><body>Bad Gateway \xe9</body></html>"
     async with opened(make) as transport:
         for status in (502, 200):
@@ -125,7 +125,7 @@ async def html_is_an_answer(make: MakeTransport) -> None:
 
 @case
 async def redirects_are_not_followed(make: MakeTransport) -> None:
-    """A redirect is an answer: key, token and body never travel to where it points."""
+    """A redirect is an answer: key, token and body never go to the address that it names."""
     async with FaultServer(always(http())) as elsewhere, opened(make) as transport:
         for status in (301, 302, 303, 307, 308):
             for method in ("GET", "POST"):

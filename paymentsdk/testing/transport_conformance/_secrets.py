@@ -66,7 +66,7 @@ async def failures_hold_no_credentials(make: MakeTransport) -> None:
 
 @case
 async def cancellation_holds_no_credentials(make: MakeTransport) -> None:
-    """A cancellation on its way through does not show the token in the locals of the frames that it has passed."""
+    """A cancellation does not show the token in the locals of the frames that it has passed."""
 
     async def script(peer: Peer) -> None:
         await peer.request()

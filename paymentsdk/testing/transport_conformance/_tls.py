@@ -55,7 +55,7 @@ async def tls_works(make: MakeTransport) -> None:
 
 @case
 async def an_unknown_authority_is_refused(make: MakeTransport) -> None:
-    """A certificate of an authority that nobody knows is refused for good, with nothing sent."""
+    """A certificate of an unknown authority is refused for good, with nothing sent."""
     await _refused(make, _authority().issue_cert("127.0.0.1"), None)
     await _refused(make, _authority().issue_cert("127.0.0.1"), _authority())
 
