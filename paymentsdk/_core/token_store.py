@@ -97,10 +97,10 @@ class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
     The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
-    either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes once it is an hour old. Processes that
-    share the file renew one after the other, and take over a pair that another one has saved. They lock an empty file
-    beside it, named like it with ``.lock`` appended. On Windows they do not wait for each other: there, let only one
-    process renew.
+    either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes
+    once it is an hour old. Processes that share the file renew one after the other, and take over a pair that another
+    one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. On Windows they do not wait
+    for each other: there, let only one process renew.
 
     Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
