@@ -204,7 +204,7 @@ def errors_and_codes() -> str:
         "# Errors and codes",
         "```text\n" + python.cleandoc(tree) + "\n```",
         "## What an error holds",
-        "An attribute is on the class that it stands beside, and on those below it.",
+        "Subclasses have the attributes of their base classes, too.",
         table(["Attribute", "Of", "Meaning"], attributes),
         "## Documented codes",
         ABOUT_CODES,
@@ -216,7 +216,7 @@ def raised_as(status: int, name: str, operations: Iterable[Operation[object, obj
     """Name the classes that a code is raised as."""
     usual = code(error_class(status, name).__name__)
     if name in TERMINAL:
-        return f"{usual}; of a refresh token {code(errors.ReauthorizationRequired.__name__)}"
+        return f"{usual}; for a refresh token {code(errors.ReauthorizationRequired.__name__)}"
     if status < 500:  # noqa: PLR2004
         return usual
     unknown = code(errors.OutcomeUnknown.__name__)
@@ -237,13 +237,13 @@ def settings() -> str:
         ABOUT_TOKENS,
         parameters(RefreshingToken),
         "## Environment",
-        "`PaymentsClient.from_env()` reads these; `paymentsdk sandbox pay` and its siblings read the first.",
+        "`PaymentsClient.from_env()` reads these; `paymentsdk sandbox pay` and commands like it read the first.",
         "\n".join(f"- `{name}`" for name in variables),
         "## One call",
         "`client.with_options(...)` returns a copy with other options on the same connections:",
         parameters(PaymentsClient.with_options),
         "## A walk",
-        "Every `search(...)` takes these, beside its filters:",
+        "Every `search(...)` takes these, besides its filters:",
         parameters(Pager, leave_out=("caller", "operation", "filters"), like=WalkOptions),
     ]
     return "\n\n".join(parts)

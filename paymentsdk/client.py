@@ -137,7 +137,7 @@ class PaymentsClient(Caller):
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = hide(base_url), hide(access_token), hide(client_secret)
         if transport is not None and session is not None:
-            raise RequestInvalid("session", "goes in place of transport, not with it")
+            raise RequestInvalid("session", "cannot be combined with transport")
         _check_kinds(
             timeout=timeout,
             retry=retry,
@@ -405,7 +405,7 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
 
 def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
     if access_token is not None and auth is not None:
-        raise RequestInvalid("auth", "goes in place of access_token, not with it")
+        raise RequestInvalid("auth", "cannot be combined with access_token")
     return auth if access_token is None else StaticToken(access_token)
 
 

@@ -119,9 +119,9 @@ class RequestInvalid(PaymentsError, ValueError):
     """The request breaks a rule of the contract; nothing was sent.
 
     Attributes:
-        path: Where, from the root of the body (``$.items[0].title``), the query (``$query.limit``), the path
-            (``$path.order_id``) or an argument (``idempotency_key``).
-        reason: The rule that it breaks.
+        path: The place that breaks the rule: from the root of the body (``$.items[0].title``), in the query
+            (``$query.limit``) or the path (``$path.order_id``), or an argument (``idempotency_key``).
+        reason: The rule.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -137,7 +137,7 @@ class NotSent(PaymentsError):
     """No byte of the request reached the platform; doing it again is safe.
 
     Attributes:
-        reason: What kept it from being sent.
+        reason: What kept the request from being sent.
     """
 
     def __init__(self, reason: str) -> None:

@@ -57,9 +57,9 @@ def credentials_of(client_id: str | None, client_secret: str | None) -> Credenti
     if client_id is None and client_secret is None:
         return None
     if not isinstance(client_id, str):
-        raise RequestInvalid("client_id", "must be a text, and goes together with client_secret")
+        raise RequestInvalid("client_id", "must be text, and goes together with client_secret")
     if not isinstance(client_secret, str):
-        raise RequestInvalid("client_secret", "must be a text, and goes together with client_id")
+        raise RequestInvalid("client_secret", "must be text, and goes together with client_id")
     return Credentials(client_id=client_id, client_secret=client_secret)
 
 

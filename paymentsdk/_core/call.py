@@ -365,7 +365,7 @@ class Caller(ABC):
             case TypeError() | AttributeError() if error.__traceback__ and error.__traceback__.tb_next is None:
                 # It was raised by the wait itself, or by what came of it, and would be again: sent once is enough.
                 whose = type(self._shared.transport).__name__
-                reason = f"send of {whose} must be async, take a Request, and return a Response"
+                reason = f"{whose}.send must be async, take a Request, and return a Response"
                 return AttemptFailed(Failure.NO_ANSWER, reason, permanent=True)
             case Exception():
                 reason = f"the transport raised {report.in_words(error)}"

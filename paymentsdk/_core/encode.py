@@ -133,7 +133,7 @@ def _compare(given: object, read: object) -> None:
     members: Iterable[tuple[str, object, object]] = ()
     match read:
         case str() if not isinstance(given, str | Enum):
-            raise RequestInvalid("", f"expected a text, got {type(given).__name__}")
+            raise RequestInvalid("", f"expected text, got {type(given).__name__}")
         case None if isinstance(given, float):
             raise RequestInvalid("", f"{given} is not a JSON number")
         case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
@@ -329,7 +329,7 @@ class QueryEncoder:
         for name, value in given.items():
             if name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
-                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; known are: {known}")
+                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {known}")
             if value == "":
                 raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
         # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.

@@ -435,7 +435,7 @@ def _one_of(least: int, most: int, **given: int | None) -> int | None:
     values = {name: value for name, value in given.items() if value is not None}
     if len(values) > 1:
         first, second = values
-        raise RequestInvalid(second, f"is another name of {first}: give one of them")
+        raise RequestInvalid(second, f"is another name for {first}: give only one of them")
     for name, value in values.items():
         _within(name, value, least, most)
     return next(iter(values.values()), None)

@@ -82,7 +82,7 @@ def check_key(key: str) -> str:
         RequestInvalid: It is not 1 to 64 visible ASCII characters.
     """
     if not isinstance(key, str) or not _KEY.match(key):
-        raise RequestInvalid("idempotency_key", "must be a text of 1 to 64 visible ASCII characters")
+        raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
     return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
 
 

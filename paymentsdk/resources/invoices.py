@@ -81,7 +81,7 @@ class Invoice(AnswerStruct):
         id: The invoice.
         type: What made it.
         date_created: When it was made.
-        last_modified: Changes with every attempt and with the payment.
+        last_modified: When it was last changed: by an attempt to collect, or by its payment.
         preapproval_id: The subscription that it belongs to.
         reason: What the subscriber is shown.
         external_reference: The integrator's own name for the subscription.

@@ -265,7 +265,7 @@ class OAuth(Resource):
         """Return the application of the call, else that of the client."""
         credentials = credentials_of(client_id, client_secret) or self._caller.credentials
         if credentials is None:
-            raise RequestInvalid("client_id", "is needed with client_secret, here or on the client")
+            raise RequestInvalid("client_id", "must be given with client_secret, in the call or on the client")
         return credentials
 
 
@@ -278,7 +278,7 @@ def parse_access_token(token: str) -> AccessTokenParts:
     token = hide(token)
     match = _ACCESS_TOKEN.match(token)
     if match is None:
-        raise ValueError("the access token has another structure than <type>-<client_id>-<MMddHH>-<hash>-<user_id>")
+        raise ValueError("the access token does not have the structure <type>-<client_id>-<MMddHH>-<hash>-<user_id>")
     return AccessTokenParts(
         kind=AccessTokenKind(match["kind"]),
         client_id=match["client_id"],

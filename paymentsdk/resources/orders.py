@@ -224,7 +224,7 @@ class IntegrationDataRequest(OrderRequestStruct):
     sponsor: SponsorRequest | None = None
 
 
-_REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must be of ASCII letters, digits, - and _)"
+_REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must consist of ASCII letters, digits, - and _)"
 
 
 class OrderRequest(OrderRequestStruct):
@@ -295,7 +295,7 @@ def check_expiration(text: str, longest: timedelta) -> None:
         RequestInvalid: It is no duration, below 30 seconds, or above *longest*.
     """
     if not isinstance(text, str):
-        raise RequestInvalid("$.expiration_time", f"expected a text such as PT5M, got {type(text).__name__}")
+        raise RequestInvalid("$.expiration_time", f"expected text such as PT5M, got {type(text).__name__}")
     try:
         duration = parse_duration(text)
     except ValueError as error:

@@ -86,7 +86,7 @@ class Buyer:
             if waiting:
                 return waiting[0].order
         if self._platform.store.get(PREFERENCES, name) is not None:
-            raise Refused(404, "order_not_found", "it leads to a checkout: pay it with pay_preference")
+            raise Refused(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
         raise Refused(404, "order_not_found", "the code leads to no order that waits to be paid")
 
     def pay(

@@ -96,7 +96,7 @@ class SandboxClock:
             moment = now if at is None else _possible(at)
             # Back in time nothing falls due, however far.
             if moment - now > LONGEST_ADVANCE:
-                raise ValueError("ten years are the most at once")
+                raise ValueError("the clock moves at most ten years at once")
             self._set(ClockState(frozen_at=moment))
             return tuple(self._settle(moment))
 
@@ -125,7 +125,7 @@ class SandboxClock:
         if duration < _NOTHING:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:
-            raise ValueError("ten years are the most at once")
+            raise ValueError("the clock moves at most ten years at once")
         with self._alone():
             state = self.state
             if state.frozen_at is not None:

@@ -71,8 +71,8 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> Mapping[str, st
     """
     for name in request.query:
         if name not in parameters:
-            known = ", ".join(parameters) or "none"
-            raise Refused(400, "bad_request", f"{name!r} is not a parameter of this; known are: {known}")
+            taken = ", ".join(parameters) or "none"
+            raise Refused(400, "bad_request", f"{name!r} is not a parameter of this request; it takes: {taken}")
         if len(request.query.getall(name)) > 1:
             raise Refused(400, "bad_request", f"{name} is given more than once")
     return dict(request.query)

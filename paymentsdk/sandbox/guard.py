@@ -30,7 +30,7 @@ def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> N
     host = headers.get("Host", "")
     name = _parts("//" + host).hostname
     if name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
-        raise Refused(403, "forbidden", "the control API is not known by this host name")
+        raise Refused(403, "forbidden", "the control API does not answer under this host name")
     if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
         raise Refused(403, "forbidden", "the control API takes no requests from other sites")
     origin = headers.get("Origin")

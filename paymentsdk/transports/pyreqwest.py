@@ -260,7 +260,7 @@ def _failure(error: Exception) -> SendFailed:
     if _CONNECTING in messages:
         return SendFailed("no connection to the server", sent=False)
     if isinstance(error, BuilderError):
-        return SendFailed("the URL is not of http or https", sent=False, permanent=True)
+        return SendFailed("the URL is not an http or https URL", sent=False, permanent=True)
     if isinstance(error, RequestTimeoutError):  # A TimeoutError, too.
         return SendFailed("the time ran out")
     if isinstance(error, ClientClosedError | TimeoutError):

@@ -216,10 +216,10 @@ REFUSED = {
     "Expected `str` of length <= 5": ("$.lines[0].title", Body(lines=[Line(title="abcdef")])),
     "Expected `str` of length >= 2": ("$.code", Body(code="a")),
     "Expected `str` matching regex": ("$.code", Body(code="ab\n")),
-    "expected a text, got bytes": ("$.note", Body(note=b"abc")),
-    "expected a text, got UUID": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
-    "expected a text, got bytearray": ("$.plain.name", Body(plain={"name": bytearray(b"abc")})),
-    "expected a text, got Decimal": ("$.note", Body(note=Decimal(24))),
+    "expected text, got bytes": ("$.note", Body(note=b"abc")),
+    "expected text, got UUID": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
+    "expected text, got bytearray": ("$.plain.name", Body(plain={"name": bytearray(b"abc")})),
+    "expected text, got Decimal": ("$.note", Body(note=Decimal(24))),
     "nan is not a JSON number": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, float("nan")]}))),
     "-inf is not a JSON number": ("$.line.free.1", Body(line=Line(free={1: float("-inf")}))),
     "inf is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": float("inf")}))),
@@ -489,7 +489,7 @@ def test_filters_have_names() -> None:
 
 def test_an_operation_without_filters_takes_none() -> None:
     """An operation that is no search refuses every filter."""
-    with pytest.raises(RequestInvalid, match="known are: none"):
+    with pytest.raises(RequestInvalid, match="its filters are: none"):
         QueryEncoder(None).encode({"status": "closed"})
 
 

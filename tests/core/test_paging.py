@@ -560,7 +560,7 @@ async def test_one_option_by_two_names(client, options: dict[str, int], first: s
     with pytest.raises(RequestInvalid) as refused:
         client.invoices.search(**options)
 
-    assert (second, f"is another name of {first}: give one of them") == (refused.value.path, refused.value.reason)
+    assert (second, f"is another name for {first}: give only one of them") == (refused.value.path, refused.value.reason)
 
 
 async def test_options_at_their_bounds(client, transport) -> None:

@@ -227,7 +227,7 @@ MISTAKES: dict[str, Mistake] = {
     "no connection to the server (...): Connection refused": _nobody_listens,
     "the host name was not resolved (...)": _no_such_host,
     "the server's certificate does not verify (...)": _unknown_authority,
-    "all that the pool may have are in use": _full_pool,
+    "all connections that the pool may have are in use": _full_pool,
     "the client belongs to another event loop": _another_loop,
     "401 ... the access token is not known": _strange_token,
     "the sandbox takes no APP_USR token": _real_token,

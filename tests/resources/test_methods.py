@@ -259,7 +259,7 @@ def test_an_access_token_can_be_read() -> None:
 )
 def test_another_structure_is_refused_without_being_shown(token: str) -> None:
     """A token of another structure raises ValueError, and the error does not repeat it."""
-    with pytest.raises(ValueError, match="another structure") as error:
+    with pytest.raises(ValueError, match="does not have the structure") as error:
         parse_access_token(token)
 
     assert "secret" not in str(error.value)

@@ -373,7 +373,7 @@ def test_only_what_was_set_goes_out(name: str, make: Callable[[], object], encod
 
 def test_an_expiration_that_is_no_text_is_refused_in_words() -> None:
     """A number of minutes is no duration; whoever gives one is told so at once, with the place."""
-    with pytest.raises(RequestInvalid, match="expected a text such as PT5M, got int") as refusal:
+    with pytest.raises(RequestInvalid, match="expected text such as PT5M, got int") as refusal:
         order(expiration_time=5)
 
     assert "$.expiration_time" == refusal.value.path

@@ -317,13 +317,13 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
 @pytest.mark.parametrize(
     ("method", "asked", "message"),
     [
-        ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this; known are: tenant"),
+        ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this request; it takes: tenant"),
         ("DELETE", "faults?tenant=", "tenant is not a number"),
         ("DELETE", "faults?tenant=5&tenant=6", "tenant is given more than once"),
-        ("GET", "orders?page=2", "'page' is not a parameter of this; known are: tenant, limit"),
-        ("GET", "ledger?limit=5", "'limit' is not a parameter of this; known are: tenant"),
-        ("GET", "faults?tenant=5", "'tenant' is not a parameter of this; known are: none"),
-        ("GET", "events?tenant=5", "'tenant' is not a parameter of this; known are: none"),
+        ("GET", "orders?page=2", "'page' is not a parameter of this request; it takes: tenant, limit"),
+        ("GET", "ledger?limit=5", "'limit' is not a parameter of this request; it takes: tenant"),
+        ("GET", "faults?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
+        ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],
 )
 async def test_a_parameter_that_nobody_looks_at_is_refused(plain, sandbox, method, asked, message):

@@ -345,7 +345,7 @@ async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.Monke
         async with contextlib.aclosing(transport):
             outcome = await failed(transport, Request("POST", server.url(), TOKEN))
 
-        assert (False, True, "the proxy in the environment is not of http or https") == outcome
+        assert (False, True, "the proxy in the environment is not an http or https URL") == outcome
         assert [] == server.seen + other.seen
 
 
@@ -454,7 +454,7 @@ async def test_a_fingerprint_is_checked() -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("ftp://127.0.0.1/", "the URL is not of http or https"),
+        ("ftp://127.0.0.1/", "the URL is not an http or https URL"),
         ("http://", "the URL, or that of the proxy, has no host"),
         ("/v1/orders", "the URL, or that of the proxy, has no host"),
         ("http://127.0.0.1:99999/", "the URL is malformed"),

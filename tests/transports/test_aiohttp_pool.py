@@ -281,7 +281,7 @@ async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fres
         holding.cancel()
         await asyncio.wait([holding])
 
-    assert (False, False, "no connection in time: all that the pool may have are in use") == outcome
+    assert (False, False, "no connection in time: all connections that the pool may have are in use") == outcome
 
 
 @pytest.mark.parametrize("fresh", [False, True])

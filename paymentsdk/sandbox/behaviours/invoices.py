@@ -142,7 +142,7 @@ def change_payment(book: Book, record: InvoiceRecord, status: str) -> Invoice:
         Refused: There is no such state, or the invoice has no payment yet.
     """
     if status not in set(InvoicePaymentStatus):
-        raise Refused(400, "bad-request", "the contract knows no such status of a payment", details=("status",))
+        raise Refused(400, "bad-request", "the contract has no such payment status", details=("status",))
     if record.invoice.payment is None:
         raise Refused(
             409, "no_payment", "nobody has tried to collect the invoice yet: advance the clock to its debit_date"

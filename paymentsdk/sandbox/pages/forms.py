@@ -34,7 +34,7 @@ class FormKey:
             Refused: Its token is another.
         """
         if not hmac.compare_digest(self.token(page).encode(), token.encode(errors="replace")):
-            raise Refused(403, "forbidden", "This form was not on this page, or the sandbox was started anew since.")
+            raise Refused(403, "forbidden", "This form is not from this page, or the sandbox has restarted since.")
 
 
 class PaymentForm(Struct, frozen=True, kw_only=True):

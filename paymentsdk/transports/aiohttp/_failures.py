@@ -35,7 +35,7 @@ _MEANINGS = (
     _Meaning(aiohttp.ConnectionTimeoutError, "no connection in time"),
     _Meaning(aiohttp.ClientHttpProxyError, "the proxy refused to connect"),
     _Meaning(aiohttp.InvalidURL, "the URL, or that of the proxy, has no host", permanent=True),
-    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not of http or https", permanent=True),
+    _Meaning(aiohttp.NonHttpUrlClientError, "the URL is not an http or https URL", permanent=True),
     _Meaning(aiohttp.ServerDisconnectedError, "the server closed the connection without an answer", sent=True),
     _Meaning(aiohttp.ClientPayloadError, "the answer is cut off or malformed", sent=True),
     # aiohttp gives it the status 400, but nobody has answered that.
@@ -85,7 +85,7 @@ def _detail(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
     if isinstance(error, Full):
-        return ": all that the pool may have are in use"
+        return ": all connections that the pool may have are in use"
     cause = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error

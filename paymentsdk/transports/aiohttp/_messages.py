@@ -40,7 +40,7 @@ def message_of(request: Request, server: Server) -> bytes:
     head = _utf8("\r\n".join(lines))
     # The only control characters are those that end the lines.
     if head is None or len(head) - len(head.translate(None, _CONTROLS)) != 2 * (len(lines) - 1):
-        raise SendFailed(flaw_of(request) or "it cannot be put into HTTP", sent=False, permanent=True)
+        raise SendFailed(flaw_of(request) or "the request cannot be written as HTTP", sent=False, permanent=True)
     return head + request.body
 
 

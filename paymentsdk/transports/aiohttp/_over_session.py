@@ -98,7 +98,7 @@ def _proxy_of_environment(url: URL) -> str | None:
     proxy = None if proxy_bypass(url.host or "") else hide(getproxies().get(url.scheme))
     if proxy is not None and not is_http(proxy):
         # aiohttp would speak HTTP to it all the same, and tell it the token.
-        raise SendFailed("the proxy in the environment is not of http or https", sent=False, permanent=True)
+        raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
     return proxy
 
 

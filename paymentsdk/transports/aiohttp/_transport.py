@@ -110,12 +110,12 @@ class AiohttpTransport:
         proxy = hide(proxy)
         check_proxy(proxy)
         if session is not None and (proxy is not None or trust_env or connector):
-            raise RequestInvalid("session", "has the options of its owner: give either a session or options")
+            raise RequestInvalid("session", "cannot be combined with options: its owner has set its own")
         if session is not None and not isinstance(session, aiohttp.ClientSession):
             # Another library's would send, and then not know what came of it.
             raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
         if session is not None and session.auth is not None:
-            raise RequestInvalid("session", "has an auth of its own, and there is room for one token only")
+            raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
         if not _is_number(drain, (int, float)):
             raise RequestInvalid("drain", "must be 0 or more seconds")
         for name in ("limit", "limit_per_host"):
