@@ -59,9 +59,9 @@ __all__ = [
 
 
 def visible(text: str) -> str:
-    """Return *text* with an escape, as Python writes it, for all that is not seen or that a line cannot hold.
+    """Return *text* with an escape, as Python writes it, for every character that is not printable.
 
-    What others write would else begin lines of its own in a log, or tell a terminal what to do.
+    Otherwise, text of others could begin a new line in a log, or send commands to a terminal.
     """
     if text.isprintable():
         return text

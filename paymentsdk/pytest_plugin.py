@@ -8,7 +8,7 @@
 ========================  =====================================================================================
 
 They work in synchronous tests, with pytest-asyncio, with anyio on asyncio, and with pytest-xdist, where each worker
-has a server. Nothing is imported, and nothing started, before the first test asks for it.
+has a server. The plugin imports and starts nothing before the first test asks for it.
 """
 
 from __future__ import annotations

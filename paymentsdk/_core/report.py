@@ -1,4 +1,4 @@
-"""What a program can learn of its calls while they run: an observer for metrics, and the log.
+"""How a program learns of its calls while they run: an observer for metrics, and the log.
 
 The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
 failed, WARNING for what a person should look at. No record holds a credential, nor anything of an answer but the

@@ -1,7 +1,7 @@
 """What is worth another attempt, and when.
 
-The table says for each class of operation and each kind of failure what may happen next. It is the only place that
-knows, and the whole of it is tested cell by cell.
+The table says for each class of operation and each kind of failure what may happen next. Nothing else decides that, and
+every cell of the table has a test.
 """
 
 from __future__ import annotations
@@ -330,8 +330,8 @@ async def again(
 ) -> R:
     """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
 
-    tenacity comes in only now, since most calls succeed at once: the *first* failure is played to it as the outcome of
-    its first attempt. It is made for this call alone: one that is shared between tasks mixes up their states.
+    tenacity is used only now, since most calls succeed at once: it is given the *first* failure as the outcome of its
+    first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
 
     Raises:
         AttemptFailed: The last failure.

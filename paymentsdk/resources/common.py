@@ -1,4 +1,4 @@
-"""What several resources share: the base of their Structs, open enums, ids, moments, durations, common refusals."""
+"""Parts that several resources share: the bases of their Structs, open enums, ids, moments, durations, refusals."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
 
 
 class Changed(Struct, frozen=True):
-    """What has changed; ``everything`` after a restore, or when more happened than a watcher could be told."""
+    """What has changed; ``everything`` after a restore, or when a watcher has missed events."""
 
     what: Literal["policies", "faults", "everything"]
 

@@ -1,6 +1,6 @@
-"""What comes in, as Structs: checked by the same decoder as in the client, and refused in the same words.
+"""Requests as Structs: checked by the same decoder as in the client, and refused in the same words.
 
-Nothing that a client can send gets further than this without having the type that the contract gives it.
+No value that a client sends gets further than this unless it has the type that the contract gives it.
 """
 
 from __future__ import annotations

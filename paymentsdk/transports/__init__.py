@@ -1,1 +1,1 @@
-"""What carries requests: one module per HTTP library, and each is imported only by those who use it."""
+"""Transports, which carry requests: one module per HTTP library, imported only by programs that use it."""

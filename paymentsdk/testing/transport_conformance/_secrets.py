@@ -1,4 +1,4 @@
-"""What a failure may show: it ends up in logs, in the hands of whoever debugs, and in other processes."""
+"""Secrets that a failure must not show: it ends up in logs, in debuggers, and in other processes."""
 
 from __future__ import annotations
 
