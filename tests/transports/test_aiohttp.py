@@ -382,6 +382,19 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
     assert "ry-1" not in shown[0]
 
 
+@pytest.mark.parametrize("login", ["us%E2%82%ACer:canary", "user:can%E2%82%ACary", "us%3Aer:canary"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_login_that_no_proxy_can_be_told(scheme: str, login: str) -> None:
+    """A user or password that HTTP cannot carry is the mistake of a setting: nothing was sent, nor is it shown."""
+    async with contextlib.aclosing(AiohttpTransport(proxy=f"http://{login}@127.0.0.1:9")) as transport:
+        with pytest.raises(SendFailed) as refused:
+            await transport.send(Request("POST", f"{scheme}://api.example.com/", TOKEN))
+
+    assert (False, True) == (refused.value.sent, refused.value.permanent)
+    assert refused.value.__context__ is None
+    assert "canary" not in refused.value.reason
+
+
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
 
 

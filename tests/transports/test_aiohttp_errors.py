@@ -172,6 +172,8 @@ async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> 
         request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
         refused = f"no connection to the server (127.0.0.1:{port}): Connection refused"
         assert (False, False, refused) == await failed(transport, request)
+    on_ipv6 = await failed(transport, Request("GET", "http://[::1]:9/v1", TOKEN))
+    assert on_ipv6[2].startswith("no connection to the server ([::1]:9): ")
     certificate = trustme.CA().issue_cert("127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)

@@ -15,6 +15,7 @@ The files, from the top; none imports from one above it:
 
 from __future__ import annotations
 
-from paymentsdk.transports.aiohttp._transport import AiohttpTransport, ConnectorOptions
+from paymentsdk.transports.aiohttp._pool import ConnectorOptions
+from paymentsdk.transports.aiohttp._transport import AiohttpTransport
 
 __all__ = ["AiohttpTransport", "ConnectorOptions"]

@@ -75,7 +75,8 @@ def _place(error: Exception) -> str:
     if not isinstance(error, aiohttp.ClientConnectorError):
         return ""
     try:
-        return f" ({error.host}:{error.port})"
+        host = f"[{error.host}]" if ":" in error.host else error.host
+        return f" ({host}:{error.port})"
     except AttributeError:  # One that a middleware has made knows of no connection.
         return ""
 

@@ -113,8 +113,14 @@ def _without_login(proxy: str | None) -> tuple[URL | None, dict[str, str] | None
     url = URL(proxy)
     if (url.raw_user, url.raw_password) == (None, None):
         return url, None
-    login = aiohttp.encode_basic_auth(url.user or "", url.password or "", encoding="latin1")
-    return url.with_user(None), {"Proxy-Authorization": login}
+    try:
+        login = aiohttp.encode_basic_auth(url.user or "", url.password or "", encoding="latin1")
+    except ValueError:
+        failure = SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
+    else:
+        return url.with_user(None), {"Proxy-Authorization": login}
+    # Outside the handler: the error can hold both, so it must not become the context.
+    raise failure
 
 
 class _Once(str):  # noqa: SLOT000 - a str cannot have slots

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import socket
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from ssl import SSLContext
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import aiohttp
 from yarl import URL
@@ -15,13 +19,31 @@ from yarl import URL
 from paymentsdk.transports.aiohttp._failures import Full, unsent
 
 if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
     from aiohttp.client_reqrep import ConnectionKey
-    from aiohttp.connector import Connection
+    from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
 
 
 #: A key of the pool begins with so many parts that say which host it is: its name, the port, and whether it has TLS.
 _HOST = 3
+
+
+class ConnectorOptions(TypedDict, total=False):
+    """Options of :class:`aiohttp.TCPConnector`, passed through as they are."""
+
+    ssl: SSLContext | aiohttp.Fingerprint | bool
+    limit: int
+    limit_per_host: int
+    keepalive_timeout: float | None
+    resolver: AbstractResolver | None
+    use_dns_cache: bool
+    ttl_dns_cache: int | None
+    family: socket.AddressFamily
+    local_addr: tuple[str, int] | None
+    happy_eyeballs_delay: float | None
+    interleave: int | None
+    socket_factory: Callable[[AddrInfoType], socket.socket] | None
 
 
 class Unlisted(str):
@@ -33,6 +55,15 @@ class Unlisted(str):
 
 class Pool(aiohttp.TCPConnector):
     """aiohttp's pool, without some of its flaws: each method says which."""
+
+    def __init__(self, **options: Unpack[ConnectorOptions]) -> None:
+        self._process = os.getpid()
+        super().__init__(**options)
+
+    def __del__(self, *_: object) -> None:
+        # A forked child has the selector of its parent: to close a connection here would take it from the parent.
+        if self._process == os.getpid():
+            super().__del__()
 
     @property
     def waited_for(self) -> bool:
@@ -121,12 +152,12 @@ class Pool(aiohttp.TCPConnector):
 
 def _readable(transport: asyncio.Transport | None) -> bool:
     """Whether there is something to read, be it the end."""
-    socket = None if transport is None else transport.get_extra_info("socket")
+    wire = None if transport is None else transport.get_extra_info("socket")
     # The first is for type checkers, which know what Windows lacks; the second for whatever else goes without.
-    if socket is None or sys.platform == "win32" or not hasattr(select, "poll"):
+    if wire is None or sys.platform == "win32" or not hasattr(select, "poll"):
         return False
     poll = select.poll()
-    poll.register(socket.fileno(), select.POLLIN)
+    poll.register(wire.fileno(), select.POLLIN)
     return bool(poll.poll(0))
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-from collections.abc import Callable
-from ssl import SSLContext
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import Unpack
 
 import aiohttp
 
@@ -19,12 +16,7 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports.aiohttp._failures import failure_of
 from paymentsdk.transports.aiohttp._over_pool import over_pool
 from paymentsdk.transports.aiohttp._over_session import over_session
-from paymentsdk.transports.aiohttp._pool import Pool, Server, find_server
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractResolver
-    from aiohttp.connector import AddrInfoType
-
+from paymentsdk.transports.aiohttp._pool import ConnectorOptions, Pool, Server, find_server
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place, which costs it 3 to 4 microseconds a
 #: call; much more would come near the 1,024 files that many systems let a process open.
@@ -38,23 +30,6 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding"})
 #: Seconds that connections get to close.
 _PARTING = 1.0
-
-
-class ConnectorOptions(TypedDict, total=False):
-    """Options of :class:`aiohttp.TCPConnector`, passed through as they are."""
-
-    ssl: SSLContext | aiohttp.Fingerprint | bool
-    limit: int
-    limit_per_host: int
-    keepalive_timeout: float | None
-    resolver: AbstractResolver | None
-    use_dns_cache: bool
-    ttl_dns_cache: int | None
-    family: socket.AddressFamily
-    local_addr: tuple[str, int] | None
-    happy_eyeballs_delay: float | None
-    interleave: int | None
-    socket_factory: Callable[[AddrInfoType], socket.socket] | None
 
 
 class AiohttpTransport:
