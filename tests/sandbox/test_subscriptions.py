@@ -278,7 +278,7 @@ async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
     assert status == changed.payment.status
     expected = Decimal("99.90") if status in {"approved", "in_mediation"} else 0
     assert expected == sum(entry.amount for entry in sandbox.ledger())
-    with pytest.raises(Refused, match="no such status"):
+    with pytest.raises(Refused, match="no such payment status"):
         sandbox.buyer.change_invoice_payment(invoice.id, "lost")
 
 
