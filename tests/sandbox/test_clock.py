@@ -68,7 +68,7 @@ def test_a_clock_can_be_frozen_at_any_moment_and_go_on_from_there():
 @pytest.mark.parametrize("duration", [timedelta(seconds=-1), "P1M", "soon", timedelta(days=3661)])
 def test_time_does_not_go_backwards_or_to_no_known_place(duration):
     """Negative, unknown or absurd durations are refused."""
-    with pytest.raises(ValueError, match=r"backwards|duration|most at once"):
+    with pytest.raises(ValueError, match=r"backwards|duration|at most"):
         clock().advance(duration)
 
 
