@@ -52,6 +52,9 @@ _AMOUNTS = {
     "most": Decimal(10**money.MOST_DIGITS),
 }
 
+#: Why the type of a body is refused: amounts would go out that nobody has looked at.
+_MISPLACED = "amounts and moments of a body must be in Structs or lists, and in one type of a union only"
+
 _RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
@@ -230,15 +233,37 @@ def _step(info: inspect.Type) -> Step | None:
         case inspect.DateTimeType():
             return timestamp
         case inspect.UnionType(types=types):
-            return next(filter(None, map(_step, types)), None)
+            found = [step for kind in types if (step := _step(kind)) is not None]
+            if len(found) > 1:
+                raise RequestInvalid("$", _MISPLACED)
+            return found[0] if found else None
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             step = _step(item)
             return None if step is None else _list_step(step)
         case inspect.StructType(cls=cls, fields=fields):
             steps = [(f.name, f".{f.encode_name}", step) for f in fields if (step := _step(f.type)) is not None]
             return _struct_step(get_origin(cls) or cls, steps) if steps else None
+        case _ if any(_step(part) is not None for part in _unseen(info)):
+            raise RequestInvalid("$", _MISPLACED)
         case _:
             return None
+
+
+def _unseen(info: inspect.Type) -> Iterable[inspect.Type]:
+    """Return what a type holds that is neither a Struct nor a list: only operations of somebody else's have one."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    match info:
+        case inspect.DictType(value_type=item):
+            return (item,)
+        case inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item):
+            return (item,)
+        case inspect.TupleType(item_types=items):
+            return items
+        case inspect.TypedDictType() | inspect.NamedTupleType() | inspect.DataclassType():
+            return [field.type for field in info.fields]
+        case _:
+            return ()
 
 
 def _amount(*, above_zero: bool) -> Step:
@@ -277,6 +302,9 @@ def timestamp(value: object) -> str:
 
 def _list_step(step: Step) -> Step:
     def walk(value: object) -> object:
+        if isinstance(value, set | frozenset):
+            # It is written as a list is, so the decoder would take it.
+            raise RequestInvalid("", f"expected a list, got {type(value).__name__}")
         if not isinstance(value, list | tuple):
             return value  # The decoder says what is wrong with it.
         on_wire: list[object] = []

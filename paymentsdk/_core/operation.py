@@ -211,7 +211,8 @@ class Operation(Generic[B, R]):
         """Checks and encodes the body; made at the first use, since most programs use few operations.
 
         Raises:
-            RequestInvalid: The body is of a recursive type.
+            RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
+                lists, where nothing checks them.
         """
         try:
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)

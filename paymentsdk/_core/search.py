@@ -73,6 +73,7 @@ def _search(
     value, below = f"v{len(above)}", f"v{len(above) + 1}"
     for part in _parts(kind):
         cls = get_origin(part) or part  # A generic Struct with its parameters is no class itself.
+        kinds = get_args(part)
         if isclass(part) and part in conditions:
             yield f"if {conditions[part].format(value)}:"
             yield "    return True"
@@ -85,15 +86,25 @@ def _search(
                 if search := list(_search(field.type, (*above, part), conditions, classes, again)):
                     inner += [f"{below} = {value}.{field.name}", f"if {below} is not None:", *_indented(search)]
             yield from _guarded(value, cls, inner, classes)
-        elif get_origin(part) in (list, tuple) and (
-            search := list(_search(get_args(part)[0], (*above, None), conditions, classes, again))
+        elif (
+            kinds
+            and cls in (list, tuple)
+            and (search := list(_search(kinds[0], (*above, None), conditions, classes, again)))
         ):
-            yield from _guarded(value, get_origin(part), [f"for {below} in {value}:", *_indented(search)], classes)
+            yield from _guarded(value, cls, [f"for {below} in {value}:", *_indented(search)], classes)
+        elif classes is not None and any(
+            # Free-form data may be anything.
+            object not in _parts(inner) and list(_search(inner, above, conditions, classes, again))
+            for inner in kinds
+        ):
+            yield "return True"  # In a Sequence, a dict and the like: whoever asks has to look more closely.
 
 
 def _parts(kind: object) -> Iterator[object]:
     """Yield the types that a value of *kind* can be of."""
-    if get_origin(kind) in (Annotated, Union, UnionType):
+    if (named := getattr(kind, "__supertype__", None) or getattr(kind, "__value__", None)) is not None:
+        yield from _parts(named)  # A NewType, or an alias.
+    elif get_origin(kind) in (Annotated, Union, UnionType):
         for part in get_args(kind):
             yield from _parts(part)
     else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Generic, TypedDict, TypeVar
+from typing import Annotated, Generic, NamedTuple, NewType, TypedDict, TypeVar
 from uuid import UUID
 
 import pytest
@@ -272,11 +273,81 @@ def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
     assert f"$.parts[1].{path}" == refused.value.path
 
 
+Fee = NewType("Fee", Decimal)
+
+
+class Named(TypedDict):
+    """What is a dict on the wire, and no Struct."""
+
+    fee: Decimal
+
+
+class Placed(NamedTuple):
+    """The same as a tuple."""
+
+    fee: Decimal
+
+
+@dataclass
+class Classed:
+    """The same as a dataclass."""
+
+    at: datetime
+
+
+@pytest.mark.control("paymentsdk._core.encode._unseen", lambda info: (), raises=pytest.fail.Exception)
+@pytest.mark.parametrize(
+    "kind",
+    [dict[str, Decimal], dict[str, Line], tuple[str, Decimal], set[Fee], frozenset[Line], Named, Placed, Classed],
+    ids=str,
+)
+def test_a_type_that_would_hide_amounts_is_refused(kind: object) -> None:
+    """Amounts and moments go out as they should from Structs and lists alone: elsewhere nothing looks at them."""
+    with pytest.raises(RequestInvalid, match="must be in Structs or lists"):
+        BodyEncoder(Holder[kind], decimal_strings=False)
+
+
+def test_a_union_has_amounts_in_one_type_only() -> None:
+    """Beside a list of parts, a part alone would not be looked at."""
+    with pytest.raises(RequestInvalid, match="in one type of a union only"):
+        BodyEncoder(Holder[list[Line] | Line], decimal_strings=False)
+
+
+@pytest.mark.parametrize("kind", [dict[str, str], tuple[str, int], tuple[()], set[str], Weight])
+def test_other_types_are_no_concern(kind: object) -> None:
+    """A body may have any type that holds no amounts."""
+    assert b"{}" == BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder())
+
+
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [
+        (Fee, Decimal("1.555")),
+        (Sequence[Line], [Line(price=Decimal("1.555"))]),
+        (Annotated[Sequence[Fee], Meta(max_length=5)], (Decimal("1.555"),)),
+        (list[Fee], {Decimal("1.555")}),
+        (list[Line], frozenset({Line(price=Decimal("1.555"))})),
+    ],
+)
+def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
+    """A NewType is what it is made of, a Sequence is a list, and a set takes the place of none."""
+    with pytest.raises(RequestInvalid) as refused:
+        BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder(one=one))
+
+    assert refused.value.path.startswith("$.one")
+
+
 @pytest.mark.control("paymentsdk.money.exact", Decimal)
 @pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
 def test_amounts_are_never_rounded(reason: str) -> None:
     """What cannot be written exactly is refused with its place, and not made to fit."""
     assert_refused(reason)
+
+
+def test_free_form_data_costs_no_second_look() -> None:
+    """It may hold anything, so there is nothing to look for: a body that has it is encoded like any other."""
+    assert not NUMBERS._unusual(Body(line=Line(title="abc", free={"a": [Decimal("1.555")]})))
+    assert NUMBERS._unusual(Body(line=Line(at=NOON)))
 
 
 def test_free_form_data_is_json() -> None:
