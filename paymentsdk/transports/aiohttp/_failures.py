@@ -76,9 +76,9 @@ def _place(error: Exception) -> str:
         return ""
     try:
         host = f"[{error.host}]" if ":" in error.host else error.host
-        return f" ({host}:{error.port})"
     except AttributeError:  # One that a middleware has made knows of no connection.
         return ""
+    return f" ({host}:{error.port})"
 
 
 def _detail(error: Exception) -> str:
