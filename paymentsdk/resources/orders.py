@@ -575,7 +575,7 @@ class Order(AnswerStruct):
 
     @property
     def refunds(self) -> tuple[Refund, ...]:
-        """The refunds, done or under way, that this answer holds."""
+        """The refunds that this answer holds, in every ``status``: done, under way or failed."""
         return (self.transactions and self.transactions.refunds) or ()
 
     @property
