@@ -58,8 +58,8 @@ ABOUT_CODES = """\
 kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
-`requests`, `clock`, and `changed`. The `what` of `changed` is `policies`, `faults`, or `everything`: after a restore, \
-or when there were more events than could be sent."""
+`requests`, `clock`, and `changed`. The `what` of `changed` is `policies`, `faults`, or, after a restore or when \
+there were more events than could be sent, `everything`."""
 
 ABOUT_CONTROL = f"""\
 How a test, a script or a person controls a running sandbox over HTTP. Paths are below `{PREFIX}`. Bodies and answers

@@ -169,8 +169,8 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="decide a point that the contract leaves open, until this sandbox ends: --db keeps only what is set by "
-        "`paymentsdk sandbox policies`, and this wins over it",
+        help="decide a point that the contract leaves open, until this sandbox ends: of policies, --db keeps only "
+        "those set by `paymentsdk sandbox policies`, and this wins over them",
     )
     yield sandbox.add_argument("--frozen", action="store_true", help="let the clock stand still until it is advanced")
     yield sandbox.add_argument(

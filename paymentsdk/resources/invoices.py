@@ -29,7 +29,7 @@ class InvoiceType(OpenEnum):
 
 
 class InvoiceStatus(OpenEnum):
-    """State of an invoice. ``processed``: collected, or given up. The platform spells ``canceled`` both ways."""
+    """State of an invoice. ``processed``: collected, or out of attempts. The platform spells ``canceled`` both ways."""
 
     SCHEDULED = "scheduled"
     PROCESSED = "processed"

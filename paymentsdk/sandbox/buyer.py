@@ -169,7 +169,9 @@ class Buyer:
             return merchant_orders.attempt(book, opened, self.payer_id, "in_process" if reviewed else "rejected")
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
-        """Have the seller refund *amount* of a paid preference, or all of it; then its merchant order is ``reverted``.
+        """Have the seller refund *amount* of a paid preference, or all that is left.
+
+        Once all of it is refunded, its merchant order is ``reverted``.
 
         Raises:
             ValueError: *amount* has more than two decimals, or is not a number.

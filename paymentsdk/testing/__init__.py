@@ -24,8 +24,8 @@ class MemoryTransport:
     """Answers from a function or a script, without a socket.
 
     Args:
-        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, or a coroutine
-            that does, or raises. A :class:`~paymentsdk.SendFailed` passes as it is; after any other exception the
+        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, or an awaitable
+            of one, or raises. A :class:`~paymentsdk.SendFailed` passes as it is; after any other exception the
             request counts as sent. Instead of a function, give a script: an iterable of responses, statuses and
             exceptions, used up one by one.
 

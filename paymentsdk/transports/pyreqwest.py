@@ -60,8 +60,8 @@ class PyreqwestTransport:
 
     The library rewrites ``.`` and ``..`` in paths, in any spelling, as browsers do; the engine sends none.
 
-    Each value of ``Request.connect_timeout``, rounded to two digits, has a pool of its own, and a second one for fresh
-    connections; *limit* holds for all pools together.
+    Each value of ``Request.connect_timeout``, rounded down to two digits, has a pool of its own, and a second one for
+    fresh connections; *limit* holds for all pools together.
 
     Args:
         ca: A certificate authority to trust in addition to the built-in ones, as PEM.

@@ -59,7 +59,7 @@ async def reset_before_the_answer(make: MakeTransport) -> None:
 
 @case
 async def reset_within_the_request(make: MakeTransport) -> None:
-    """A connection that breaks when a part of the request has arrived is a failure, sent once."""
+    """A request of which a part has arrived when its connection breaks counts as sent, and is sent once."""
 
     async def script(peer: Peer) -> None:
         await peer.part(KIB)
