@@ -91,7 +91,8 @@ async def a_stray_answer_does_no_lasting_harm(make: MakeTransport) -> None:
     """An unrequested answer is dropped, or taken for the answer to the next request; the requests after are not harmed.
 
     No client can always tell, so the engine checks that an answer belongs to its request. If the next request takes the
-    stray answer, its true answer is left over: the request after it must not take that, and so on for ever.
+    stray answer, its own answer is left over: the request after it must not take that, or all later ones would be off
+    by one.
     """
 
     async def early(peer: Peer) -> None:
