@@ -106,13 +106,22 @@ class FileTokenStore:
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
     """
 
-    __slots__ = ("_path",)
+    __slots__ = ("_named",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
 
-        # What a link leads to is replaced, and not the link: it may lead to where files outlive a container.
-        self._path = Path(os.path.realpath(path))
+        # Whoever changes the folder later means the same file.
+        self._named = Path(path).absolute()
+
+    @property
+    def _path(self) -> Path:
+        """Where the pair is now.
+
+        What a link leads to is replaced, and not the link: it may lead to where files outlive a container. A release or
+        a new volume may have the link lead elsewhere while this process runs, and other processes go there.
+        """
+        return self._named.resolve()
 
     async def load(self) -> TokenPair | None:
         """See :meth:`TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
@@ -153,32 +162,33 @@ class FileTokenStore:
             os.close(handle)
 
     def _read(self) -> TokenPair | None:
+        path = self._path
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=TokenPair)
+            return msgspec.json.decode(path.read_bytes(), type=TokenPair)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            logger.warning("%s holds no token pair", self._path)
+            logger.warning("%s holds no token pair", path)
             return None
 
     def _write(self, pair: TokenPair) -> None:
         import tempfile  # noqa: PLC0415 - it brings half of the library along
 
-        content = msgspec.json.encode(pair)
+        content, path = msgspec.json.encode(pair), self._path
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                os.replace(name, self._path)  # noqa: PTH105
+                os.replace(name, path)  # noqa: PTH105
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
                 # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
-                _write_over(self._path, content)
+                _write_over(path, content)
                 os.unlink(name)  # noqa: PTH108
         except BaseException:
             os.unlink(name)  # noqa: PTH108
@@ -186,18 +196,19 @@ class FileTokenStore:
         # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
         # the only one that still works: refusing to use it would help nobody.
         with suppress(OSError):
-            _force_names(self._path.parent)
+            _force_names(path.parent)
         with suppress(OSError):
-            self._clear(time.time() - _LONGEST_WRITE)
+            _clear(path, time.time() - _LONGEST_WRITE)
 
-    def _clear(self, until: float) -> None:
-        """Remove what processes that died as they wrote have left: there are tokens in it."""
-        with os.scandir(self._path.parent) as folder:
-            for file in folder:
-                # One that cannot be removed does not keep the others.
-                with suppress(OSError):
-                    if _is_unfinished(file.name, self._path.name) and file.stat().st_mtime < until:
-                        os.unlink(file.path)  # noqa: PTH108
+
+def _clear(path: Path, until: float) -> None:
+    """Remove what processes that died as they wrote have left beside *path*: there are tokens in it."""
+    with os.scandir(path.parent) as folder:
+        for file in folder:
+            # One that cannot be removed does not keep the others.
+            with suppress(OSError):
+                if _is_unfinished(file.name, path.name) and file.stat().st_mtime < until:
+                    os.unlink(file.path)  # noqa: PTH108
 
 
 def _write_over(path: Path, content: bytes) -> None:

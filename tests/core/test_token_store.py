@@ -1097,6 +1097,39 @@ async def test_a_link_stays_one(path, issuer) -> None:
     assert {"kept.json", "kept.json.lock"} == {file.name for file in kept.parent.iterdir()}
 
 
+@pytest.mark.control("paymentsdk._core.token_store.os.path.realpath", lambda path, **_: path)
+@pytest.mark.skipif(os.name == "nt", reason="not everybody may make links there")
+async def test_a_link_that_leads_elsewhere_later(path, issuer) -> None:
+    """The pair goes where the link leads by then, and others look for it: where it led before may be gone."""
+    old, new = path.parent / "release-1", path.parent / "release-2"
+    old.mkdir()
+    new.mkdir()
+    path.symlink_to(old / "kept.json")
+    store = FileTokenStore(path)
+    path.unlink()
+    old.rmdir()
+    path.symlink_to(new / "kept.json")
+
+    async with store.lock():
+        await store.save(issuer.pair())
+
+    assert path.is_symlink()
+    assert issuer.pair() == await store.load() == await FileTokenStore(new / "kept.json").load()
+    assert {"kept.json", "kept.json.lock"} == {file.name for file in new.iterdir()}
+
+
+async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None:
+    """A store finds its pair again after the process has gone to another folder."""
+    monkeypatch.chdir(path.parent)
+    store = FileTokenStore(path.name)
+    (path.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(path.parent / "elsewhere")
+
+    await store.save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
 async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
     """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent."""
     store = FileTokenStore(path)
