@@ -299,7 +299,15 @@ def _may_be_null(info: inspect.Type) -> bool:
     """Whether null is a value of its own here, as of a member of somebody else's that is a text or None."""
     from msgspec import inspect  # noqa: PLC0415 - as above
 
-    return isinstance(info, inspect.UnionType) and info.includes_none
+    match info:
+        case inspect.Metadata(type=inner):
+            return _may_be_null(inner)
+        case inspect.UnionType():
+            return info.includes_none
+        case inspect.CustomType(cls=cls):
+            return cls is object
+        case _:
+            return isinstance(info, inspect.AnyType | inspect.NoneType)
 
 
 def _empty(info: inspect.Type) -> str | None:

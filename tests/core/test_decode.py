@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
 import pytest
-from msgspec import Struct, inspect
+from msgspec import Meta, Struct, inspect
 
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._core import decode, oddity
@@ -705,10 +705,13 @@ def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
 
 
 class Noted(AnswerStruct):
-    """An answer of somebody else's operation with a member that has to come, be it as null."""
+    """An answer of somebody else's operation with members that have to come, be it as null."""
 
     id: str
     note: str | None
+    told: Annotated[str | None, Meta(description="what the buyer was told")]
+    free: object
+    nothing: None
     rows: list[Noted] | None = None
 
 
@@ -716,14 +719,16 @@ class Noted(AnswerStruct):
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
     decoder = AnswerDecoder(Noted)
-    whole, _ = decoder.decode(body(id="1", note=None, rows=[{"id": "2", "note": None}]))
+    nulls = dict.fromkeys(("note", "told", "free", "nothing"))
+    whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
 
-    mended, anomalies = decoder.decode(body(id="1", note=None, rows=[{"id": 2, "note": None}]))
+    mended, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
 
     assert whole == mended
     assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
-    with pytest.raises(Undecodable, match="no usable 'note'"):
-        decoder.decode(body(id="1"))
+    for name in nulls:
+        with pytest.raises(Undecodable, match=f"no usable '{name}'"):
+            decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
 
 
 class Node(Struct):
