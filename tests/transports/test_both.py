@@ -42,7 +42,9 @@ FORKING = """
 import asyncio, gc, importlib, os, signal, sys
 from paymentsdk import ClientClosed, Request, SendFailed
 from paymentsdk.sandbox import Sandbox
+from paymentsdk.transports.aiohttp import _transport
 
+_transport._KNOWN = (sys.argv[3],)
 transport = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()
 loop = asyncio.new_event_loop()
 
@@ -74,12 +76,13 @@ with Sandbox().in_thread() as sandbox:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_transport_belongs_to_its_process(kind) -> None:
+@pytest.mark.parametrize("known", ["3.", "0."])
+def test_a_transport_belongs_to_its_process(kind, known: str) -> None:
     """A child that was forked after a request sends nothing on its parent's connections, and does not close them.
 
-    It does so neither by closing the transport nor by dropping it.
+    It does so neither by closing the transport nor by dropping it, whatever the version of aiohttp.
     """
-    command = [sys.executable, "-c", FORKING, kind.__module__, kind.__name__]
+    command = [sys.executable, "-c", FORKING, kind.__module__, kind.__name__, known]
 
     parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 

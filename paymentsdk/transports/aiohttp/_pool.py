@@ -53,8 +53,8 @@ class Unlisted(str):
     __hash__ = object.__hash__
 
 
-class Pool(aiohttp.TCPConnector):
-    """aiohttp's pool, without some of its flaws: each method says which."""
+class Connector(aiohttp.TCPConnector):
+    """aiohttp's pool, which a forked child leaves to its parent."""
 
     def __init__(self, **options: Unpack[ConnectorOptions]) -> None:
         self._process = os.getpid()
@@ -64,6 +64,10 @@ class Pool(aiohttp.TCPConnector):
         # A forked child has the selector of its parent: to close a connection here would take it from the parent.
         if self._process == os.getpid():
             super().__del__()
+
+
+class Pool(Connector):
+    """aiohttp's pool, without some of its flaws: each method says which."""
 
     @property
     def waited_for(self) -> bool:

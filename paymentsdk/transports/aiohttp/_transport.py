@@ -16,7 +16,7 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports.aiohttp._failures import failure_of
 from paymentsdk.transports.aiohttp._over_pool import over_pool
 from paymentsdk.transports.aiohttp._over_session import over_session
-from paymentsdk.transports.aiohttp._pool import ConnectorOptions, Pool, Server, find_server
+from paymentsdk.transports.aiohttp._pool import Connector, ConnectorOptions, Pool, Server, find_server
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place, which costs it 3 to 4 microseconds a
 #: call; much more would come near the 1,024 files that many systems let a process open.
@@ -198,7 +198,7 @@ class AiohttpTransport:
 
     def _new_session(self) -> aiohttp.ClientSession:
         """Return a session of our own; its pool is used without it where nothing but the pool is needed."""
-        kind = Pool if aiohttp.__version__.startswith(_KNOWN) else aiohttp.TCPConnector
+        kind = Pool if aiohttp.__version__.startswith(_KNOWN) else Connector
         try:
             connector = kind(**self._connector)
         except (TypeError, ValueError) as error:
