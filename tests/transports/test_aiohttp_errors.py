@@ -147,7 +147,7 @@ async def test_a_session_whose_middlewares_take_their_time(
     go_on = asyncio.Event()
     async with FaultServer(script) as server, aiohttp.ClientSession(middlewares=[linger]) as session:
         sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN, max_answer=2))
-        assert outcome == await asyncio.wait_for(sending, 5)
+        assert outcome == await asyncio.wait_for(sending, 30)
 
 
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])

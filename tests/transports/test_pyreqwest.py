@@ -88,7 +88,7 @@ async def test_an_answer_that_has_begun_ends_with_the_transport(closing: bool, u
             await until(lambda: transport._flying)
             await asyncio.gather(transport.aclose(), transport.aclose())
         with pytest.raises(SendFailed, match="the transport was closed" if closing else "the time ran out") as caught:
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 30)
         assert caught.value.sent
         await server.all_hung_up()
         await transport.aclose()
@@ -111,7 +111,7 @@ async def test_closing_ends_requests_of_a_pool_that_was_given_up(until) -> None:
             await transport.send(Request("GET", server.url(), connect_timeout=bound))
         await transport.aclose()
         with pytest.raises(SendFailed, match="the transport was closed"):
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 30)
 
 
 async def test_a_timeout_may_be_infinite() -> None:

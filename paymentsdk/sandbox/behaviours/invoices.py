@@ -272,5 +272,6 @@ MAGIC = {invoices.SEARCH: Magic("preapproval_id")}
 NATURAL = {
     ("invoices.search", "bad-request"): "a limit below 1, an offset below 0, an id that is not a number",
 }
-_NUMBER = {"type": "integer", "minimum": 0}
-SCHEMAS = {("invoices.search", name): _NUMBER for name in _NUMBERS}
+#: As text: a number of OpenAPI has a largest one, and an id has none.
+_DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
+SCHEMAS = {("invoices.search", name): _DIGITS for name in _NUMBERS}
