@@ -90,6 +90,17 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session
+def lock(session: nox.Session) -> None:
+    """Pin and hash what the gate installs, for every Python and system, in tests/requirements.txt."""
+    session.install("uv")
+    session.run(
+        *("uv", "pip", "compile", "-q", "pyproject.toml", "--all-extras", "--group", "gate"),
+        *("--universal", "--python-version", PYTHONS[0], "--generate-hashes", "--no-annotate", "--no-header"),
+        *("--no-emit-index-url", "--no-emit-find-links", "-o", "tests/requirements.txt", *session.posargs),
+    )
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run every benchmark and show the bars; `nox -s bench -- --only bench_call` runs one."""
     install(session, "bench")

@@ -12,7 +12,7 @@ import inspect
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -45,6 +45,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     if find_spec("paymentsdk.pytest_plugin"):
         session.config.pluginmanager.import_plugin("paymentsdk.pytest_plugin")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that is skipped for what the machine lacks (`needs ...`), where PAYMENTSDK_TESTS_NEED_ALL is set.
+
+    The gate sets it: there, a browser that could not be installed must not pass for tests that passed.
+    """
+    report = yield
+    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
+    if os.environ.get("PAYMENTSDK_TESTS_NEED_ALL") and reason.removeprefix("Skipped: ").startswith("needs "):
+        report.outcome, report.longrepr = "failed", f"not to be skipped here: {reason}"
+    return report
 
 
 @pytest.fixture(autouse=True)

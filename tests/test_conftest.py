@@ -101,6 +101,27 @@ def test_what_is_closed_or_wider_is_no_leak(run) -> None:
     run(LEAVES_NOTHING).assert_outcomes(passed=1)
 
 
+# --- skips ------------------------------------------------------------------------------------------------------------
+
+SKIPS = """
+import pytest
+
+def test_looks_at_a_page():
+    pytest.skip("needs a browser")
+
+def test_is_of_no_use_here():
+    pytest.skip("this system has no such thing")
+"""
+
+
+def test_where_all_is_needed_a_skip_for_what_is_missing_fails(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate sets a variable, and a test that needs what is not installed fails there; elsewhere it is skipped."""
+    run(SKIPS).assert_outcomes(skipped=2)
+
+    monkeypatch.setenv("PAYMENTSDK_TESTS_NEED_ALL", "1")
+    run(SKIPS).assert_outcomes(failed=1, skipped=1)
+
+
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 WAITS_IN_VAIN = """
