@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         TokenPair,
         TokenStore,
     )
-    from paymentsdk._core.wire import Headers, Request, Response, SendFailed, Transport
+    from paymentsdk._core.wire import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
     from paymentsdk.errors import (
@@ -72,6 +72,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "ClientClosed",
     "Clock",
     "Conflict",
+    "DiscardingTransport",
     "ErrorCode",
     "ErrorDetail",
     "Exchange",

@@ -399,6 +399,7 @@ class Caller(ABC):
             # With `strict`, the next answer would break the contract in the same way.
             failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and strict)
         failure.response = response
+        self._shared.discard(response)
         raise self._failed(intent, failure)
 
     def _result(self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
@@ -424,6 +425,9 @@ class Caller(ABC):
         except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
             reason = f"HTTP {response.status}, but reading it raised {report.in_words(defect)}"
             return AttemptFailed(Failure.NO_ANSWER, reason)
+        if intent.operation.writes and not intent.operation.documents(error.status, error.code):
+            # An error response names no request: one that the contract does not know may be the response to another.
+            self._shared.discard(response)
         return AttemptFailed(kind_of(response.status, error.code), str(error), error=error, response=response)
 
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakSet
 
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 from paymentsdk._core.deadline import Deadlines, Watch
 from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.retry import History, RetryBudget
-from paymentsdk._core.wire import Transport, header
+from paymentsdk._core.wire import DiscardingTransport, Response, Transport, header
 from paymentsdk.errors import ClientClosed
 
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 class Shared:
     """What a client and all its copies have in common: connections, time, and the budget for retries."""
 
-    __slots__ = ("_pausing", "budget", "clock", "closed", "deadlines", "loop", "renewing", "transport")
+    __slots__ = ("_discarding", "_pausing", "budget", "clock", "closed", "deadlines", "loop", "renewing", "transport")
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport: Transport = transport
+        self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
         self.clock: Clock = clock
         self.deadlines: Deadlines = Deadlines(clock)
         self.budget: RetryBudget = RetryBudget()
@@ -105,6 +107,12 @@ class Shared:
         finally:
             self._pausing.discard(pause)
             pause.cancel()
+
+    def discard(self, response: Response | None) -> None:
+        """Have no further request use the connection of *response*, where the transport can do that."""
+        if self._discarding is not None and response is not None:
+            with suppress(Exception):  # The outcome of the call must not depend on it.
+                self._discarding.discard(response)
 
     def permit(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

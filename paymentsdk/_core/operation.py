@@ -234,6 +234,10 @@ class Operation(Generic[B, R]):
         """What each documented code means."""
         return {error.code: error.meaning for error in self.errors}
 
+    def documents(self, status: int, code: str | None) -> bool:
+        """Whether the contract has an error response of *status* with *code*."""
+        return any(error.status == status and error.code == code for error in self.errors)
+
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode an answer without a client.
 

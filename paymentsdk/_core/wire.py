@@ -6,7 +6,7 @@ A transport moves one request and brings back one answer. It does not retry, fol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -145,4 +145,28 @@ class Transport(Protocol):
 
     async def aclose(self) -> None:
         """Let go of every connection. Closing twice is allowed."""
+        ...
+
+
+@runtime_checkable
+class DiscardingTransport(Transport, Protocol):
+    """A transport that can be told to stop using a connection. `discard` is optional: clients work without it.
+
+    The client looks for it once, when it is made. A wrapper around such a transport has to have the method as well,
+    and hand on the very response that the inner transport returned.
+    """
+
+    def discard(self, response: Response) -> None:
+        """Start no further request on the connection that *response* came over.
+
+        Called when *response* is not the response to its request, or is an error response to a write that the contract
+        does not document: the responses that follow on that connection may belong to other requests as well. It is
+        called before the event loop runs anything else, unless a wrapper waits in between; requests that are already
+        in flight on the connection may end.
+
+        A response that the transport does not know is ignored. Must not wait and should not raise: what it raises is
+        dropped, as the outcome of the call does not depend on it. To find the connection, return from `send` an
+        instance of a subclass of `Response` with one more field; a `Response` is neither hashable nor weakly
+        referenceable.
+        """
         ...

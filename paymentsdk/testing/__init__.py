@@ -31,10 +31,12 @@ class MemoryTransport:
 
     Attributes:
         requests: Every request, in order.
+        discarded: The responses after which the client wanted no further request on their connection, in order.
     """
 
     def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
         self.requests: list[Request] = []
+        self.discarded: list[Response] = []
         self.closed: bool = False
         self._handler: Handler | None = handler if callable(handler) else None
         self._script: deque[Answer] = deque(() if callable(handler) else handler)
@@ -62,6 +64,10 @@ class MemoryTransport:
             if task is not None and task.cancelling():
                 # A handler that moves the clock past the deadline of its own call is cancelled only when it waits.
                 await asyncio.sleep(0)
+
+    def discard(self, response: Response) -> None:
+        """See `paymentsdk.DiscardingTransport`."""
+        self.discarded.append(response)
 
     async def aclose(self) -> None:
         """See :class:`~paymentsdk.Transport`."""

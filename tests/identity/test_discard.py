@@ -1,0 +1,101 @@
+"""Which connections a transport is told to stop using."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import Conflict, OutcomeUnknown, RateLimited, Request, Response, RetryPolicy
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.testing import MemoryTransport
+
+ONCE = RetryPolicy(attempts=1)
+ORDER = OrderRequest(
+    external_reference="shop-1",
+    total_amount=Decimal("24.90"),
+    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
+)
+OURS = Response(201, {}, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"24.90"}')
+FOREIGN = Response(201, {}, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
+BROKEN = Response(201, {}, b'{"id":"ORD')
+LIMITED = Response(429, {}, b'{"message":"slow down"}')
+DOCUMENTED = Response(409, {}, b'{"errors":[{"code":"idempotency_key_already_used","message":"used"}]}')
+
+
+class Raising(MemoryTransport):
+    """A transport whose `discard` is defective."""
+
+    def discard(self, response: Response) -> None:
+        super().discard(response)
+        raise RuntimeError("a defect")
+
+
+class Plain:
+    """A transport that cannot discard."""
+
+    async def send(self, request: Request) -> Response:
+        return FOREIGN
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.control("paymentsdk._core.intent.Shared.discard", lambda self, response: None)
+@pytest.mark.parametrize("response", [FOREIGN, BROKEN], ids=["foreign", "broken"])
+async def test_a_response_to_another_request_discards_its_connection(client_over, response):
+    """The responses that follow on that connection may belong to other requests as well."""
+    transport = MemoryTransport([response, OURS])
+
+    order = await client_over(transport).orders.create(ORDER)
+
+    assert "ORD1" == order.id
+    assert [response] == transport.discarded
+
+
+async def test_a_response_to_this_request_discards_nothing(client_over):
+    """Connections are kept alive as long as nothing is wrong with them."""
+    transport = MemoryTransport([OURS])
+
+    await client_over(transport).orders.create(ORDER)
+
+    assert [] == transport.discarded
+
+
+@pytest.mark.control("paymentsdk._core.intent.Shared.discard", lambda self, response: None)
+async def test_an_undocumented_error_response_to_a_write_discards_its_connection(client_over):
+    """An error response names no request: it may be the response to another, while this write has taken effect."""
+    transport = MemoryTransport([LIMITED])
+
+    with pytest.raises(RateLimited):
+        await client_over(transport, retry=ONCE).orders.create(ORDER)
+
+    assert [LIMITED] == transport.discarded
+
+
+@pytest.mark.control("paymentsdk.Operation.documents", lambda self, status, code: False)
+async def test_a_documented_error_response_discards_nothing(client_over):
+    """What the contract says of a write is believed."""
+    transport = MemoryTransport([DOCUMENTED])
+
+    with pytest.raises(Conflict):
+        await client_over(transport, retry=ONCE).orders.create(ORDER)
+
+    assert [] == transport.discarded
+
+
+async def test_an_error_response_to_a_read_discards_nothing(client_over):
+    """A read that fails has no effect that a shifted response could hide."""
+    transport = MemoryTransport([LIMITED])
+
+    with pytest.raises(RateLimited):
+        await client_over(transport, retry=ONCE).orders.get("ORD1")
+
+    assert [] == transport.discarded
+
+
+@pytest.mark.parametrize("transport", [Raising([FOREIGN]), Plain()], ids=["raises", "has no discard"])
+async def test_the_outcome_does_not_depend_on_discarding(client_over, transport):
+    """A transport that cannot discard, or fails to, changes nothing of what is known about the write."""
+    with pytest.raises(OutcomeUnknown, match="another external_reference"):
+        await client_over(transport, retry=ONCE).orders.create(ORDER)
