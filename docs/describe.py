@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect as python
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import timedelta
+from itertools import pairwise
+from textwrap import dedent
 
 from msgspec import NODEFAULT, Struct, inspect
 
@@ -52,6 +55,19 @@ def section(doc: str | None, title: str) -> dict[str, str]:
         elif name:
             entries[name].append(line)
     return {name: markdown(" ".join(text)) for name, text in entries.items()}
+
+
+def attributes(cls: type) -> dict[str, str]:
+    """Return what the attributes of *cls* mean: those listed in its docstring, and those with a text below them."""
+    told = section(cls.__doc__, "Attributes")
+    if cls.__module__.partition(".")[0] != "paymentsdk":  # There may be no source.
+        return told
+    tree = ast.parse(dedent(python.getsource(cls))).body[0]
+    for one, below in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        match one, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                told[name] = markdown(text)
+    return told
 
 
 def opening(doc: str | None) -> str:
@@ -145,7 +161,7 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
     if held is None:
         raise TypeError(f"{of} has no members")
     # A member that is inherited is described where it comes from.
-    meanings = {name: text for cls in reversed(of.__mro__) for name, text in section(cls.__doc__, "Attributes").items()}
+    meanings = {name: text for cls in reversed(of.__mro__) for name, text in attributes(cls).items()}
     for member in held[1].fields:
         row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
         yield [row[0], row[1], "yes" if member.required else "", row[2]]
@@ -162,7 +178,7 @@ def row_of(page: type) -> type:
 
 def parameters(of: Callable[..., object], leave_out: Container[str] = (), like: type | None = None) -> str:
     """Return the table of the keyword arguments of a callable, with the meanings that *like* gives them, if given."""
-    meanings = section(like.__doc__, "Attributes") if like else section(of.__doc__, "Args")
+    meanings = attributes(like) if like else section(of.__doc__, "Args")
     rows = []
     for name, parameter in python.signature(of).parameters.items():
         if name != "self" and name not in leave_out:
@@ -176,7 +192,7 @@ def parameters(of: Callable[..., object], leave_out: Container[str] = (), like: 
 
 def fields(of: type[Struct]) -> str:
     """Return the table of the members of a setting."""
-    meanings = section(of.__doc__, "Attributes")
+    meanings = attributes(of)
     info = inspect.type_info(of)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{of} is not a Struct")

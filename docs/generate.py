@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from docs.describe import code, fields, members, opening, parameters, row_of, section, table
+from docs.describe import attributes, code, fields, members, opening, parameters, row_of, table
 from paymentsdk import (
     OPERATIONS,
     AiohttpTransport,
@@ -162,7 +162,7 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
     if operation.query is not None:
         yield "Filters, beside those of [every walk](settings.md#a-walk):"
         position = [code("offset"), code("limit")]
-        meanings = section(filters_of(operation.query).__doc__, "Attributes")
+        meanings = attributes(filters_of(operation.query))
         rows = (row[:2] for row in members(operation.query) if row[0] not in position)
         yield table(["Filter", "Kind", "Meaning"], ([*row, meanings[row[0].strip("`")]] for row in rows))
 
@@ -195,17 +195,17 @@ def errors_and_codes() -> str:
         for (status, name, meaning), raised in known.items()
     )
     told = [value for name, value in vars(errors).items() if name in errors.__all__]
-    attributes = (
+    told_of = (
         [code(name), code(cls.__name__), text]
         for cls in sorted(told, key=lambda cls: not issubclass(cls, errors.PaymentsError))
-        for name, text in section(cls.__doc__, "Attributes").items()
+        for name, text in attributes(cls).items()
     )
     return "\n\n".join([
         "# Errors and codes",
         "```text\n" + python.cleandoc(tree) + "\n```",
         "## What an error holds",
         "Subclasses have the attributes of their base classes, too.",
-        table(["Attribute", "Of", "Meaning"], attributes),
+        table(["Attribute", "Of", "Meaning"], told_of),
         "## Documented codes",
         ABOUT_CODES,
         table(["Status", "Code", "Meaning", "Operation", "Raised as"], rows),

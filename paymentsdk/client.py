@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
+from paymentsdk._core.address import check_base_url
 from paymentsdk._core.auth import Auth, NoToken, StaticToken, credentials_of, settle
 from paymentsdk._core.call import Caller
 from paymentsdk._core.clock import Clock, SystemClock
@@ -65,8 +65,8 @@ _KINDS = {
     "max_order_expiration": timedelta,
     "session_header": str,
     "strict": bool,
+    "allow_http": bool,
 }
-_BASE_URL = re.compile(r"https?://[A-Za-z0-9.\-_~\[\]:%]+(/[A-Za-z0-9.\-_~%]+)*/?\Z")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -83,6 +83,7 @@ class ClientOptions(TypedDict, total=False):
     strict: bool
     observer: Callable[[Attempt], None] | None
     clock: Clock | None
+    allow_http: bool | None
 
 
 class PaymentsClient(Caller):
@@ -110,6 +111,9 @@ class PaymentsClient(Caller):
             ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
         observer: Called after every attempt, for metrics. It must not block; its exceptions are logged and dropped.
         clock: Where time and chance come from; for tests.
+        allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
+            credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
+            is always allowed: ``localhost`` and names below it, ``127.0.0.0/8`` and ``::1``.
 
     Raises:
         RequestInvalid: A setting makes no sense.
@@ -133,6 +137,7 @@ class PaymentsClient(Caller):
         strict: bool = False,
         observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
+        allow_http: bool | None = None,
     ) -> None:
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = hide(base_url), hide(access_token), hide(client_secret)
@@ -144,6 +149,7 @@ class PaymentsClient(Caller):
             max_order_expiration=max_order_expiration,
             session_header=session_header,
             strict=strict,
+            allow_http=allow_http,
         )
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
@@ -153,7 +159,7 @@ class PaymentsClient(Caller):
         check_headers({session_header: "any"}, "session_header")
         auth = _auth(access_token, auth)
         settings = Settings(
-            base_url=_checked_base_url(base_url),
+            base_url=check_base_url(base_url, allow_http=allow_http),
             auth=NoToken() if auth is None else auth,
             credentials=credentials_of(client_id, client_secret),
             timeout=timeout or Timeout(),
@@ -173,7 +179,7 @@ class PaymentsClient(Caller):
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Make a client from ``PAYMENTSDK_BASE_URL``, ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
-        ``PAYMENTSDK_CLIENT_SECRET``; only the first is required.
+        ``PAYMENTSDK_CLIENT_SECRET``; only the first is required. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
 
         Args:
             **options: The other arguments of :class:`PaymentsClient`. With ``auth``, the token in the environment is
@@ -376,13 +382,6 @@ def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
             own = copy.copy(value)
             own._caller = twin  # noqa: SLF001
         setattr(twin, name, own)
-
-
-def _checked_base_url(base_url: str) -> str:
-    if not isinstance(base_url, str) or not _BASE_URL.match(base_url):
-        reason = "must be an http or https address without query, such as https://api.example.com"
-        raise RequestInvalid("base_url", reason)
-    return base_url.rstrip("/")
 
 
 def _check_kinds(**settings: object) -> None:

@@ -18,6 +18,7 @@
     │   ├── ServerError              5xx
     │   └── ReauthorizationRequired  the refresh token is spent: a person must authorise again
     ├── PaginationStalled            the platform's paging went in a circle
+    ├── Incomplete                   a walk ended with fewer rows than the platform counts
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each needs a different reaction: :class:`NotSent` (do it again),
@@ -44,6 +45,7 @@ __all__ = [
     "Conflict",
     "ErrorDetail",
     "IdempotencyConflict",
+    "Incomplete",
     "NoAnswer",
     "NotFound",
     "NotSent",
@@ -303,6 +305,32 @@ class PaginationStalled(PaymentsError):
 
     def __str__(self) -> str:
         return f"paging stalled at offset {self.resume_point}: {self.reason}"
+
+
+class Incomplete(PaymentsError):
+    """A walk came to an empty page before the total that the same page gives: rows are missing behind it.
+
+    Some platforms answer so behind a largest offset, others for a moment only. Every row before the empty page has
+    come. Walk again from ``resume_point``; if that page stays empty, search with narrower filters, such as one day at a
+    time, so that each search has fewer rows.
+    """
+
+    seen: int
+    """Rows that this walk returned, from where it started; rows without an id may count twice."""
+
+    total: int
+    """Rows that the search has, as the empty page says."""
+
+    def __init__(self, seen: int, total: int, resume_point: ResumePoint) -> None:
+        super().__init__(seen, total, resume_point)
+        self.seen = seen
+        self.total = total
+        self.resume_point = resume_point
+
+    def __str__(self) -> str:
+        return (
+            f"incomplete: the page at offset {self.resume_point} of {self.total} is empty; {self.seen} rows were seen"
+        )
 
 
 class ClientClosed(PaymentsError):

@@ -35,7 +35,7 @@ RESOURCES = {
 
 def client(**settings: object) -> PaymentsClient:
     """A client that finds an order."""
-    given = {"access_token": "token", "base_url": "http://x", "transport": MemoryTransport(lambda request: ORDER)}
+    given = {"access_token": "token", "base_url": "https://x", "transport": MemoryTransport(lambda request: ORDER)}
     return PaymentsClient(**{**given, **settings})
 
 
@@ -50,8 +50,8 @@ def transport_of(client: PaymentsClient) -> MemoryTransport:
 @pytest.mark.parametrize(
     ("base_url", "url"),
     [
-        ("http://x", "http://x/v1/orders/ORD1"),
-        ("http://x/", "http://x/v1/orders/ORD1"),
+        ("https://x", "https://x/v1/orders/ORD1"),
+        ("https://x/", "https://x/v1/orders/ORD1"),
         ("https://api.example.com", "https://api.example.com/v1/orders/ORD1"),
         ("http://127.0.0.1:8787", "http://127.0.0.1:8787/v1/orders/ORD1"),
         ("http://[::1]:8787/", "http://[::1]:8787/v1/orders/ORD1"),
@@ -182,7 +182,7 @@ async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
 # --- the environment --------------------------------------------------------------------------------------------------
 
 VARIABLES = {
-    "PAYMENTSDK_BASE_URL": "http://from-env",
+    "PAYMENTSDK_BASE_URL": "https://from-env",
     "PAYMENTSDK_ACCESS_TOKEN": "token-from-env",
     "PAYMENTSDK_CLIENT_ID": "app-from-env",
     "PAYMENTSDK_CLIENT_SECRET": "secret-from-env",
@@ -210,7 +210,7 @@ async def test_a_client_from_the_environment(environment) -> None:
         await one.orders.get("ORD1")
 
     [request] = transport_of(one).requests
-    assert ("http://from-env/v1/orders/ORD1", "Bearer token-from-env") == (
+    assert ("https://from-env/v1/orders/ORD1", "Bearer token-from-env") == (
         request.url,
         request.headers["Authorization"],
     )
@@ -219,7 +219,7 @@ async def test_a_client_from_the_environment(environment) -> None:
 
 async def test_only_the_address_is_needed(environment) -> None:
     """Without a token the client can obtain one; an empty variable is as good as none."""
-    environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "http://x"})
+    environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "https://x"})
 
     one = PaymentsClient.from_env(transport=MemoryTransport())
 
@@ -234,7 +234,7 @@ async def test_only_the_address_is_needed(environment) -> None:
         ({}, "PAYMENTSDK_BASE_URL"),
         ({"PAYMENTSDK_BASE_URL": ""}, "PAYMENTSDK_BASE_URL"),
         ({"PAYMENTSDK_BASE_URL": "nowhere"}, "base_url"),
-        ({"PAYMENTSDK_BASE_URL": "http://x", "PAYMENTSDK_CLIENT_ID": "a"}, "client_secret"),
+        ({"PAYMENTSDK_BASE_URL": "https://x", "PAYMENTSDK_CLIENT_ID": "a"}, "client_secret"),
     ],
 )
 def test_an_environment_that_makes_no_sense(environment, variables: dict[str, str], path: str) -> None:
@@ -283,7 +283,7 @@ async def test_options_beside_the_environment(environment) -> None:
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
     """What cannot do its part is refused where it is given, and not at the first write as one in doubt."""
-    given = {"access_token": None if name == "auth" else "token", "base_url": "http://x", name: value}
+    given = {"access_token": None if name == "auth" else "token", "base_url": "https://x", name: value}
 
     with pytest.raises(RequestInvalid) as refused:
         PaymentsClient(**given)
@@ -320,7 +320,7 @@ def test_the_transport_unless_given() -> None:
     """A client that is given no transport brings the one over aiohttp."""
     from paymentsdk import AiohttpTransport
 
-    assert AiohttpTransport is type(PaymentsClient("token", base_url="http://x")._shared.transport)
+    assert AiohttpTransport is type(PaymentsClient("token", base_url="https://x")._shared.transport)
 
 
 # --- resources --------------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ class ShopClient(PaymentsClient):
 async def test_a_copy_of_a_subclass_is_whole() -> None:
     """A copy has what a subclass has of its own, and resources that call with the options of the copy."""
     transport = MemoryTransport(lambda request: ORDER)
-    one = ShopClient("token", base_url="http://x", transport=transport, till="7")
+    one = ShopClient("token", base_url="https://x", transport=transport, till="7")
     assert [one.tills, one.orders]
 
     copy = one.with_options(access_token="other")
@@ -430,7 +430,7 @@ async def test_a_closed_client_says_so(way: str) -> None:
         with pytest.raises(ClientClosed, match="the client is closed"):
             await closed.orders.get("ORD1")
     assert transport_of(one).closed
-    assert "<PaymentsClient http://x (closed)>" == repr(one)
+    assert "<PaymentsClient https://x (closed)>" == repr(one)
 
 
 async def test_closing_a_copy_closes_nothing() -> None:

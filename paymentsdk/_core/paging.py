@@ -20,7 +20,7 @@ from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.operation import Operation, PageShape
 from paymentsdk._core.resume import ResumePoint
 from paymentsdk._core.walk import Arrival, Walk
-from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._core.call import Caller
@@ -94,7 +94,8 @@ class Position(TypedDict, total=False):
 class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
-    A walk that fails raises; it never ends early. Pass the error's ``resume_point`` to ``search(start=)`` to go on from
+    A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page raises
+    :class:`~paymentsdk.Incomplete`. Pass the error's ``resume_point`` to ``search(start=)`` to go on from
     there. If rows have vanished in the meantime, the rows behind them have moved up, so the walk begins that many rows
     earlier. Some rows may then come twice: recognise them by their ids.
 
@@ -177,6 +178,7 @@ class Pager(Generic[T]):
         """Return the rows as a list: all of them, or the first *limit* (0 or more).
 
         Raises:
+            Incomplete: A page before the total was empty.
             PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
         """
         if limit is not None:
@@ -248,6 +250,8 @@ class Pages(AsyncIterator[Page[T]]):
         #: Where it stands; ``None`` after the last page.
         self._walk: Walk | None = Walk.begin(start, overlap)
         self._seen = _Seen(REMEMBERED)
+        #: How many rows it has returned.
+        self._returned = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
 
@@ -265,7 +269,8 @@ class Pages(AsyncIterator[Page[T]]):
             return self._accept(walk, await self._take(walk))
         except PaymentsError as error:
             error.operation = self.operation
-            error.resume_point = walk.resume_point
+            if error.resume_point is None:
+                error.resume_point = walk.resume_point
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             self._drop_ahead()
@@ -347,6 +352,8 @@ class Pages(AsyncIterator[Page[T]]):
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
         arrival = Arrival(ids=ids, dropped=dropped, total=total, proposed=proposed, has_news=bool(fresh))
         following = walk.after(arrival, looks_ahead=bool(self._ahead))
+        if following is None and total is not None and arrival.ends_early(walk.offset):
+            raise Incomplete(self._returned, total, ResumePoint(walk.offset, total))
         if what := arrival.contradiction(walk.offset):
             anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
             logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)
@@ -356,6 +363,7 @@ class Pages(AsyncIterator[Page[T]]):
             self._drop_ahead()
         # Nothing can fail from here on: the page is taken.
         self._seen.remember([row_id for _, row_id in fresh])
+        self._returned += len(fresh)
         self._walk = following
         news = tuple([row for row, _ in fresh])
         point = None if following is None else following.resume_point

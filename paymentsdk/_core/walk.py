@@ -42,12 +42,17 @@ class Arrival(Struct, frozen=True, kw_only=True):
         """How far it reaches: the platform counts entries that are no rows in its offsets too."""
         return len(self.ids) + len(self.dropped)
 
+    def ends_early(self, offset: int) -> bool:
+        """Whether a page at *offset* is empty though its own total has rows there.
+
+        An earlier page's total would not do: a search that changes while it is walked has another at every page.
+        """
+        return not self.received and self.total is not None and offset < self.total
+
     def contradiction(self, offset: int) -> str | None:
-        """Return what a page at *offset* has against its own total: rows behind it, or none before it."""
-        if self.total is None:
+        """Return what a page at *offset* has behind its own total, if it has rows there."""
+        if self.total is None or not self.received:
             return None
-        if not self.received:
-            return "an empty page" if offset < self.total else None
         return f"{self.received} rows" if offset + self.received > self.total else None
 
 

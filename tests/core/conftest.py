@@ -38,7 +38,7 @@ Call: TypeAlias = Callable[[PaymentsClient], Awaitable[object]]
 
 # --- what is asked for, and what the platform says to it --------------------------------------------------------------
 
-BASE_URL = "http://platform.test"
+BASE_URL = "https://platform.test"
 TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
 CLIENT_SECRET = "client-secret-0123456789"
 KEY = "X-Idempotency-Key"

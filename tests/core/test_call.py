@@ -56,7 +56,7 @@ async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
 
     assert operation.method == request.method
     path = re.sub(r"{\w+}", "[^/?]+", operation.path)
-    assert re.fullmatch(rf"http://platform\.test{path}(\?.*)?", request.url)
+    assert re.fullmatch(rf"https://platform\.test{path}(\?.*)?", request.url)
     assert "Bearer APP_USR-9001-112304-0123456789abcdef-77" == request.headers["Authorization"]
     assert ("application/json", "identity") == (request.headers["Accept"], request.headers["Accept-Encoding"])
     assert ("application/json" if request.body else None) == request.headers.get("Content-Type")

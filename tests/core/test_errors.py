@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from paymentsdk import ResumePoint, SendFailed, errors
-from paymentsdk.errors import APIError, ErrorDetail, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
+from paymentsdk.errors import APIError, ErrorDetail, Incomplete, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 REFUSAL = APIError(
@@ -36,6 +36,8 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
         error = cls(429, "slow", "too fast", meaning="m", details=REFUSAL.details, retry_after=1.5, raw=b"raw")
     elif cls is RequestInvalid:
         error = cls("$.items[0].title", "is too long")
+    elif cls is Incomplete:
+        error = cls(60, 100, ResumePoint(60, total=100))
     else:
         error = cls("the reason")
     if isinstance(error, NoAnswer):
@@ -139,6 +141,7 @@ def test_every_error_has_its_place() -> None:
           "within 23 hours of the first time")),
         (OutcomeUnknown("the reason"), "outcome unknown after 0 attempt(s): the reason; look before you send it again"),
         (made(errors.PaginationStalled), "paging stalled at offset 60: the reason"),
+        (made(Incomplete), "incomplete: the page at offset 60 of 100 is empty; 60 rows were seen"),
         (made(errors.ClientClosed), "the reason"),
         (REFUSAL, "402 failed no funds (the payment failed) [retry after 7 s] [request r-1]"),
         (APIError(500), "500"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
-from paymentsdk import Anomaly, NoAnswer, PaginationStalled
+from paymentsdk import NoAnswer, PaginationStalled
 from paymentsdk._core.paging import _Seen
 from paymentsdk._core.walk import MOST_STALE_PAGES
 from paymentsdk.testing import MemoryTransport
@@ -196,28 +194,6 @@ def turned(table) -> list[dict[str, object]]:
     """The same ten rows, in another order each time."""
     turn = len(table.offsets) % 10
     return [{"id": (row + turn) % 10 + 1} for row in range(10)]
-
-
-@SHAPES
-async def test_an_empty_page_too_early_is_flagged(tables, caplog, elements: bool) -> None:
-    """An empty page ends a walk; if the total says that there is more, the page and the log say so."""
-
-    def stop(answer: dict[str, object], request) -> None:
-        if "offset=60" in request.url:
-            answer["elements" if elements else "results"] = []
-            answer["next_offset"] = 60
-
-    table = tables(90, changes=stop, elements=elements)
-
-    pages = [page async for page in table.search(over(table)).pages()]
-
-    assert [30, 30, 0] == [len(page.items) for page in pages]
-    reason = "an empty page at offset 60, though the total is 90"
-    name = "merchant_orders.search" if elements else "invoices.search"
-    assert (Anomaly("$", 90, reason),) == pages[-1].anomalies
-    assert [(logging.WARNING, f"{name}: an empty page at offset 60 of 90")] == [
-        (record.levelno, record.getMessage()) for record in caplog.records
-    ]
 
 
 def fresh_once(self, rows, ids) -> list[tuple[object, object]]:

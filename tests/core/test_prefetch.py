@@ -145,6 +145,7 @@ async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: st
             if way == "fails":
                 return Response(400)
             answer["results"] = []
+            del answer["paging"]["total"]
         return None
 
     table = tables(6_000, changes=end if way in ("fails", "ends") else None)

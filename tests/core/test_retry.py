@@ -377,7 +377,7 @@ from paymentsdk.testing import MemoryTransport
 
 async def main():
     transport = MemoryTransport([Response({status}), Response(200, {{}}, b'{{"id":"ORD1"}}')])
-    async with PaymentsClient("token", base_url="http://x", transport=transport) as client:
+    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
         try:
             await client.orders.get("ORD1")
         except Exception:

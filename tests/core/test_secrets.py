@@ -57,9 +57,9 @@ OVERPRECISE = WalletPaymentRequest(
 async def test_a_credential_that_is_bytes() -> None:
     """Bytes are refused, without being shown in the frames that refuse them."""
     makers = [
-        lambda: PaymentsClient(ACCESS.encode(), base_url="http://x"),
+        lambda: PaymentsClient(ACCESS.encode(), base_url="https://x"),
         lambda: StaticToken(ACCESS.encode()),
-        lambda: PaymentsClient(base_url="http://x", client_id="1", client_secret=SECRET.encode()),
+        lambda: PaymentsClient(base_url="https://x", client_id="1", client_secret=SECRET.encode()),
     ]
     for make in makers:
         with pytest.raises((PaymentsError, TypeError)) as refused:
@@ -166,11 +166,11 @@ def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object], token:
 def test_a_client_does_not_show_its_credentials() -> None:
     """A client shows its address, and whether it is closed."""
     client = PaymentsClient(
-        ACCESS, base_url="http://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
+        ACCESS, base_url="https://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
     )
     other = client.with_options(auth=RefreshingToken(PAIR))
 
-    assert "<PaymentsClient http://x>" == repr(client) == str(other)
+    assert "<PaymentsClient https://x>" == repr(client) == str(other)
     assert_clean(client._settings, other._settings, vars(client))
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(client)
@@ -424,7 +424,7 @@ SETTINGS = [
 @pytest.mark.control("paymentsdk.client.hide", lambda text: text)
 def test_settings_that_make_no_sense_hold_no_credential() -> None:
     """A client that cannot be made does not show what it was to be made with."""
-    good = {"access_token": ACCESS, "base_url": "http://x", "client_id": "a", "client_secret": SECRET}
+    good = {"access_token": ACCESS, "base_url": "https://x", "client_id": "a", "client_secret": SECRET}
     for settings in SETTINGS:
         with pytest.raises(PaymentsError) as refused:
             PaymentsClient(**{**good, "transport": MemoryTransport(), **settings})
@@ -436,7 +436,7 @@ def test_settings_that_make_no_sense_hold_no_credential() -> None:
 @pytest.mark.parametrize("options", [{"auth": StaticToken("other")}, {"timeout": 5}, {"idempotency_key": "two words"}])
 def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object]) -> None:
     """The same holds for a copy."""
-    client = PaymentsClient(base_url="http://x", transport=MemoryTransport())
+    client = PaymentsClient(base_url="https://x", transport=MemoryTransport())
 
     with pytest.raises(PaymentsError) as refused:
         client.with_options(access_token=ACCESS, **options)

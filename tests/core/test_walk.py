@@ -225,12 +225,28 @@ def test_pages_with_nothing_new_are_counted(arrival: Arrival, stale: int) -> Non
         (page(total=61), "12 rows"),
         (page(total=62), None),
         (page(total=None), None),
-        (page(0, total=51), "an empty page"),
+        (page(0, total=51), None),
         (page(0, total=50), None),
         (page(0, total=None), None),
         (page(2, dropped=("$.results[0]",), total=52), "3 rows"),
     ],
 )
 def test_a_page_that_contradicts_itself(arrival: Arrival, what: str | None) -> None:
-    """A page cannot have rows behind its own total, nor none before it."""
+    """A page cannot have rows behind its own total."""
     assert what == arrival.contradiction(50)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "is_early"),
+    [
+        (page(0, total=51), True),
+        (page(0, total=50), False),
+        (page(0, total=49), False),
+        (page(0, total=None), False),
+        (page(1, total=100), False),
+        (page(0, dropped=("$.results[0]",)), False),
+    ],
+)
+def test_an_empty_page_before_its_total_ends_early(arrival: Arrival, *, is_early: bool) -> None:
+    """Its own total says that there is a row where it has none; an entry that is no row is something."""
+    assert is_early == arrival.ends_early(50)

@@ -14,7 +14,11 @@ SHAPES = pytest.mark.parametrize("elements", [False, True], ids=["results", "ele
 def over(table: object) -> PaymentsClient:
     """A client that finds *table*."""
     return PaymentsClient(
-        "token", base_url="http://x", transport=MemoryTransport(table), clock=FakeClock(), retry=RetryPolicy(attempts=1)
+        "token",
+        base_url="https://x",
+        transport=MemoryTransport(table),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from paymentsdk import AiohttpTransport, PaymentsClient, RefreshingToken, errors
+from paymentsdk import AiohttpTransport, PaymentsClient, RefreshingToken, ResumePoint, errors
 from paymentsdk.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +187,7 @@ MADE = [
     errors.OutcomeUnknown("a reset"),
     errors.APIError(400),
     errors.PaginationStalled("the same page twice"),
+    errors.Incomplete(1, 2, ResumePoint(1, 2)),
 ]
 
 

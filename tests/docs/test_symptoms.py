@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import trustme
 
-from paymentsdk import AiohttpTransport, PaymentsClient, RetryPolicy, Timeout
+from paymentsdk import AiohttpTransport, PaymentsClient, Response, RetryPolicy, Timeout
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.testing import MemoryTransport
 from paymentsdk.testing._fault_server import FaultServer
 
 PAGE = Path(__file__).parents[2].joinpath("docs/how-to/when-something-is-wrong.md").read_text(encoding="utf-8")
@@ -131,6 +132,10 @@ async def _no_address(sandbox: Sandbox, client: PaymentsClient) -> None:
         PaymentsClient.from_env()
 
 
+async def _plain_http(sandbox: Sandbox, client: PaymentsClient) -> None:
+    PaymentsClient("TEST-x", base_url="http://sandbox:8787", allow_http=False)
+
+
 async def _a_float(sandbox: Sandbox, client: PaymentsClient) -> None:
     await client.orders.create(order(10.1))
 
@@ -146,7 +151,7 @@ async def _nobody_listens(sandbox: Sandbox, client: PaymentsClient) -> None:
 
 
 async def _no_such_host(sandbox: Sandbox, client: PaymentsClient) -> None:
-    async with PaymentsClient("TEST-x", base_url="http://nobody.invalid", retry=ONCE) as lost:
+    async with PaymentsClient("TEST-x", base_url="https://nobody.invalid", retry=ONCE) as lost:
         await lost.orders.get("ORD1")
 
 
@@ -206,6 +211,12 @@ async def _too_many(sandbox: Sandbox, client: PaymentsClient) -> None:
     await client.plans.search().first()
 
 
+async def _empty_page(sandbox: Sandbox, client: PaymentsClient) -> None:
+    page = Response(200, {}, b'{"paging":{"offset":0,"limit":10,"total":5},"results":[]}')
+    async with PaymentsClient("TEST-x", base_url=sandbox.base_url, transport=MemoryTransport([page])) as capped:
+        await capped.invoices.search().collect()
+
+
 async def _lost_answer(sandbox: Sandbox, client: PaymentsClient) -> None:
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="*"))
     await client.with_options(retry=ONCE).orders.create(order())
@@ -222,6 +233,7 @@ MISTAKES: dict[str, Mistake] = {
     "async def functions are not natively supported": _no_plugin,
     "Unclosed connector": _not_closed,
     "PAYMENTSDK_BASE_URL: is not set in the environment": _no_address,
+    "base_url: is plain http, and ... is another machine": _plain_http,
     "an amount is a Decimal, not float": _a_float,
     "a datetime needs a time zone": _no_zone,
     "no connection to the server (...): Connection refused": _nobody_listens,
@@ -234,6 +246,7 @@ MISTAKES: dict[str, Mistake] = {
     "400 marketplace_not_valid ...": _a_fee,
     "409 idempotency_key_already_used ...": _one_key,
     "429 ... [retry after ... s]": _too_many,
+    "incomplete: the page at offset ... is empty": _empty_page,
     "outcome unknown after ...": _lost_answer,
 }
 

@@ -21,7 +21,7 @@ from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import MemoryTransport
 
-BASE_URL = "http://platform.test"
+BASE_URL = "https://platform.test"
 WALLET = WalletPaymentRequest(
     wallet_payment=WalletChargeRequest(transaction_amount=Decimal(80)),
     payer=WalletPayerRequest(token="the-token-of-the-payer", type_token="wallet"),

@@ -1,0 +1,173 @@
+"""The address of the platform: what is none is refused, and plain http to another machine carries no credential."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import PaymentsClient, RefreshingToken, RequestInvalid, Response
+from paymentsdk.testing import MemoryTransport
+
+ALLOW = "PAYMENTSDK_ALLOW_HTTP"
+LOOPBACK = [
+    "http://localhost",
+    "http://LocalHost:8787",
+    "http://shop.localhost:8787",
+    "http://127.0.0.1:8787",
+    "http://127.8.9.10",
+    "http://[::1]:8787",
+]
+ELSEWHERE = [
+    "http://api.example.com",
+    "http://sandbox:8787",
+    "http://10.0.0.7",
+    "http://0.0.0.0:8787",
+    "http://128.0.0.1",
+    "http://[::2]",
+    "http://[fe80::1]:80",
+    "http://127.0.0.1.example.com",
+    "http://localhost.example.com",
+    "http://notlocalhost",
+    "http://2130706433",
+]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that allows nothing."""
+    monkeypatch.delenv(ALLOW, raising=False)
+    return monkeypatch
+
+
+def client(base_url: str, **options: object) -> PaymentsClient:
+    """A client in memory."""
+    return PaymentsClient("token", base_url=base_url, transport=MemoryTransport(), **options)
+
+
+# --- plain http -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk._core.address.is_loopback", lambda host: True)
+@pytest.mark.parametrize("base_url", ELSEWHERE)
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {},
+        {"access_token": "token"},
+        {"client_id": "app", "client_secret": "secret"},
+        {"auth": RefreshingToken()},
+        {"access_token": "token", "allow_http": False},
+    ],
+    ids=["none yet", "a token", "an application", "a source of tokens", "a token, and never"],
+)
+def test_plain_http_to_another_machine_is_refused(base_url: str, credentials: dict[str, object]) -> None:
+    """No client is made that could send a token, a secret, a code or a payer's token readable to all on the way.
+
+    Also without a token yet: the only calls that such a client can make obtain one, with a code or a refresh token.
+    """
+    with pytest.raises(RequestInvalid) as refused:
+        PaymentsClient(base_url=base_url, transport=MemoryTransport(), **credentials)
+
+    assert "base_url" == refused.value.path
+    for option in ("https", "allow_http=True", f"{ALLOW}=1"):
+        assert option in refused.value.reason
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.control("paymentsdk._core.address.is_loopback", lambda host: False, raises=RequestInvalid)
+@pytest.mark.parametrize("base_url", LOOPBACK)
+def test_plain_http_on_this_machine_is_allowed(base_url: str) -> None:
+    """What does not leave the machine needs no TLS: the sandbox, and every test against it."""
+    client(base_url)
+
+
+@pytest.mark.parametrize("base_url", ELSEWHERE)
+def test_plain_http_is_allowed_on_request(base_url: str, environment: pytest.MonkeyPatch) -> None:
+    """One argument, or one variable for containers, says that the network can be trusted."""
+    client(base_url, allow_http=True)
+    environment.setenv(ALLOW, "1")
+    client(base_url)
+
+    with pytest.raises(RequestInvalid, match="plain http"):
+        client(base_url, allow_http=False)
+
+
+@pytest.mark.parametrize("value", ["", "0", "false", "no", "true", " 1"])
+def test_only_1_allows_it(value: str, environment: pytest.MonkeyPatch) -> None:
+    """A variable that was set to switch it off does not switch it on."""
+    environment.setenv(ALLOW, value)
+
+    with pytest.raises(RequestInvalid, match="plain http"):
+        client("http://sandbox:8787")
+
+
+def test_from_env_obeys_it_too(environment: pytest.MonkeyPatch) -> None:
+    """A client from the environment is refused alike, and allowed by its argument or by the variable."""
+    environment.setenv("PAYMENTSDK_BASE_URL", "http://sandbox:8787")
+
+    with pytest.raises(RequestInvalid, match="plain http"):
+        PaymentsClient.from_env(transport=MemoryTransport())
+
+    PaymentsClient.from_env(transport=MemoryTransport(), allow_http=True)
+    environment.setenv(ALLOW, "1")
+    PaymentsClient.from_env(transport=MemoryTransport())
+
+
+@pytest.mark.parametrize("value", ["1", 1, "yes"])
+def test_what_allows_it_is_true_or_false(value: object) -> None:
+    """A text would count as true whatever it says."""
+    with pytest.raises(RequestInvalid, match="allow_http"):
+        client("https://api.example.com", allow_http=value)
+
+
+async def test_a_copy_goes_where_its_client_goes() -> None:
+    """What was allowed once is allowed to every copy, for it cannot go elsewhere."""
+    transport = MemoryTransport(lambda request: Response(200, {}, b'{"id":"ORD1"}'))
+    one = PaymentsClient("token", base_url="http://sandbox:8787", transport=transport, allow_http=True)
+
+    await one.with_options(access_token="other").orders.get("ORD1")
+
+    assert ["http://sandbox:8787/v1/orders/ORD1"] == [request.url for request in transport.requests]
+
+
+# --- what is no address -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "http://[::1",
+        "http://::1",
+        "http://::1]",
+        "http://[::1]]",
+        "http://[::g]",
+        "http://[1:2]",
+        "http://[]",
+        "http://[127.0.0.1]",
+        "http://h:-1",
+        "http://h:80:80",
+        "http://h:",
+        "http://h:0",
+        "http://h:65536",
+        "http://h:8x",
+        "http://h:٨٠",
+        "http://:80",
+        "http://user:secret@h",
+        "http://h%2f@x",
+    ],
+)
+def test_what_is_no_address_is_refused(base_url: str) -> None:
+    """It is refused when the client is made, with what was wrong and not as plain http, whatever is allowed."""
+    for allow_http in (True, None):
+        for address in (base_url, base_url.replace("http:", "https:")):
+            with pytest.raises(RequestInvalid, match="must be an http or https address") as refused:
+                client(address, allow_http=allow_http)
+            assert "base_url" == refused.value.path
+            assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "base_url", ["https://h:65535", "https://h:1/", "https://[2001:db8::1]:443/a", "https://h-1.x_y"]
+)
+def test_what_is_an_address_is_taken(base_url: str) -> None:
+    """Ports, IPv6 addresses and paths belong to addresses."""
+    client(base_url)

@@ -1,0 +1,265 @@
+"""A walk that ends before the total of its own last page is no whole walk, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+import paymentsdk
+from paymentsdk import Incomplete, Pager, PaymentsClient, PaymentsError, Request, Response, ResumePoint
+from paymentsdk.testing import MemoryTransport
+
+SHAPES = pytest.mark.parametrize("next_offset", [False, True], ids=["paging", "next_offset"])
+AHEAD = pytest.mark.parametrize("prefetch", [1, 4], ids=["one page at a time", "pages ahead"])
+
+
+class Platform:
+    """Rows that are searched by offset and limit.
+
+    Args:
+        rows: How many there are to begin with; their ids count from 1.
+        cap: The offset from which on every page is empty, whatever the total is.
+        next_offset: Answer with `elements` and `next_offset` in place of `paging` and `results`.
+        before: Called with the platform and the offset before each page.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        cap: int | None = None,
+        next_offset: bool = False,
+        before: Callable[[Platform, int], None] | None = None,
+    ) -> None:
+        self.rows = list(range(1, rows + 1))
+        self.cap = cap
+        self.next_offset = next_offset
+        self.before = before
+        self.offsets: list[int] = []
+
+    async def __call__(self, request: Request) -> Response:
+        query = dict(parse_qsl(urlsplit(request.url).query))
+        offset = int(query.get("offset", 0))
+        self.offsets.append(offset)
+        await asyncio.sleep(0)
+        if self.before is not None:
+            self.before(self, offset)
+        total = len(self.rows)
+        rows = self.rows[offset : offset + min(int(query.get("limit", 10)), 10)]
+        found = [{"id": row} for row in rows if self.cap is None or offset < self.cap]
+        if self.next_offset:
+            body: dict[str, object] = {"elements": found, "next_offset": offset + len(found), "total": total}
+        else:
+            body = {"results": found, "paging": {"offset": offset, "limit": 10, "total": total}}
+        return Response(200, {}, json.dumps(body).encode())
+
+    def search(self, *, prefetch: int = 1, start: int | None = None, overlap: int = 0) -> Pager:
+        """Search it."""
+        client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(self))
+        noun = client.merchant_orders if self.next_offset else client.invoices
+        return noun.search(prefetch=prefetch, start=start, overlap=overlap)
+
+
+async def walked(pager: Pager) -> tuple[list[int], PaymentsError | None]:
+    """Walk to the end, and return the ids of the rows and the error, if one ended the walk."""
+    seen: list[int] = []
+    try:
+        async for page in pager.pages():
+            seen += [int(row.id) for row in page.items]
+    except PaymentsError as error:
+        return seen, error
+    return seen, None
+
+
+def never(self: object, offset: int) -> bool:
+    """Take every empty page for the end."""
+    return False
+
+
+#: Without it, each test of what raises has to fail.
+CONTROL = pytest.mark.control("paymentsdk._core.walk.Arrival.ends_early", never)
+
+
+# --- what raises ------------------------------------------------------------------------------------------------------
+
+
+@CONTROL
+@SHAPES
+@AHEAD
+async def test_an_empty_page_before_its_total_ends_no_walk(next_offset: bool, prefetch: int) -> None:
+    """All rows before the empty page come; then the error says how many, of how many, and where to go on."""
+    seen, error = await walked(Platform(95, cap=40, next_offset=next_offset).search(prefetch=prefetch))
+
+    assert list(range(1, 41)) == seen
+    assert isinstance(error, Incomplete)
+    assert (40, 95, 40, 95) == (error.seen, error.total, error.resume_point, error.resume_point.total)
+    assert ("merchant_orders.search" if next_offset else "invoices.search") == error.operation
+
+
+@CONTROL
+@SHAPES
+@AHEAD
+async def test_collect_returns_no_short_list(next_offset: bool, prefetch: int) -> None:
+    """A list that lacks rows is not returned: it would look like a whole one. A shorter one that was asked for is."""
+    platform = Platform(95, cap=40, next_offset=next_offset)
+
+    with pytest.raises(Incomplete, match="the page at offset 40 of 95 is empty; 40 rows were seen"):
+        await platform.search(prefetch=prefetch).collect()
+
+    assert 40 == len(await platform.search(prefetch=prefetch).collect(limit=40))
+
+
+@CONTROL
+@SHAPES
+@AHEAD
+async def test_pages_raise_after_the_last_page_with_rows(next_offset: bool, prefetch: int) -> None:
+    """Every page with rows is handed out, the empty one is not; whoever asks again is told the same."""
+    pages = Platform(95, cap=20, next_offset=next_offset).search(prefetch=prefetch).pages()
+
+    assert [10, 10] == [len((await anext(pages)).items) for _ in range(2)]
+    for _ in range(2):
+        with pytest.raises(Incomplete) as ended:
+            await anext(pages)
+        assert (20, 95, 20) == (ended.value.seen, ended.value.total, ended.value.resume_point)
+
+
+@CONTROL
+@SHAPES
+async def test_a_search_whose_first_page_is_empty_is_not_an_empty_search(next_offset: bool) -> None:
+    """The platform counts rows and gives none: there is no first row to return, but not because there are none."""
+    platform = Platform(3, cap=0, next_offset=next_offset)
+
+    with pytest.raises(Incomplete) as ended:
+        await platform.search().first()
+
+    assert (0, 3, 0) == (ended.value.seen, ended.value.total, ended.value.resume_point)
+
+
+@CONTROL
+@SHAPES
+@AHEAD
+async def test_a_walk_goes_on_from_where_it_ended(next_offset: bool, prefetch: int) -> None:
+    """Once the platform gives the rows, a walk from the resume point has all of them, and none is lost between."""
+    platform = Platform(95, cap=40, next_offset=next_offset)
+    seen, error = await walked(platform.search(prefetch=prefetch))
+    assert isinstance(error, Incomplete)
+    platform.cap = None
+
+    rest, error = await walked(platform.search(prefetch=prefetch, start=error.resume_point))
+
+    assert (list(range(1, 96)), None) == (seen + rest, error)
+
+
+@CONTROL
+@SHAPES
+async def test_a_resume_point_counts_from_the_total_of_the_empty_page(next_offset: bool) -> None:
+    """Rows that vanish while nobody walks are measured against what the empty page said, not what one before said."""
+
+    def grow(platform: Platform, offset: int) -> None:
+        if offset == 40:
+            platform.rows = list(range(1, 99))
+
+    platform = Platform(95, cap=40, next_offset=next_offset, before=grow)
+    _, error = await walked(platform.search())
+    assert isinstance(error, Incomplete)
+    assert (98, 98) == (error.total, error.resume_point.total)
+
+    platform.cap, platform.before = None, None
+    platform.rows = platform.rows[2:]
+    rest, error = await walked(platform.search(start=error.resume_point))
+
+    assert None is error
+    assert set(range(41, 99)) <= set(rest)
+
+
+@CONTROL
+@SHAPES
+async def test_rows_that_come_twice_are_counted_once(next_offset: bool) -> None:
+    """With an overlap the rows are read more than once, and count once."""
+    _, error = await walked(Platform(95, cap=40, next_offset=next_offset).search(overlap=3))
+
+    assert isinstance(error, Incomplete)
+    # The last page that begins before the cap begins at 35, and has ten rows.
+    assert (45, 95) == (error.seen, error.total)
+
+
+# --- what does not ----------------------------------------------------------------------------------------------------
+
+
+@SHAPES
+@AHEAD
+@pytest.mark.parametrize("more", [1, 7, 10])
+async def test_a_search_that_grows_while_it_is_walked_is_whole(next_offset: bool, prefetch: int, more: int) -> None:
+    """Each page is measured by its own total: rows that appear behind the walk's end are no loss."""
+
+    def grow(platform: Platform, _: int) -> None:
+        if len(platform.rows) < 90:
+            platform.rows += range(len(platform.rows) + 1, len(platform.rows) + 1 + more)
+
+    platform = Platform(30, next_offset=next_offset, before=grow)
+
+    seen, error = await walked(platform.search(prefetch=prefetch))
+
+    assert (list(range(1, len(seen) + 1)), None) == (seen, error)
+
+
+@SHAPES
+@AHEAD
+async def test_a_search_that_shrinks_while_it_is_walked_is_whole(next_offset: bool, prefetch: int) -> None:
+    """The walk goes back for the rows that have moved up; an empty page behind what is left misses nothing."""
+
+    def shrink(platform: Platform, offset: int) -> None:
+        if offset == 30:
+            del platform.rows[:15]
+
+    platform = Platform(45, next_offset=next_offset, before=shrink)
+
+    seen, error = await walked(platform.search(prefetch=prefetch))
+
+    assert None is error
+    assert set(platform.rows) <= set(seen)
+
+
+@SHAPES
+@pytest.mark.parametrize(("rows", "start"), [(0, None), (40, 40), (40, 60), (40, 30)])
+async def test_an_empty_page_at_the_end_is_the_end(next_offset: bool, rows: int, start: int | None) -> None:
+    """A search that finds nothing, or nothing more, is whole."""
+    seen, error = await walked(Platform(rows, next_offset=next_offset).search(start=start))
+
+    assert (max(0, rows - (start or 0)), None) == (len(seen), error)
+
+
+async def test_a_platform_that_says_no_total_is_walked_to_its_empty_page() -> None:
+    """Without a total nothing can be missing by it."""
+    pages = {0: [{"id": 1}], 1: []}
+
+    async def answer(request: Request) -> Response:
+        offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
+        return Response(200, {}, json.dumps({"results": pages[offset]}).encode())
+
+    client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(answer))
+
+    assert ([1], None) == await walked(client.invoices.search())
+
+
+# --- the error --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("twin", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_the_error_travels(twin: Callable[[Incomplete], Incomplete]) -> None:
+    """It reaches another process with all that it knows."""
+    error = Incomplete(40, 95, ResumePoint(40, 95))
+    error.operation = "invoices.search"
+
+    other = twin(error)
+
+    assert (40, 95, 40, 95) == (other.seen, other.total, other.resume_point, other.resume_point.total)
+    assert (str(error), "invoices.search") == (str(other), other.operation)
+    assert paymentsdk.Incomplete is type(other)
+    assert not isinstance(other, paymentsdk.PaginationStalled)
