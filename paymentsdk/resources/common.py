@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
@@ -24,6 +24,7 @@ __all__ = [
     "Id",
     "Metadata",
     "Moment",
+    "Open",
     "OpenEnum",
     "Paging",
     "PositiveAmount",
@@ -48,6 +49,21 @@ class OpenEnum(StrEnum):
         member._name_ = visible(value)  # `repr` shows it as it is.
         member._value_ = value
         return member
+
+
+if TYPE_CHECKING:
+    E = TypeVar("E", bound=OpenEnum)
+    #: A member of an answer whose values are those of an :class:`OpenEnum`, or any other text. To type checkers it is
+    #: a union with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send
+    #: others. When a program runs, the value is always of the enum: msgspec takes no union of it with ``str``.
+    Open: TypeAlias = E | str
+else:
+
+    class Open:
+        """A member of an answer that is one of an enum's values, or one that the contract does not name (yet)."""
+
+        def __class_getitem__(cls, kind: type[OpenEnum]) -> type[OpenEnum]:
+            return kind
 
 
 class ByName(StructMeta):

@@ -15,6 +15,7 @@ from paymentsdk.resources.common import (
     Day,
     Id,
     Moment,
+    Open,
     OpenEnum,
     Paging,
     Resource,
@@ -70,7 +71,7 @@ class InvoicePayment(AnswerStruct):
     """
 
     id: Id | None = None
-    status: InvoicePaymentStatus | None = None
+    status: Open[InvoicePaymentStatus] | None = None
     status_detail: str | None = None
 
 
@@ -95,7 +96,7 @@ class Invoice(AnswerStruct):
     """
 
     id: Id
-    type: InvoiceType | None = None
+    type: Open[InvoiceType] | None = None
     date_created: Moment | None = None
     last_modified: Moment | None = None
     preapproval_id: str | None = None
@@ -105,8 +106,8 @@ class Invoice(AnswerStruct):
     transaction_amount: Decimal | None = None
     debit_date: Day | None = None
     retry_attempt: int | None = None
-    status: InvoiceStatus | None = None
-    summarized: InvoiceSummary | None = None
+    status: Open[InvoiceStatus] | None = None
+    summarized: Open[InvoiceSummary] | None = None
     payment: InvoicePayment | None = None
 
 

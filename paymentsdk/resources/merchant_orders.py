@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, PageShape, RetryClass
 from paymentsdk._core.paging import Pager, Position, WalkOptions
-from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Resource
+from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
 
 
 class MerchantOrderStatus(OpenEnum):
@@ -225,8 +225,8 @@ class MerchantOrder(AnswerStruct):
     """
 
     id: Id
-    status: MerchantOrderStatus | None = None
-    order_status: MerchantOrderState | None = None
+    status: Open[MerchantOrderStatus] | None = None
+    order_status: Open[MerchantOrderState] | None = None
     external_reference: str | None = None
     preference_id: str | None = None
     application_id: Id | None = None

@@ -19,6 +19,7 @@ from paymentsdk.resources.common import (
     AnswerStruct,
     GivenId,
     Moment,
+    Open,
     OpenEnum,
     PositiveAmount,
     RequestStruct,
@@ -337,7 +338,7 @@ class QRConfig(AnswerStruct):
     """
 
     external_pos_id: str | None = None
-    mode: QRMode | None = None
+    mode: Open[QRMode] | None = None
 
 
 class OrderConfig(AnswerStruct):
@@ -391,8 +392,8 @@ class OrderPayment(AnswerStruct):
 
     id: str
     amount: Decimal | None = None
-    status: PaymentStatus | None = None
-    status_detail: PaymentStatusDetail | None = None
+    status: Open[PaymentStatus] | None = None
+    status_detail: Open[PaymentStatusDetail] | None = None
     refunded_amount: Decimal | None = None
     paid_amount: Decimal | None = None
     reference_id: str | None = None
@@ -415,7 +416,7 @@ class Refund(AnswerStruct):
     transaction_id: str | None = None
     reference_id: str | None = None
     amount: Decimal | None = None
-    status: RefundStatus | None = None
+    status: Open[RefundStatus] | None = None
 
 
 class Transactions(AnswerStruct):
@@ -553,8 +554,8 @@ class Order(AnswerStruct):
     description: str | None = None
     expiration_time: str | None = None
     processing_mode: str | None = None
-    status: OrderStatus | None = None
-    status_detail: OrderStatusDetail | None = None
+    status: Open[OrderStatus] | None = None
+    status_detail: Open[OrderStatusDetail] | None = None
     currency: str | None = None
     country_code: str | None = None
     created_date: Moment | None = None

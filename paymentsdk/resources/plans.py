@@ -16,6 +16,7 @@ from paymentsdk.resources.common import (
     Id,
     Metadata,
     Moment,
+    Open,
     OpenEnum,
     Paging,
     Resource,
@@ -43,7 +44,7 @@ class FreeTrial(AnswerStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
-    frequency_type: FrequencyType | None = None
+    frequency_type: Open[FrequencyType] | None = None
     first_invoice_offset: int | None = None
 
 
@@ -62,7 +63,7 @@ class AutoRecurring(AnswerStruct):
     """
 
     frequency: int | None = None
-    frequency_type: FrequencyType | None = None
+    frequency_type: Open[FrequencyType] | None = None
     repetitions: int | None = None
     billing_day: int | None = None
     billing_day_proportional: bool | None = None
@@ -109,7 +110,7 @@ class Plan(AnswerStruct):
     date_created: Moment | None = None
     last_modified: Moment | None = None
     subscribed: int | None = None
-    status: PlanStatus | None = None
+    status: Open[PlanStatus] | None = None
 
 
 class PlanPage(AnswerStruct):

@@ -22,6 +22,7 @@ from paymentsdk.resources.common import (
     Id,
     Metadata,
     Moment,
+    Open,
     OpenEnum,
     RequestDay,
     RequestStruct,
@@ -388,7 +389,7 @@ class Payer(AnswerStruct):
     identification: PayerIdentification | None = None
     address: PayerAddress | None = None
     date_created: Day | None = None
-    authentication_type: AuthenticationType | None = None
+    authentication_type: Open[AuthenticationType] | None = None
     registration_date: Day | None = None
     is_prime_user: bool | None = None
     is_first_purchase_online: bool | None = None
@@ -445,7 +446,7 @@ class Preference(AnswerStruct):
     sandbox_init_point: str | None = None
     collector_id: Id | None = None
     client_id: Id | None = None
-    operation_type: OperationType | None = None
+    operation_type: Open[OperationType] | None = None
     items: tuple[PreferenceItem, ...] | None = None
     payer: Payer | None = None
     back_urls: BackURLs | None = None

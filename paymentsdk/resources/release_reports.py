@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
-from paymentsdk.resources.common import AnswerStruct, Id, Moment, OpenEnum, Resource
+from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
 
 
 class ReportOrigin(OpenEnum):
@@ -66,7 +66,7 @@ class ReleaseReport(AnswerStruct):
     account_id: Id | None = None
     begin_date: Moment | None = None
     end_date: Moment | None = None
-    created_from: ReportOrigin | None = None
+    created_from: Open[ReportOrigin] | None = None
     currency_id: str | None = None
     generation_date: Moment | None = None
     internal_management: tuple[InternalManagement, ...] | None = None
@@ -75,10 +75,10 @@ class ReleaseReport(AnswerStruct):
     last_modified: Moment | None = None
     report_id: Id | None = None
     retries: int | None = None
-    status: ReportStatus | None = None
-    sub_type: ReportSubType | None = None
+    status: Open[ReportStatus] | None = None
+    sub_type: Open[ReportSubType] | None = None
     user_id: Id | None = None
-    format: ReportFormat | None = None
+    format: Open[ReportFormat] | None = None
 
 
 DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(

@@ -163,7 +163,7 @@ def _order_outcome(order: Order, attempt: str) -> Outcome | None:
     # What the order itself says of a part is a policy.
     if order.status != OrderStatus.CANCELED and payment_of(order).refunded_amount and refundable(payment_of(order)):
         return _PARTLY
-    return _ORDER_OUTCOMES[order.status or OrderStatus.EXPIRED]
+    return _ORDER_OUTCOMES[OrderStatus(order.status or OrderStatus.EXPIRED)]
 
 
 _PAID = Outcome(tone="good", word="Paid", text="The payment was approved. No money has moved.")
