@@ -116,6 +116,7 @@ def test_is_of_no_use_here():
 
 def test_where_all_is_needed_a_skip_for_what_is_missing_fails(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate sets a variable, and a test that needs what is not installed fails there; elsewhere it is skipped."""
+    monkeypatch.delenv("PAYMENTSDK_TESTS_NEED_ALL", raising=False)
     run(SKIPS).assert_outcomes(skipped=2)
 
     monkeypatch.setenv("PAYMENTSDK_TESTS_NEED_ALL", "1")
