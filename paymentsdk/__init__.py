@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         PermissionDenied,
         RateLimited,
         ReauthorizationRequired,
+        RefreshFailed,
         RequestInvalid,
         ServerError,
     )
@@ -99,6 +100,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "PermissionDenied",
     "RateLimited",
     "ReauthorizationRequired",
+    "RefreshFailed",
     "RefreshingToken",
     "Request",
     "RequestInvalid",

@@ -27,6 +27,7 @@ from paymentsdk._core.settings import (
     check_headers,
     check_key,
     check_methods,
+    check_seconds,
     merged,
 )
 from paymentsdk._core.token_store import TokenPair
@@ -76,6 +77,7 @@ class ClientOptions(TypedDict, total=False):
     transport: Transport | None
     session: aiohttp.ClientSession | None
     timeout: Timeout | None
+    refresh_timeout: float
     retry: RetryPolicy | None
     max_order_expiration: timedelta | None
     session_header: str
@@ -101,6 +103,9 @@ class PaymentsClient(Caller):
         transport: Carries the requests, and is closed with the client; aiohttp by default.
         session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
         timeout: How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect.
+        refresh_timeout: Seconds that the requests of one token refresh may take, with their retries: above 0 and at
+            most 86,400. No `Timeout` changes it, and the refresh retries as *retry* says here: it is made once for all
+            calls, so a copy of the client, or a call that gives up, has no say in it.
         retry: When a failed call is tried again: by default up to 4 attempts.
         max_order_expiration: Refuse an order with a longer expiration. The contract gives two maxima: 3600 hours, the
             default, which cannot be exceeded, and 3 hours.
@@ -130,6 +135,7 @@ class PaymentsClient(Caller):
         transport: Transport | None = None,
         session: aiohttp.ClientSession | None = None,
         timeout: Timeout | None = None,
+        refresh_timeout: float = 60.0,
         retry: RetryPolicy | None = None,
         max_order_expiration: timedelta | None = None,
         session_header: str = SESSION_HEADER,
@@ -163,6 +169,7 @@ class PaymentsClient(Caller):
             auth=NoToken() if auth is None else auth,
             credentials=credentials_of(client_id, client_secret),
             timeout=timeout or Timeout(),
+            refresh_timeout=check_seconds("refresh_timeout", refresh_timeout),
             retry=retry or RetryPolicy(),
             limits=_limits(max_order_expiration),
             session_header=session_header,
@@ -174,7 +181,7 @@ class PaymentsClient(Caller):
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
         super().__init__(Shared(transport, SystemClock() if clock is None else clock), settings)
-        self._owner = True
+        self._origin: Self | None = None
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
@@ -253,26 +260,32 @@ class PaymentsClient(Caller):
         if type(self) is not PaymentsClient:
             _copy_own(self, twin)
         Caller.__init__(twin, self._shared, settings)
-        twin._owner = False
+        twin._origin = self._origin or self
         return twin
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, grace: float = 5.0) -> None:
         """Refuse further calls, and close the connections.
 
         Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
         they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
-        renewal that has been sent, until its pair is saved; if closing is cancelled, for at most 5 s more. Calls that
-        wait for that token are not sent. Closing twice is allowed.
+        refresh that has been sent, until its pair is saved. Calls that wait for that token are not sent. Closing twice
+        is allowed.
+
+        Args:
+            grace: Seconds to wait for that refresh, 0 to 86,400, also if closing is cancelled. After that it is given
+                up, with a warning in the log: its refresh token may be spent.
 
         Raises:
             ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.
+            RequestInvalid: *grace* is no such number. The client stays open.
         """
-        if self._owner:
+        check_seconds("grace", grace, zero=True)
+        if self._origin is None:
             self._shared.close()
             try:
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
                 if self._shared.renewing:
-                    await settle(tuple(self._shared.renewing), self._shared.clock.now())
+                    await settle(tuple(self._shared.renewing), self._shared.clock, grace)
             finally:
                 # The calls that are let end still have their deadlines.
                 await self._shared.transport.aclose()
@@ -295,9 +308,12 @@ class PaymentsClient(Caller):
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
 
     async def _exchange(self, refresh_token: str) -> TokenPair:
-        refresh_token = hide(refresh_token)
+        refresh_token, patience = hide(refresh_token), self._settings.refresh_timeout
+        # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
+        client = self._origin or self
+        client = client.with_options(timeout=Timeout(total=patience, attempt=patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        pair = (await self.oauth.refresh(refresh_token)).pair(self._shared.clock.now())
+        pair = (await client.oauth.refresh(refresh_token)).pair(self._shared.clock.now())
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.

@@ -17,6 +17,7 @@
     │   ├── RateLimited              429
     │   ├── ServerError              5xx
     │   └── ReauthorizationRequired  the refresh token is spent: a person must authorise again
+    ├── RefreshFailed                no valid token could be had for now; nothing was done, trying again is safe
     ├── PaginationStalled            the platform's paging went in a circle
     ├── Incomplete                   a walk ended with fewer rows than the platform counts
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
@@ -55,6 +56,7 @@ __all__ = [
     "PermissionDenied",
     "RateLimited",
     "ReauthorizationRequired",
+    "RefreshFailed",
     "RequestInvalid",
     "ServerError",
 ]
@@ -256,7 +258,10 @@ class BadRequest(APIError):
 
 
 class AuthenticationFailed(APIError):
-    """401: the token is not valid, and a refresh did not help or was not possible."""
+    """401: the token is not valid, and a new one did not help, or there is no way to refresh it.
+
+    A refresh that failed raises `RefreshFailed`.
+    """
 
 
 class PermissionDenied(APIError):
@@ -290,6 +295,29 @@ class ReauthorizationRequired(APIError):
     ``invalid_client``, the platform does not know the application: mend ``client_id`` or ``client_secret``, and start
     again with the same refresh token.
     """
+
+
+class RefreshFailed(PaymentsError):
+    """The access token has expired or was refused, and could not be refreshed for now.
+
+    The token endpoint timed out or answered 5xx, the store of the tokens failed, or the like. This call did nothing, so
+    making it again is safe; nobody has to authorise again. A write of which an earlier attempt is in doubt raises
+    `OutcomeUnknown` instead, with this error as its ``last_error``.
+    """
+
+    reason: str
+    """Why, in words, without credentials."""
+    cause: PaymentsError | None
+    """The error of the refresh (an `APIError`, `NotSent`, `OutcomeUnknown`, ...); ``None`` if it was none of this
+    package, such as that of a token store, or if the deadline of the call ended its wait for the refresh."""
+
+    def __init__(self, reason: str, cause: PaymentsError | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"the token could not be refreshed: {self.reason}; nothing was done, trying again is safe"
 
 
 class PaginationStalled(PaymentsError):

@@ -6,11 +6,10 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
 from inspect import isawaitable
-from math import inf
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -27,6 +26,9 @@ from paymentsdk._core.token_store import (
 )
 from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
 
+if TYPE_CHECKING:
+    from paymentsdk._core.clock import Clock
+
 R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
@@ -35,8 +37,6 @@ logger = logging.getLogger("paymentsdk")
 EARLY = 600.0
 #: Seconds that a failed early renewal is left alone while the live token still works.
 EARLY_PAUSE = 60.0
-#: Seconds that renewals under way are waited for although who waits is cancelled.
-LAST_WAIT = 5.0
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -165,7 +165,7 @@ class RefreshingToken:
             ``lock`` that cannot be held.
     """
 
-    __slots__ = ("__weakref__", "_asked", "_early", "_early_from", "_flight", "_grant", "_loop", "_store")
+    __slots__ = ("__weakref__", "_asked", "_early", "_early_from", "_flight", "_given_up", "_grant", "_loop", "_store")
 
     def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
         if not isinstance(early, int | float) or not early >= 0:
@@ -182,6 +182,8 @@ class RefreshingToken:
         self._flight: asyncio.Task[TokenPair] | None = None
         #: Whether the renewal under way has asked the platform.
         self._asked = False
+        #: Whether it was cancelled because its client is closed.
+        self._given_up = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
@@ -247,8 +249,18 @@ class RefreshingToken:
             if isinstance(self._grant, Unsaved):
                 logger.warning("a new token pair could not be saved when the client was closed")
 
+    def give_up(self) -> None:
+        """End a refresh that `settle` has waited for in vain; who waits for it learns that the client is closed."""
+        if self._flight is None or self._loop is not asyncio.get_running_loop():
+            return
+        if isinstance(self._grant, Unsaved):
+            logger.warning("a new token pair was not saved yet when the client was closed")
+        elif self._asked:
+            self._given_up = True
+            self._flight.cancel()
+
     def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
-        self._asked = False
+        self._asked = self._given_up = False
         flight = self._flight = asyncio.create_task(self._renew_once(rejected, exchange, now))
         flight.add_done_callback(self._flight_done)
         return flight
@@ -279,6 +291,11 @@ class RefreshingToken:
                         return found
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._renew_alone(rejected, exchange, now)
+        except asyncio.CancelledError:
+            if not self._given_up:
+                raise
+            # Those who wait for it have not been cancelled.
+            raise ClientClosed("the client was closed while the token was refreshed") from None
         except Exception as error:
             self._grant = without(self._grant, rejected)
             if rejected is not None or not alive(pair, now):
@@ -345,30 +362,35 @@ class RefreshingToken:
         return new
 
 
-async def settle(tokens: Iterable[RefreshingToken], now: float) -> None:
-    """Wait as :meth:`RefreshingToken.settle` does for each of *tokens*; when cancelled, for ``LAST_WAIT`` seconds more.
+async def settle(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
+    """Wait as `RefreshingToken.settle` does for each of *tokens*, *grace* seconds at most, also when cancelled.
 
     A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
     token that was sent is spent, whoever loses patience.
     """
-    loop = asyncio.get_running_loop()
-    settling = asyncio.ensure_future(_settle_each(tokens, now))
+    now, over = clock.now(), asyncio.Event()
+    alarm = clock.call_at(clock.monotonic() + grace, over.set)
+    if not grace:
+        over.set()  # Now, whatever the clock says.
+    waits = [asyncio.ensure_future(token.settle(now)) for token in tokens]
+    ends = asyncio.ensure_future(over.wait())
+    settled = asyncio.gather(*waits)
     cancelled: asyncio.CancelledError | None = None
-    end = inf
-    while not settling.done() and loop.time() < end:
+    while not (settled.done() or ends.done()):
         try:
-            await asyncio.wait((settling,), timeout=None if cancelled is None else end - loop.time())
+            await asyncio.wait((settled, ends), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError as error:
-            cancelled, end = error, min(end, loop.time() + LAST_WAIT)
-    settling.cancel()
+            cancelled = error
+    alarm.cancel()
+    ends.cancel()
+    if not settled.done():
+        settled.cancel()
+        for token in tokens:
+            token.give_up()
     if cancelled is not None:
         raise cancelled
-    settling.result()
-
-
-async def _settle_each(tokens: Iterable[RefreshingToken], now: float) -> None:
-    for token in tokens:
-        await token.settle(now)
+    if settled.done():
+        settled.result()
 
 
 async def _awaited(given: Awaitable[R]) -> R:

@@ -45,6 +45,7 @@ from paymentsdk.errors import (
     OutcomeUnknown,
     PaymentsError,
     ReauthorizationRequired,
+    RefreshFailed,
     RequestInvalid,
 )
 
@@ -111,6 +112,7 @@ class Caller(ABC):
             APIError: The platform refused.
             NoAnswer: A read got no answer that can be trusted.
             OutcomeUnknown: A write may have taken effect.
+            RefreshFailed: The token could not be refreshed for now; nothing was done, trying again is safe.
             ReauthorizationRequired: The token is refused and the grant to renew it is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
         """
@@ -289,13 +291,13 @@ class Caller(ABC):
         raise self._failed(intent, failure)
 
     async def _replace_token(self, intent: Intent[B, R], refusal: AttemptFailed) -> None:
-        """Give *intent* another token than the one that was refused; where there is none, *refusal* stands."""
+        """Give *intent* another token than the one that was refused; where there can be none, *refusal* stands."""
         intent.history.renewed = True
         self._report(intent, refusal)
         failure = await self._renew(intent)
         if failure is None and intent.token is not None:
             return
-        if failure is not None and isinstance(failure.cause, ReauthorizationRequired):
+        if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise self._failed(intent, failure)
         if failure is not None and refusal.error is not None:
             report.renewal_failed(intent, failure.reason)
@@ -311,14 +313,16 @@ class Caller(ABC):
             intent.token = self._checked(await auth.renew(hide(intent.token), self._exchange, self._shared.clock.now()))
             if intent.watch.expired or intent.watch.cancelled_by_others():
                 raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Exception) as error:
+            # The source of tokens may have made our cancellation an error of its own.
             if not intent.watch.take_back():
-                raise
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return _no_token(error)
             reason = _ran_out(intent, self._settings.timeout) + " while the token was renewed"
-            return AttemptFailed(Failure.NOT_SENT, reason, timed_out=True, permanent=True, begun=False)
-        except Exception as error:  # noqa: BLE001 - as in `_sign`: an attempt may be in doubt
-            intent.watch.take_back()  # The source of tokens may have made our cancellation an error of its own.
-            return _no_token(error)
+            # Of a request that was refused, "not sent" would be wrong.
+            cause = RefreshFailed(reason) if intent.history.renewed else None
+            return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
         intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
         return None
 
@@ -519,7 +523,7 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
     if last.error is not None:
         return last.error
     # No other refusal of a renewal: a caller would take it for what the platform says of the request.
-    if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | ClientClosed):
+    if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | RefreshFailed | ClientClosed):
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
     return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
@@ -562,9 +566,11 @@ def _not_sent(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
 
 
 def _no_token(error: Exception) -> AttemptFailed:
-    cause = error if isinstance(error, PaymentsError) else None
-    reason = f"no token: {report.in_words(error)}"
-    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True, begun=False)
+    reason = report.in_words(error)
+    cause = error.with_traceback(None) if isinstance(error, PaymentsError) else None
+    if not isinstance(cause, RequestInvalid | ReauthorizationRequired | RefreshFailed | ClientClosed):
+        cause = RefreshFailed(reason, cause)
+    return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, begun=False)
 
 
 def _ran_out(intent: Intent[B, R], timeout: Timeout) -> str:

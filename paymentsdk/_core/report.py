@@ -123,8 +123,9 @@ def renewal_failed(intent: Intent[B, R], why: str) -> None:
 def in_words(error: Exception) -> str:
     """Say what *error* was, in words that hold no credential.
 
-    The text of an error that is not ours may hold anything: its type and the line that raised it stand for it. Where a
-    file is missing or may not be used, its name is told as well: nobody could mend that without it.
+    The text of an error that is not ours may hold anything: its type, the system's words for its number, and the line
+    that raised it stand for it. Where a file is missing or may not be used, its name is told as well: nobody could mend
+    that without it.
     """
     if isinstance(error, NoAnswer | NotSent):
         return error.reason
@@ -132,10 +133,12 @@ def in_words(error: Exception) -> str:
         return str(error)
     *_, (frame, line) = walk_tb(error.__traceback__)
     code = frame.f_code
-    file = ""
+    file, why = "", ""
+    if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
+        why = f": {error.strerror}"  # The words of the system, and nobody else's.
     if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError) and isinstance(error.filename, str):
         file = f" {error.filename!r}"
-    return f"{type(error).__name__}{file} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
+    return f"{type(error).__name__}{file}{why} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"
 
 
 def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
+_DAY = 86_400
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 #: What the engine or the transport writes itself.
@@ -43,7 +44,7 @@ class Timeout(Struct, frozen=True):
 
     Attributes:
         total: The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the
-            pauses between them, and a renewal of the token.
+            pauses between them, and the wait for a token that is refreshed.
         attempt: One attempt, to the last byte of its answer.
         connect: The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent.
     """
@@ -66,6 +67,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     auth: Auth
     credentials: Credentials | None
     timeout: Timeout
+    refresh_timeout: float
     retry: RetryPolicy
     limits: Limits
     session_header: str
@@ -73,6 +75,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     strict: bool
     observer: Observer | None
+
+
+def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
+    """Return *value* if it is a number of seconds above 0 (or 0, with *zero*) and at most 86,400.
+
+    Raises:
+        RequestInvalid: It is not.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN is not in the range either.
+    if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
+        raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
+    return value
 
 
 def check_key(key: str) -> str:

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import (
-    AuthenticationFailed,
     NoAnswer,
     NotSent,
     OutcomeUnknown,
     PaymentsError,
+    RefreshFailed,
     RefreshingToken,
     RequestInvalid,
     Response,
@@ -586,7 +586,7 @@ def renews_slowly(first: object, clock: FakeClock) -> object:
     [
         (None, 0.0, Timeout(attempt=10), NotSent, r"timeout\.attempt=10 s\) while the token was renewed"),
         (None, EARLY, Timeout(total=29), NotSent, r"timeout\.total=29 s\) while the token was renewed"),
-        (Response(401), None, Timeout(attempt=10), AuthenticationFailed, "401"),
+        (Response(401), None, Timeout(attempt=10), RefreshFailed, r"timeout\.attempt=10 s"),
     ],
     ids=["ended", "early", "refused"],
 )
@@ -600,7 +600,7 @@ async def test_a_deadline_while_the_token_is_renewed(
     error: type[PaymentsError],
     words: str,
 ) -> None:
-    """The deadline covers the renewal: nothing of the write was sent, or the refusal stands that asked for it."""
+    """The deadline covers the wait for a refresh: the write was not sent, or was refused for its token."""
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))
     transport = MemoryTransport(renews_slowly(first, clock))
     client = make_client(transport=transport, auth=auth, timeout=bounds)
@@ -648,7 +648,7 @@ async def test_a_renewal_takes_its_time_from_the_attempt(make_client, clock) -> 
     with pytest.raises(OutcomeUnknown) as unknown:
         await client.orders.cancel("ORD1")
 
-    assert [10, 2] == [request.timeout for request in transport.requests]
+    assert [30, 2] == [request.timeout for request in transport.requests]
     assert 1_700_000_008 == unknown.value.first_sent_at.timestamp()
 
 

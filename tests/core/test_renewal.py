@@ -20,6 +20,7 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsError,
     ReauthorizationRequired,
+    RefreshFailed,
     RefreshingToken,
     RequestInvalid,
     Response,
@@ -716,7 +717,7 @@ async def test_a_refusal_that_is_not_terminal(signed_in, issuer) -> None:
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_scope"}')]
     client = signed_in(issuer.pair(expires_at=0.0))
 
-    with pytest.raises(NotSent, match="no token: 400 invalid_scope") as unsent:
+    with pytest.raises(RefreshFailed, match="refreshed: 400 invalid_scope") as unsent:
         await client.orders.get("ORD1")
     await client.orders.get("ORD1")
 
@@ -741,33 +742,28 @@ async def test_a_renewal_without_an_answer_is_not_the_writes(signed_in, issuer, 
     issuer.trouble = [trouble] * 9
     client = signed_in(issuer.pair(expires_at=0.0))
 
-    with pytest.raises(NotSent, match="no token") as unsent:
+    with pytest.raises(RefreshFailed) as unsent:
         await client.orders.cancel("ORD1")
 
     assert ("orders.cancel", 0) == (unsent.value.operation, unsent.value.attempts)
     assert [] == issuer.used
 
 
-@pytest.mark.parametrize("trouble", [SendFailed("reset"), Response(503), Response(400)])
-async def test_a_refusal_stands_when_the_token_cannot_be_renewed(signed_in, issuer, trouble, caplog) -> None:
-    """A write that was refused for its token was refused: that is what is raised when there is no other token.
+async def test_a_refusal_stands_where_there_is_no_way_to_refresh(make_client, issuer, caplog) -> None:
+    """A client without the application's id and secret cannot refresh: the 401 is raised, and says why there is none.
 
-    Why there is none stands in the log.
+    The reason stands in the log, too.
     """
-    seen = []
-    issuer.trouble = [trouble] * 9
-    client = signed_in(issuer.pair(), observer=seen.append)
+    client = make_client(issuer, auth=RefreshingToken(issuer.pair()), client_id=None, client_secret=None)
     issuer.generation = 2
 
     with pytest.raises(AuthenticationFailed) as refused:
         await client.orders.cancel("ORD1")
 
     assert 1 == refused.value.attempts
-    assert [(1, 401)] == [(one.number, one.status) for one in seen if one.operation == "orders.cancel"]
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
-    assert ("WARNING", True) == (warned.levelname, "no token: " in warned.message)
-    assert "orders.cancel" == warned.payments_operation
-    assert ["the token could not be renewed: "] == [note[:32] for note in refused.value.__notes__]
+    assert ("WARNING", "orders.cancel") == (warned.levelname, warned.payments_operation)
+    assert ["the token could not be renewed: no token: client_id"] == [note[:51] for note in refused.value.__notes__]
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 429])
@@ -777,7 +773,7 @@ async def test_the_refusal_of_a_renewal_is_not_that_of_the_request(signed_in, is
     client = signed_in(issuer.pair(expires_at=0.0))
 
     for call in (client.orders.cancel("ORD1", idempotency_key="kept"), client.orders.get("ORD1")):
-        with pytest.raises(NotSent, match=f"no token: {status} invalid_request"):
+        with pytest.raises(RefreshFailed, match=f"refreshed: {status} invalid_request"):
             await call
 
     assert [] == issuer.used

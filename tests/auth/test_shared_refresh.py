@@ -1,0 +1,337 @@
+"""The refresh of a token belongs to the client: no call that waits for it has a say in how it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import re
+from traceback import TracebackException
+
+import pytest
+
+from paymentsdk import (
+    AuthenticationFailed,
+    ClientClosed,
+    MemoryTokenStore,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    ReauthorizationRequired,
+    RefreshFailed,
+    RefreshingToken,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk.testing import FakeClock
+from tests.auth.platform import START, Platform
+
+SHORT = [Timeout(total=0.1), Timeout(attempt=0.1)]
+HASTY = RetryPolicy(attempts=1)
+
+
+async def on_the_callers_terms(self: PaymentsClient, refresh_token: str) -> object:
+    """Refresh with the timeouts of whichever call came first."""
+    return (await self.oauth.refresh(refresh_token)).pair(START)
+
+
+@pytest.mark.control(
+    "paymentsdk.PaymentsClient._exchange", on_the_callers_terms, raises=(PaymentsError, AssertionError)
+)
+@pytest.mark.parametrize("refused", [False, True], ids=["due", "refused"])
+@pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
+async def test_a_hasty_caller_ends_its_own_wait_alone(
+    make_client, platform: Platform, clock: FakeClock, until, *, bounds: Timeout, refused: bool
+) -> None:
+    """One call with a short deadline comes first, and a hundred join: they succeed, with one refresh.
+
+    Its pair is kept. The hasty call ends in time, with an error that says that it did nothing.
+    """
+    store = MemoryTokenStore()
+    client = make_client(platform.pair(expires_at=None if refused else 0.0), store=store)
+    platform.latency, platform.accepts_only = 0.2, 2
+    hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=HASTY).orders.cancel("ORD1"))
+    await until(lambda: platform.refreshes)
+    clock.advance(0.005)
+    others = [asyncio.create_task(client.orders.cancel("ORD1")) for _ in range(100)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    clock.advance(0.095)
+    with pytest.raises(RefreshFailed if refused else NotSent, match=r"the time ran out \(timeout\."):
+        await hasty
+    clock.advance(0.1)
+    orders = await asyncio.gather(*others)
+
+    assert 100 == len(orders)
+    assert ["TG-refresh-1"] == platform.refreshes
+    assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+@pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
+async def test_a_hasty_write_in_doubt_stays_in_doubt(
+    make_client, platform: Platform, clock: FakeClock, until, bounds: Timeout
+) -> None:
+    """A call whose first attempt is in doubt, and whose deadline ends its wait for a token, is `OutcomeUnknown`."""
+    client = make_client(platform.pair())
+    platform.latency, platform.accepts_only = 0.2, 1
+    platform.answers = [SendFailed("reset")]
+    policy = RetryPolicy(base_delay=0)
+    hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=policy).orders.cancel("ORD1"))
+    await until(lambda: platform.calls)
+    platform.accepts_only = 2
+    await until(lambda: platform.refreshes)
+
+    clock.advance(0.1)
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await hasty
+    clock.advance(0.1)
+
+    assert unknown.value.idempotency_key
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert ["TG-refresh-1"] == platform.refreshes
+
+
+async def test_a_cancelled_caller_ends_its_own_wait_alone(make_client, platform: Platform, clock, until) -> None:
+    """Whoever begins a refresh and is cancelled takes it from nobody."""
+    client = make_client(platform.pair(expires_at=0.0))
+    platform.latency = 0.2
+    first, second = (asyncio.create_task(client.orders.get("ORD1")) for _ in range(2))
+    await until(lambda: platform.refreshes)
+
+    first.cancel()
+    await asyncio.sleep(0)
+    clock.advance(0.2)
+
+    assert "ORD1" == (await second).id
+    assert first.cancelled()
+    assert ["TG-refresh-1"] == platform.refreshes
+
+
+@pytest.mark.control("paymentsdk.PaymentsClient._exchange", on_the_callers_terms, raises=RefreshFailed)
+async def test_a_refresh_retries_as_the_client_does(make_client, platform: Platform) -> None:
+    """A copy that makes one attempt at everything begins the refresh: it is tried again all the same."""
+    client = make_client(platform.pair(expires_at=0.0), retry=RetryPolicy(base_delay=0))
+    platform.trouble = [SendFailed("refused", sent=False), Response(429)]
+
+    order = await client.with_options(retry=HASTY, timeout=Timeout(1, 1, 1)).orders.get("ORD1")
+
+    assert "ORD1" == order.id
+    assert ["TG-refresh-1"] * 3 == platform.refreshes
+
+
+@pytest.mark.parametrize("refresh_timeout", [60.0, 7.0])
+async def test_a_refresh_has_a_timeout_of_its_own(
+    make_client, platform: Platform, clock, until, refresh_timeout: float
+) -> None:
+    """`refresh_timeout` ends it, half of it an attempt, whatever the `Timeout` of the client; its callers wait on."""
+    settings = {} if refresh_timeout == 60 else {"refresh_timeout": refresh_timeout}
+    client = make_client(platform.pair(expires_at=0.0), timeout=Timeout(total=None, attempt=None), **settings)
+    platform.latency = 1000.0
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    for number in (1, 2):
+        await until(lambda number=number: len(platform.refreshes) == number)
+        clock.advance(refresh_timeout / 2 - 0.001)
+        await asyncio.sleep(0)
+        assert not call.done()
+        clock.advance(0.001)
+
+    with pytest.raises(RefreshFailed) as failed:
+        await call
+    assert OutcomeUnknown is type(failed.value.cause)
+    assert refresh_timeout - 1 <= clock.monotonic() <= refresh_timeout + 8
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "60", None])
+def test_a_timeout_of_refreshes_is_a_number_of_seconds(make_client, value: object) -> None:
+    """Above 0, and at most a day."""
+    with pytest.raises(RequestInvalid, match="refresh_timeout: must be above 0 and at most 86400 seconds"):
+        make_client(refresh_timeout=value)
+
+
+# --- what the callers learn -------------------------------------------------------------------------------------------
+
+
+class Full(MemoryTokenStore):
+    """A store whose disk is full."""
+
+    async def save(self, pair: object) -> None:
+        raise OSError(28, "No space left on device")
+
+
+TROUBLE = {
+    "unsent": SendFailed("refused", sent=False),
+    "reset": SendFailed("reset"),
+    "503": Response(503),
+    "429": Response(429),
+    "400": Response(400),
+    "404": Response(404),
+}
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["due", "refused"])
+@pytest.mark.parametrize("trouble", [*TROUBLE, "full"])
+async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, trouble: str, refused: bool) -> None:
+    """Each of a hundred callers learns that nothing was done; none of them that the seller had to authorise again."""
+    store = Full() if trouble == "full" else None
+    client = make_client(platform.pair(expires_at=None if refused else 0.0), store=store)
+    platform.accepts_only = 2
+    platform.trouble = [TROUBLE[trouble]] * 9 if trouble in TROUBLE else []
+
+    errors = await asyncio.gather(*(client.orders.cancel("ORD1") for _ in range(100)), return_exceptions=True)
+
+    assert {RefreshFailed} == set(map(type, errors))
+    assert 100 == len(set(map(id, errors)))
+    assert all((cause is None) == (trouble == "full") for cause in (error.cause for error in errors))
+    assert {("orders.cancel", int(refused))} == {(error.operation, error.attempts) for error in errors}
+    assert "trying again is safe" in str(errors[0])
+    kept = pickle.loads(pickle.dumps(errors[0]))
+    assert (str(errors[0]), str(errors[0].cause)) == (str(kept), str(kept.cause))
+    shown = f"{TracebackException.from_exception(errors[0], capture_locals=True).stack.format()} {vars(errors[0])}"
+    assert not re.search("TG-refresh|APP_USR-access|TEST-client-secret", shown)
+
+    platform.trouble = []
+    if trouble != "full":
+        assert "ORD1" == (await client.orders.cancel("ORD1")).id
+
+
+async def test_a_full_disk_is_named(make_client, platform: Platform) -> None:
+    """Why a store failed is told as the system tells it: an operator can free the disk."""
+    client = make_client(platform.pair(expires_at=0.0), store=Full())
+
+    with pytest.raises(RefreshFailed, match="No space left on device"):
+        await client.orders.get("ORD1")
+
+
+async def test_a_token_that_a_finished_refresh_did_not_help_is_refused(make_client, platform: Platform) -> None:
+    """That is `AuthenticationFailed`, and no `RefreshFailed`: trying again would not help."""
+    client = make_client(platform.pair())
+    platform.accepts_only = 9
+
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+
+    assert ["1", "2"] == platform.calls
+
+
+async def test_a_spent_grant_is_no_failed_refresh(make_client, platform: Platform) -> None:
+    """`invalid_grant` lasts: a person must authorise again."""
+    client = make_client(platform.pair(expires_at=0.0))
+    platform.generation = 5
+
+    with pytest.raises(ReauthorizationRequired):
+        await client.orders.get("ORD1")
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+async def test_a_doubt_outlives_a_failed_refresh(make_client, platform: Platform, until, trouble: str) -> None:
+    """A write in doubt whose token cannot be refreshed is `OutcomeUnknown`, with that failure as its last error."""
+    client = make_client(platform.pair(), retry=RetryPolicy(base_delay=0))
+    platform.accepts_only, platform.answers = 1, [SendFailed("reset")]
+    platform.trouble = [TROUBLE[trouble]] * 9
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: platform.calls)
+    platform.accepts_only = 2
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await call
+
+    assert RefreshFailed is type(unknown.value.last_error)
+    assert unknown.value.idempotency_key
+
+
+async def test_a_client_that_closes_is_no_refused_token(make_client, platform: Platform, clock, until) -> None:
+    """Who was refused, and waits for a refresh as the client is closed, learns that: `ClientClosed`."""
+    client = make_client(platform.pair())
+    platform.accepts_only, platform.latency = 2, 1000.0
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: platform.refreshes)
+
+    await closed_after(client, clock, 5)
+
+    with pytest.raises(ClientClosed):
+        await call
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+async def closed_after(client: PaymentsClient, clock: FakeClock, seconds: float, **options: float) -> None:
+    """Close *client*, and fail unless that takes *seconds*."""
+    closing = asyncio.create_task(client.aclose(**options))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    clock.advance(seconds - 0.001)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    clock.advance(0.001)
+    async with asyncio.timeout(10):
+        await closing
+
+
+@pytest.mark.parametrize("options", [{}, {"grace": 0.5}], ids=["default", "given"])
+async def test_closing_waits_no_longer_than_its_grace(make_client, platform, clock, until, *, caplog, options) -> None:
+    """With a token endpoint that hangs, closing takes `grace` seconds: the refresh is given up, and the log says so."""
+    client = make_client(platform.pair(expires_at=0.0))
+    platform.latency = 1000.0
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: platform.refreshes)
+    call.cancel()
+
+    await closed_after(client, clock, options.get("grace", 5), **options)
+
+    await asyncio.sleep(0)
+    assert "cancelled after it was sent" in caplog.text
+
+
+async def test_closing_that_is_cancelled_waits_no_longer_either(make_client, platform, clock, until) -> None:
+    """Cancelled again and again, as by anyio, it waits for the refresh, and ends as cancelled after its grace."""
+    client = make_client(platform.pair(expires_at=0.0))
+    platform.latency = 1000.0
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: platform.refreshes)
+    call.cancel()
+    closing = asyncio.create_task(client.aclose(grace=3))
+    for _ in range(10):
+        await asyncio.sleep(0)
+        closing.cancel()
+    assert not closing.done()
+
+    clock.advance(3)
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+
+async def test_another_client_asks_for_itself(make_client, platform: Platform, clock, until) -> None:
+    """Two clients share a token: when the one that refreshes it gives that up as it closes, the other asks anew."""
+    token = RefreshingToken(platform.pair(expires_at=0.0))
+    one, other = (make_client(auth=token) for _ in range(2))
+    platform.trouble, platform.latency = [Response(503)], 1000.0
+    first = asyncio.create_task(one.orders.get("ORD1"))
+    await until(lambda: platform.refreshes)
+    second = asyncio.create_task(other.orders.get("ORD1"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    platform.latency = 0.0
+
+    await closed_after(one, clock, 5)
+
+    assert "ORD1" == (await second).id
+    with pytest.raises(ClientClosed):
+        await first
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), True, "5", None])
+async def test_a_grace_is_a_number_of_seconds(make_client, grace: object) -> None:
+    """From 0 to a day; a client that is told anything else stays open."""
+    client = make_client(access_token="APP_USR-access-1", auth=None)
+
+    with pytest.raises(RequestInvalid, match="grace: must be 0 to 86400 seconds"):
+        await client.aclose(grace=grace)
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
