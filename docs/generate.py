@@ -91,8 +91,8 @@ For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](.
 
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
-([how to run it](../how-to/own-transport.md#prove-it)). `AiohttpTransport` keeps all of them, `PyreqwestTransport` all
-but the one that its docstring names."""
+([how to run it](../how-to/own-transport.md#prove-it)). `AiohttpTransport` keeps all of them on
+a session of its own; on one of yours, all but those that its docstring names."""
 
 ABOUT_REFUSALS = """\
 Ways to make the sandbox refuse a request with each documented code: by the condition that leads to it by itself, or by

@@ -59,7 +59,6 @@ _MODULES = (
     "bare_aiohttp",
     "sdk",
     "sdk_session",
-    "sdk_pyreqwest",
     "naive",
     "stripe_aiohttp",
     "stripe_httpx",

@@ -351,6 +351,8 @@ class Caller(ABC):
             connect_timeout=connect,
             fresh=operation.wants_fresh_connection,
             max_answer=operation.max_answer,
+            operation=operation.name,
+            attempt=intent.history.attempts,
         )
 
     def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:

@@ -37,6 +37,10 @@ class Request(Struct, frozen=True):
         fresh: Use a connection that no earlier request has used. Set where a resend is not safe, since the server can
             close a kept-alive connection at the very moment it is used.
         max_answer: The most bytes that the body of the answer may have.
+        operation: The name of the operation (`"orders.create"`); ``None`` for a request that the engine has not made.
+            This and what follows are for wrappers: none of it is sent.
+        attempt: Which attempt of its call this is, counted from 1.
+        account: The name of the account whose token it carries; ``None`` for none.
     """
 
     method: str
@@ -47,6 +51,9 @@ class Request(Struct, frozen=True):
     connect_timeout: float | None = None
     fresh: bool = False
     max_answer: int = 8 * 1024 * 1024
+    operation: str | None = None
+    attempt: int = 1
+    account: str | None = None
 
     def __repr__(self) -> str:
         # Bodies hold payer tokens and client secrets; their size is all that a log needs.

@@ -5,18 +5,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import select
 import socket
+from collections import OrderedDict
 
 import aiohttp
 import pytest
 from aiohttp.abc import ResolveResult
-from aiohttp.connector import Connection
 
 from paymentsdk import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
-from paymentsdk.transports.aiohttp import AiohttpTransport, _pool
-from paymentsdk.transports.aiohttp._pool import Pool, Unlisted
+from paymentsdk.transports._gate import Gate
+from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.transports.sending import failed
+
+
+def waiting(transport: AiohttpTransport) -> int:
+    """Return how many requests wait for a place."""
+    return sum(map(len, transport._session.connector.gate._waiting.values()))
+
+
+async def wait_and_forget(gate: Gate, host: tuple) -> None:
+    """Wait for a place, and lose it with whoever is cancelled as it comes."""
+    place = asyncio.get_running_loop().create_future()
+    gate._asked += 1
+    gate._waiting.setdefault(host, OrderedDict())[place] = gate._asked
+    await place
+
+
+async def wait_for_a_turn(gate: Gate, host: tuple) -> None:
+    """Look again in each turn of the loop, as if there were no line."""
+    if not gate.enter(host):
+        await asyncio.sleep(0)
+        await wait_for_a_turn(gate, host)
+
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
 
@@ -29,29 +51,7 @@ async def test_one_after_the_other_share_one_connection(transport: AiohttpTransp
         assert 1 == server.opened
 
 
-async def test_a_connection_that_is_gone_takes_no_request(
-    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is written into a connection that was closed while it was handed out, and the failure says so."""
-    connect = Pool.connect
-
-    async def and_close(*given: object) -> Connection:
-        connection = await connect(*given)
-        connection.transport.close()
-        return connection
-
-    monkeypatch.setattr(Pool, "connect", and_close)
-    async with FaultServer(always(http())) as server:
-        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
-        await server.all_hung_up()
-        assert not server.seen
-
-
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
-    aiohttp.TCPConnector._wait_for_available_connection,
-    raises=SendFailed,
-)
+@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_and_forget, raises=SendFailed)
 async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) -> None:
     """A waiter that is cancelled as it gets its place leaves it to the next."""
     go_on = asyncio.Event()
@@ -73,7 +73,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) 
             return status
 
         leading, second, third = (asyncio.ensure_future(one) for one in (first(), send("/b"), send("/c")))
-        await until(lambda: server.seen and sum(map(len, limited._pool._waiters.values())) == 2)
+        await until(lambda: server.seen and waiting(limited) == 2)
         go_on.set()
 
         assert [200, 200] == [await leading, await third]
@@ -81,7 +81,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until) 
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.control("paymentsdk.transports.aiohttp._pool.Pool.waited_for", False)
+@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_for_a_turn)
 async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
     go_on = asyncio.Event()
@@ -108,10 +108,7 @@ async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     assert set("abcdef") == first
 
 
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
-    aiohttp.TCPConnector._wait_for_available_connection,
-)
+@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_for_a_turn)
 async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, until) -> None:
     """Requests for fresh connections and for kept ones get their places in the order in which they asked."""
     go_on = asyncio.Event()
@@ -126,19 +123,13 @@ async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, un
             asyncio.ensure_future(limited.send(Request("POST", server.url(f"/{number}"), fresh=number % 3 > 0)))
             for number in range(12)
         ]
-        await until(lambda: server.seen and sum(map(len, limited._pool._waiters.values())) == 11)
-        lines = len(limited._pool._waiters)
+        await until(lambda: server.seen and waiting(limited) == 11)
         go_on.set()
         await asyncio.gather(*sending)
 
-    assert (1, [f"/{number}" for number in range(12)]) == (lines, [seen.target for seen in server.seen])
+    assert [f"/{number}" for number in range(12)] == [seen.target for seen in server.seen]
 
 
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._pool.Pool._wait_for_available_connection",
-    aiohttp.TCPConnector._wait_for_available_connection,
-    raises=TimeoutError,
-)
 async def test_who_lets_others_go_first_takes_what_they_leave(limited_per_host, until) -> None:
     """Behind tasks that wait for one host a request to another goes out at once, as it has a place of its own."""
 
@@ -225,19 +216,6 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._over_session._drop_spoiled", lambda session: None)
-async def test_fresh_connections_do_not_pile_up_on_an_injected_session() -> None:
-    """The next request closes those that the server has not closed, though it was asked to."""
-    async with FaultServer(always(http())) as server, aiohttp.ClientSession() as session:
-        transport = AiohttpTransport(session=session)
-        for _ in range(5):
-            await transport.send(Request("POST", server.url(), fresh=True))
-        kept = [key for key in session.connector._conns if isinstance(key.server_hostname, Unlisted)]
-
-    assert len(kept) <= 1
-
-
-@pytest.mark.control("paymentsdk.transports.aiohttp._pool.Pool.connect", aiohttp.TCPConnector.connect)
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
     """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
 
@@ -260,7 +238,7 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
         asked.append(given[-1])
         raise LookupError
 
-    monkeypatch.setattr(Pool, "connect", connect)
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect)
     await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
 
     assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
@@ -285,9 +263,6 @@ async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fres
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._pool.Pool._available_connections", lambda self, key: 1 - self._limit
-)
 async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) -> None:
     """The place of a request that was being connected is free when its time is over."""
 
@@ -344,19 +319,7 @@ async def test_a_part_of_a_stray_answer_is_enough(transport: AiohttpTransport, e
     assert (b"/second", 2) == await stray(transport, early=early, late=b"\r\n" + STRAY)
 
 
-@pytest.mark.parametrize("early", [STRAY, STRAY[:-1], STRAY * 2])
-@pytest.mark.control(
-    "paymentsdk.transports.aiohttp._over_session._drop_spoiled",
-    lambda session: None,
-    raises=(AssertionError, TimeoutError),
-)
-async def test_a_stray_answer_is_dropped_from_a_pool_that_is_not_ours(early: bytes) -> None:
-    """The next request would get it from aiohttp: the idle connections are looked at before each."""
-    async with aiohttp.ClientSession() as session:
-        assert (b"/second", 2) == await asyncio.wait_for(stray(AiohttpTransport(session=session), early=early), 1)
-
-
-@pytest.mark.control("paymentsdk.transports.aiohttp._pool._readable", lambda transport: False)
+@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Wire.has_unread_bytes", lambda wire: False)
 async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTransport) -> None:
     """An answer to nobody, or the end, that only the system knows of: the next request takes another connection."""
     loop = asyncio.get_running_loop()
@@ -385,34 +348,12 @@ async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTranspor
 
 async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows has no `poll`: connections are kept and used again all the same."""
-    monkeypatch.delattr(_pool.select, "poll", raising=False)
+    monkeypatch.delattr(select, "poll", raising=False)
 
     async with FaultServer(always(http())) as server:
         for _ in range(2):
             await transport.send(Request("GET", server.url()))
         assert 1 == server.opened
-
-
-async def test_a_server_that_speaks_first_gets_no_request(
-    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, until
-) -> None:
-    """An answer that came before the request is none: nothing is sent to whoever gave it."""
-    connect = Pool.connect
-
-    async def and_wait(*given: object) -> Connection:
-        connection = await connect(*given)
-        await until(lambda: connection.protocol.should_close)
-        return connection
-
-    async def script(peer: Peer) -> None:
-        await peer.write(http(200, b"early"))
-        await peer.request()
-
-    monkeypatch.setattr(Pool, "connect", and_wait)
-    async with FaultServer(script) as server:
-        assert (False, False) == (await failed(transport, Request("POST", server.url(), {}, b"{}")))[:2]
-        await server.all_hung_up()
-        assert not server.seen
 
 
 @pytest.mark.parametrize("size", [100_000, 5_000_000])
@@ -440,7 +381,6 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(transport: Aioht
         done.set()
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._over_pool._LARGE", 2**30)
 async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     """What is left of a large body does not go out behind the back of a caller who has given up."""
     arrived, go_on, size = asyncio.Event(), asyncio.Event(), 0
@@ -465,7 +405,6 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     assert size < 20_000_000
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._messages._heard", lambda closed: None)
 async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport) -> None:
     """A reset of a connection that nobody uses is reported to nobody, however its last answers came."""
     reported = []
@@ -489,9 +428,8 @@ async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport)
         for _ in range(20):
             await asyncio.sleep(0)
         assert 1 == server.opened
-        [kept] = transport._pool._conns.values()
-        kept.clear()
-        gc.collect()
+    await transport.aclose()
+    gc.collect()
 
     assert not reported
 
@@ -560,7 +498,8 @@ async def test_an_answer_may_end_with_its_connection(transport: AiohttpTransport
     assert (200, b'{"id":"ORD1"}') == (response.status, response.body)
 
 
-async def test_a_status_below_100_is_an_answer(transport: AiohttpTransport) -> None:
-    """It is an odd one, but not one to wait behind."""
-    async with FaultServer(always(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}")) as server:
-        assert 99 == (await transport.send(Request("GET", server.url()))).status
+@pytest.mark.parametrize("status", [b"099", b"600", b"999"])
+async def test_a_status_out_of_range_is_no_answer(status: bytes, transport: AiohttpTransport) -> None:
+    """Nobody knows what it means; it is not waited behind."""
+    async with FaultServer(always(b"HTTP/1.1 %b Odd\r\nContent-Length: 2\r\n\r\n{}" % status)) as server:
+        assert (True, False, "the answer is not valid HTTP") == await failed(transport, Request("GET", server.url()))

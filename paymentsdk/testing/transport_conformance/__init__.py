@@ -13,7 +13,11 @@ With pytest and pytest-asyncio::
         await case.run(make_transport)
 
 Every case runs against servers on 127.0.0.1 that answer as badly as they can. The cases about TLS need the package
-``trustme``. To leave a case out: ``[case for case in CASES if case.name != "..."]``, with your reason beside it.
+``trustme``. A rule that your transport cannot keep is declared, with the reason, and then has to be broken::
+
+    DEVIATIONS = [Deviation("surplus_bytes_end_the_connection", "the parser of ... fails the whole response")]
+    ...
+        await case.run(make_transport, DEVIATIONS)
 """
 
 from __future__ import annotations
@@ -25,6 +29,6 @@ from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rul
     _secrets,
     _tls,
 )
-from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
+from paymentsdk.testing.transport_conformance._case import CASES, Case, Deviation, MakeTransport
 
-__all__ = ["CASES", "Case", "MakeTransport"]
+__all__ = ["CASES", "Case", "Deviation", "MakeTransport"]

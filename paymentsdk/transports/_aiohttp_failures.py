@@ -1,4 +1,4 @@
-"""What a failure means: which of aiohttp's errors say that nothing was sent, and in which words."""
+"""What aiohttp's errors mean: which of them say that nothing was sent, and in which words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from aiohttp.http import HttpProcessingError
 
 from paymentsdk._core.wire import SendFailed
 from paymentsdk.errors import ClientClosed
-
-
-class Full(TimeoutError):  # noqa: N818 - it says what is the matter
-    """As many connections as the pool may have are in use, and none came free in time."""
 
 
 class _Meaning(NamedTuple):
@@ -45,28 +41,14 @@ _MEANINGS = (
 )
 
 
-def unsent(error: Exception, pool: aiohttp.TCPConnector) -> SendFailed | ClientClosed:
-    """Say what *error* means that came instead of a connection."""
-    if pool.closed:
-        return ClientClosed("the transport was closed while the request waited for a connection")
-    if isinstance(error, TimeoutError):
-        return SendFailed("no connection in time" + _detail(error), sent=False)
-    found = failure_of(error)
-    return SendFailed(str(found), sent=False, permanent=isinstance(found, SendFailed) and found.permanent)
-
-
 def failure_of(error: Exception) -> SendFailed | ClientClosed:
-    """Say what *error* means, without a trace of it."""
+    """Say what *error* means, without a trace of it: the text of aiohttp's errors can hold the token."""
     if isinstance(error, SendFailed | ClientClosed):
         return error.with_traceback(None)
-    if isinstance(error, RuntimeError) and str(error) == "Session is closed":
-        return ClientClosed("the session is closed")
     for meaning in _MEANINGS:
         if isinstance(error, meaning.kind):
             reason = meaning.reason + _place(error) + _detail(error)
             return SendFailed(reason, meaning.sent, permanent=meaning.permanent)
-    if isinstance(error, ValueError) and str(error).startswith("Cannot combine AUTHORIZATION"):
-        return SendFailed("the session has credentials of its own for this host", sent=False, permanent=True)
     return SendFailed(f"aiohttp raised {type(error).__name__}")
 
 
@@ -85,8 +67,6 @@ def _detail(error: Exception) -> str:
     """Return what the system says about it, in words that cannot hold anything of ours."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
-    if isinstance(error, Full):
-        return ": all connections that the pool may have are in use"
     cause = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error

@@ -1,0 +1,274 @@
+"""The connections of the transport on aiohttp: who gets one, and what must not have happened on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from ssl import SSLContext
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
+
+import aiohttp
+
+from paymentsdk._core.wire import SendFailed
+from paymentsdk.transports._gate import Gate, Host
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.connector import AddrInfoType, Connection
+    from aiohttp.tracing import Trace
+
+
+class ConnectorOptions(TypedDict, total=False):
+    """Options of `aiohttp.TCPConnector`, passed through as they are."""
+
+    ssl: SSLContext | aiohttp.Fingerprint | bool
+    limit: int
+    limit_per_host: int
+    keepalive_timeout: float | None
+    resolver: AbstractResolver | None
+    use_dns_cache: bool
+    ttl_dns_cache: int | None
+    family: socket.AddressFamily
+    local_addr: tuple[str, int] | None
+    happy_eyeballs_delay: float | None
+    interleave: int | None
+    socket_factory: Callable[[AddrInfoType], socket.socket] | None
+
+
+class Wire(asyncio.Protocol):
+    """Stands between a connection and aiohttp's protocol, and knows whether a request is on the connection.
+
+    Bytes that arrive while there is none belong to nobody: aiohttp would take them for the response to the next
+    request, and the response to that for the one after it, for as long as the connection lives.
+    """
+
+    def __init__(self, handler: ResponseHandler, transport: asyncio.Transport) -> None:
+        self.busy = False
+        self.large = False
+        #: The body that is being read. It must not wait for a connection that is gone.
+        self.content: aiohttp.StreamReader | None = None
+        #: Whether the connection ended otherwise than by being closed.
+        self.broken = False
+        self.handler = handler
+        self.transport = transport
+        self.reference = weakref.ref(self)
+        self._poll = _poll(transport)
+
+    def has_unread_bytes(self) -> bool:
+        """Whether the system holds bytes, or the end, that the event loop has not read yet."""
+        return self._poll is not None and bool(self._poll.poll(0))
+
+    def release(self) -> None:
+        """Say that no request is on the connection any more."""
+        self.busy = False
+        if self.large or self.transport.get_write_buffer_size():
+            self.handler.force_close()  # The peer may not have taken the request yet: the next would wait behind it.
+
+    def discard(self) -> None:
+        """Have no further request start on the connection."""
+        if self.busy:
+            self.handler.force_close()
+        else:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.busy:
+            self.handler.data_received(data)
+        else:
+            self.transport.abort()
+
+    def eof_received(self) -> None:
+        self.handler.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.broken = exc is not None
+        self.handler.connection_lost(exc)
+        if self.content is not None:
+            _cut_off(self.content)
+
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()
+
+
+def _poll(transport: asyncio.Transport) -> select.poll | None:
+    wire = transport.get_extra_info("socket")
+    # The first is for type checkers, which know what Windows lacks; the second for whatever else goes without.
+    if wire is None or sys.platform == "win32" or not hasattr(select, "poll"):
+        return None
+    poll = select.poll()
+    poll.register(wire.fileno(), select.POLLIN)
+    return poll
+
+
+def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
+    """Have *content* fail, unless it is whole. aiohttp leaves a body waiting when it closes a malformed response."""
+    if not content.is_eof() and content.exception() is None:
+        content.set_exception(aiohttp.ClientPayloadError())
+
+
+class Attempt:
+    """One request on its way."""
+
+    __slots__ = ("cancelling", "ended", "large", "wire")
+
+    def __init__(self, task: asyncio.Task[object], *, large: bool) -> None:
+        self.cancelling = task.cancelling()
+        self.large = large
+        #: Its connection; `None` as long as nothing can have been sent.
+        self.wire: Wire | None = None
+        #: Whether the transport was closed meanwhile.
+        self.ended = False
+
+    def end(self, task: asyncio.Task[object]) -> None:
+        """End it: the transport is closed, and its time is over."""
+        self.ended = True
+        if self.wire is None:
+            task.cancel()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Break its connection off, if it has one. Closed, it would go on to write what is left."""
+        if self.wire is not None:
+            # Of an event loop that is closed nothing goes out any more.
+            with contextlib.suppress(RuntimeError):
+                self.wire.transport.abort()
+
+
+Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
+
+
+class Connector(aiohttp.TCPConnector):
+    """aiohttp's pool behind a gate, whose connections are watched while they are idle."""
+
+    def __init__(self, gate: Gate, attempts: Attempts, options: ConnectorOptions, *, fresh: bool) -> None:
+        self.gate = gate
+        self.attempts = attempts
+        self.process = os.getpid()
+        # The gate has the limits: one for the kept and the fresh connections together.
+        ours: ConnectorOptions = {**options, "limit": 0, "limit_per_host": 0}
+        if fresh:
+            ours.pop("keepalive_timeout", None)
+        super().__init__(**ours, force_close=fresh)
+
+    def __del__(self, *_: object) -> None:
+        # A forked child has the selector of its parent: to close a connection here would take it from the parent.
+        if self.process == os.getpid():
+            super().__del__()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the method is aiohttp's
+    ) -> Connection:
+        """Return a connection on which nothing has happened since its last response.
+
+        Raises:
+            SendFailed: There is none, and nothing was sent; or aiohttp asks a second time for one request.
+        """
+        task = asyncio.current_task()
+        attempt = self.attempts.get(task) if task is not None else None
+        if attempt is None or attempt.wire is not None:
+            # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
+            raise SendFailed("the server closed the connection without an answer")
+        host = req.connection_key[:3]
+        if self.gate.enter(host):
+            return await self.entered(host, attempt, req, traces, timeout)
+        waiting = True
+        try:
+            async with asyncio.timeout(timeout.connect):
+                await self.gate.wait(host)
+                waiting = False
+                return await self.entered(host, attempt, req, traces, timeout)
+        except TimeoutError:
+            why = ": all connections that the pool may have are in use" if waiting else ""
+        raise SendFailed("no connection in time" + why, sent=False)
+
+    async def entered(
+        self,
+        host: Host,
+        attempt: Attempt,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as above
+    ) -> Connection:
+        """Return a connection to *host*, where there is a place for it."""
+        try:
+            while True:
+                connection = await super().connect(req, traces, timeout)
+                if (wire := _watched(connection)) is not None:
+                    break
+                connection.close()
+        except BaseException:
+            self.gate.leave(host)
+            raise
+        wire.busy, wire.large = True, attempt.large
+        attempt.wire = wire
+        connection.add_callback(partial(self.released, wire, host))
+        return connection
+
+    def released(self, wire: Wire, host: Host) -> None:
+        """Take note that a request has done with its connection."""
+        wire.release()
+        self.gate.leave(host)
+
+
+def _watched(connection: Connection) -> Wire | None:
+    """Return what watches *connection*; `None` if the connection is gone, or something has arrived on it."""
+    handler, transport = connection.protocol, connection.transport
+    if handler is None or transport is None:
+        return None
+    wire = transport.get_protocol()
+    if isinstance(wire, Wire):
+        return None if handler.should_close or wire.has_unread_bytes() else wire
+    # It is new. With TLS there may be session tickets to read: these bytes say nothing.
+    wire = Wire(handler, transport)
+    transport.set_protocol(wire)
+    return wire
+
+
+@contextlib.contextmanager
+def ending_with_its_connection(response: aiohttp.ClientResponse, wire: Wire | None) -> Iterator[Callable[[], bool]]:
+    """Have the body fail if its connection ends before it does; yield what says whether the connection broke."""
+    content = response.content
+    if wire is not None:
+        wire.content = content
+        if wire.transport.is_closing():
+            _cut_off(content)
+        try:
+            yield lambda: wire.broken
+        finally:
+            wire.content = None
+        return
+    # A session of the caller's. Once its connection is back in the pool there is nothing to watch.
+    connection = response.connection
+    protocol = None if connection is None else connection.protocol
+    closed = getattr(protocol, "closed", None)  # Early versions of aiohttp do not tell.
+    if closed is None:
+        _cut_off(content)
+        yield lambda: False
+        return
+    fail = partial(_cut_off, content)
+    closed.add_done_callback(_heard)
+    closed.add_done_callback(fail)
+    try:
+        yield lambda: protocol is not None and isinstance(protocol.exception(), aiohttp.ClientOSError)
+    finally:
+        closed.remove_done_callback(fail)
+
+
+def _heard(closed: asyncio.Future[None]) -> None:
+    # Or asyncio would report how the connection ended, perhaps much later, as an error that nobody has asked for.
+    if not closed.cancelled():
+        closed.exception()

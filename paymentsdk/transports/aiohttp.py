@@ -1,0 +1,467 @@
+"""The default transport: an adapter over `aiohttp.ClientSession`, built on public parts of aiohttp only.
+
+What moving money needs, and aiohttp does not do by itself:
+
+- A connection on which bytes arrived while it was idle carries no further request (`_aiohttp_connections.Wire`).
+- Requests that wait for a connection are served in the order in which they asked (`_gate.Gate`).
+- Nothing is sent twice within one attempt: aiohttp resends some requests by itself (`Connector.connect`).
+- A response that is cut off fails, however its connection ended (`_read`).
+- Every failure says whether a byte of the request can have left this machine, and holds no credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import re
+import warnings
+import weakref
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from typing import Unpack
+
+import aiohttp
+from yarl import URL
+
+from paymentsdk._core.secrets import hide
+from paymentsdk._core.settings import check_proxy, is_http
+from paymentsdk._core.wire import Request, Response, SendFailed, too_long
+from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.transports._aiohttp_connections import (
+    Attempt,
+    Attempts,
+    Connector,
+    ConnectorOptions,
+    Wire,
+    ending_with_its_connection,
+)
+from paymentsdk.transports._aiohttp_failures import failure_of
+from paymentsdk.transports._gate import Gate
+
+__all__ = ["AiohttpTransport", "ConnectorOptions"]
+
+#: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
+#: files that many systems let a process open.
+POOL_SIZE = 500
+#: Seconds that connections get to close.
+_PARTING = 1.0
+#: A request of more bytes may not have left this machine when its response comes.
+_LARGE = 64 * 1024
+#: aiohttp warns of bytes that are longer than this, but not of a file.
+_WARNED_OF = 2**20
+#: What no header field may hold; a tab may stand in its value.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+class _Answer(Response, frozen=True):
+    """A response that knows its connection, for as long as that lives."""
+
+    wire: weakref.ReferenceType[Wire] | None = None
+
+
+@lru_cache(maxsize=512)
+def _url_of(url: str) -> URL | str:
+    """Return *url* as aiohttp wants it, or say why it cannot be put into HTTP."""
+    if _CONTROL.search(url) or "\t" in url:  # yarl would leave a tab out, and it is another path then.
+        return "the URL has a control character in it"
+    try:
+        url.encode()
+        parsed = URL(url, encoded=True)
+        parsed.port  # noqa: B018 - it is read when it is asked for
+    except UnicodeEncodeError:
+        return "the URL or a header has a character that UTF-8 cannot hold"
+    except ValueError:
+        return "the URL is malformed"
+    return parsed
+
+
+def _checked(request: Request) -> URL:
+    """Return the URL of *request*, which can be put into HTTP: aiohttp would leave some of it out, and send the rest.
+
+    Raises:
+        SendFailed: It cannot.
+    """
+    url = _url_of(request.url)
+    flaw = url if isinstance(url, str) else None
+    text = "".join((request.method, *request.headers, *request.headers.values()))
+    if flaw is None and not (text.isascii() and text.isprintable()):
+        if _CONTROL.search(text):
+            flaw = "a header has a line break or another control character in it"
+        elif text.encode(errors="replace").decode() != text:
+            flaw = "the URL or a header has a character that UTF-8 cannot hold"
+    if flaw is not None or isinstance(url, str):
+        raise SendFailed(str(flaw), sent=False, permanent=True)
+    return url
+
+
+@lru_cache(maxsize=16)
+def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
+    """Return a timeout that starts no timer unless a connection has to be opened: the caller keeps the rest."""
+    # Without the threshold aiohttp would round it up to a whole second.
+    return aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=inf)
+
+
+async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) -> bytes:
+    """Return the body, if it is whole, has at most *most* bytes and came as it is.
+
+    Raises:
+        SendFailed: It is not; or aiohttp's error for one that is cut off.
+    """
+    headers, content = response.headers, response.content
+    length = headers.get("Content-Length")
+    if unusable := _unusable(response.status, headers, length):
+        raise unusable
+    if length is not None and length.isdecimal() and int(length) > most:
+        raise too_long(most)
+    with ending_with_its_connection(response, wire) as broken:
+        chunks, size = [], 0
+        # Bounded whatever the header says, unlike `response.read()`.
+        while chunk := await content.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                raise too_long(most)
+        if length is None and "Transfer-Encoding" not in headers and broken():
+            # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
+            raise SendFailed("the answer is cut off or malformed")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _unusable(status: int, headers: Mapping[str, str], length: str | None) -> SendFailed | None:
+    """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
+    if status == 101:  # noqa: PLR2004
+        return SendFailed("the server switched to another protocol", permanent=True)
+    if not 100 <= status < 600:  # noqa: PLR2004
+        return SendFailed("the answer is not valid HTTP")
+    if length is not None and "Transfer-Encoding" in headers:
+        return SendFailed("the answer has both a length and chunks")
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return SendFailed("the answer is compressed, which was not asked for", permanent=True)
+    return None
+
+
+# --- proxies ----------------------------------------------------------------------------------------------------------
+
+
+def _proxy_of_environment(url: URL) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
+
+    proxy = None if proxy_bypass(url.host or "") else hide(getproxies().get(url.scheme))
+    if proxy is not None and not is_http(proxy):
+        # aiohttp would speak HTTP to it all the same, and tell it the token.
+        raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
+    return proxy
+
+
+def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
+    """Return *proxy* without its user and password, and the header field that tells it both, if there are any.
+
+    In the URL, aiohttp would show them in its warning of a connection that nobody has closed.
+    """
+    url = URL(proxy)
+    if (url.raw_user, url.raw_password) == (None, None):
+        return url, None
+    user, password = url.user or "", url.password or ""
+    try:
+        login = b64encode(f"{user}:{password}".encode("latin1")).decode() if ":" not in user else ""
+    except UnicodeEncodeError:
+        login = ""
+    if not login:
+        # Outside the handler: the error can hold both, so it must not become the context.
+        raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
+    return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
+
+
+# --- the transport ----------------------------------------------------------------------------------------------------
+
+
+class AiohttpTransport:
+    """Carries requests over aiohttp, which calls are paid for by default.
+
+    It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
+    instruments aiohttp work as ever. It opens its session at the first request, which binds it to that event loop and
+    process. It follows no redirects, keeps no cookies, sends nothing again by itself, and refuses a response with a
+    `Content-Encoding`. With every version of aiohttp, a connection on which bytes arrive while it is idle carries no
+    further request, and requests that wait for a connection are served in turn. A request with `fresh` goes out on a
+    connection of its own, which is closed after it.
+
+    Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
+    whether TLS was ended properly, so such a response may have been cut off: then it is not valid JSON, and the engine
+    treats it as no response.
+
+    The caller keeps `Request.timeout`, by cancelling `send`; the transport then closes the connection. The transport
+    keeps `Request.connect_timeout`, which bounds the wait for a place in the pool, DNS, TCP and TLS together. As long
+    as that is the shorter of the two, a request that the caller's timeout cancels may have been sent.
+
+    Args:
+        session: A session to use instead of opening one. It is neither changed nor closed. What aiohttp takes per
+            request is set on each request; the rest is up to the session's owner: its default headers, cookies,
+            proxy, middlewares and traces apply. **The pool is the owner's, and with it some of the defences**: bytes
+            that arrive on an idle connection are not noticed; a `fresh` request can go out on a kept connection; a
+            GET, PUT or DELETE can be sent once more by aiohttp, and anything by a middleware; under a limit, waiting
+            requests are not served in turn. Prefer the transport's own session with `trace_configs`. Next to a token
+            the session can have no credentials of its own, neither as `auth` nor from `.netrc`.
+        proxy: The http or https URL of a proxy for all requests.
+        trust_env: Take proxies from the environment; `False` by default.
+        drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
+        trace_configs: What observes the requests of the transport's own session, as aiohttp has it.
+        **connector: Options of `aiohttp.TCPConnector`. Some of them: `ssl`, a context or a fingerprint; `limit`,
+            connections at a time, 500 by default; `limit_per_host`; `keepalive_timeout`, seconds that an idle
+            connection is kept, 15 by default.
+
+    Raises:
+        RequestInvalid: *session* was given together with an option, is not aiohttp's, or has an `auth`; *proxy* is
+            not an http or https URL; or an option in seconds or connections is not such a number.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        proxy: str | None = None,
+        trust_env: bool = False,
+        drain: float = 5.0,
+        trace_configs: Sequence[aiohttp.TraceConfig] = (),
+        **connector: Unpack[ConnectorOptions],
+    ) -> None:
+        proxy = hide(proxy)
+        check_proxy(proxy)
+        if session is not None:
+            _check_session(session, options=bool(proxy is not None or trust_env or trace_configs or connector))
+        _check_numbers(drain, connector)
+        self._session = session
+        self._fresh: aiohttp.ClientSession | None = None
+        self._owned = session is None
+        self._proxy = proxy
+        self._trust_env = trust_env
+        self._drain = drain
+        self._trace_configs = tuple(trace_configs)
+        self._connector: ConnectorOptions = {"limit": POOL_SIZE, **connector}
+        self._loop = None if session is None else _current_loop()
+        self._process = None if session is None else os.getpid()
+        self._closed = False
+        self._emptying = 0
+        self._idle = asyncio.Event()
+        self._attempts: Attempts = {}
+
+    async def send(self, request: Request) -> Response:
+        """See `paymentsdk.Transport`.
+
+        Raises:
+            SendFailed: No response came that can be used.
+            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
+        """
+        if self._session is None or self._closed or not self._is_here():
+            self._open()
+        task = asyncio.current_task()
+        if task is None:
+            raise SendFailed("requests are sent from a task", sent=False, permanent=True)
+        attempt = self._attempts[task] = Attempt(task, large=len(request.body) > _LARGE)
+        failure: SendFailed | ClientClosed
+        try:
+            response = await self._exchange(request, attempt)
+            if not attempt.ended:
+                return response
+            failure = SendFailed("the transport was closed")
+        except asyncio.CancelledError as error:
+            if not self._cancelled_it(attempt, task):
+                # Its traceback leads through frames of aiohttp that hold the token.
+                raise error.with_traceback(None) from None
+            failure = ClientClosed("the transport was closed while the request waited for a connection")
+        except Exception as error:  # noqa: BLE001 - nothing else may come out of here
+            failure = self._failure_of(error, attempt)
+        except BaseException as error:  # noqa: BLE001 - as above: it ends the program
+            raise error.with_traceback(None) from None
+        finally:
+            del self._attempts[task]
+            if self._closed and not self._attempts:
+                self._idle.set()
+        # Outside the handlers: the repr of aiohttp's errors holds the token, so they must not become its context.
+        raise failure
+
+    def discard(self, response: Response) -> None:
+        """Start no further request on the connection that *response* came on.
+
+        A request that is on it already goes on. The pool of an injected session is not the transport's: there, as many
+        requests as it may have connections ask the server to close theirs, which empties it.
+        """
+        wire = response.wire() if isinstance(response, _Answer) and response.wire is not None else None
+        if wire is not None:
+            wire.discard()
+        elif not self._owned and self._session is not None and self._session.connector is not None:
+            self._emptying = self._session.connector.limit or POOL_SIZE
+
+    async def aclose(self) -> None:
+        """Refuse new requests, give those in flight `drain` seconds to end, and close the connections.
+
+        A request that has not ended by then fails. An injected session stays open, and what is still in flight on it
+        goes on. Closing twice is allowed. In a child that was forked meanwhile, the connections are left to its parent.
+
+        Raises:
+            ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
+        """
+        self._closed = True
+        if self._session is None or self._process != os.getpid():
+            return  # Parent and child have one selector: to close a connection here would take it from the parent.
+        here = self._loop is asyncio.get_running_loop()
+        if not here and self._loop is not None and self._loop.is_running():
+            raise ClientClosed("the connections belong to another event loop: close the transport there")
+        try:
+            if self._attempts and here:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._drain):
+                        await self._idle.wait()
+        finally:
+            if self._owned:
+                await self._close_connections(here=here)
+
+    async def _close_connections(self, *, here: bool) -> None:
+        for task, attempt in tuple(self._attempts.items()):
+            attempt.end(task)
+        for session in (self._session, self._fresh):
+            # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
+            with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
+                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                async with asyncio.timeout(_PARTING):
+                    if session is not None:
+                        await session.close()
+
+    async def _exchange(self, request: Request, attempt: Attempt) -> Response:
+        url = _checked(request)
+        session = self._fresh if request.fresh and self._fresh is not None else self._session
+        if session is None:
+            raise ClientClosed("the transport is closed")
+        headers, body = request.headers, request.body
+        if request.fresh or self._emptying:
+            headers = {**headers, "Connection": "close"}
+            self._emptying = max(0, self._emptying - 1)
+        proxy, login = self._proxy_for(url)
+        if login and url.scheme == "http":
+            headers = {**headers, **login}  # There is no tunnel: the proxy reads the request itself.
+        try:
+            response = await session.request(
+                request.method,
+                url,
+                headers=headers,
+                data=(io.BytesIO(body) if len(body) > _WARNED_OF else body) if body else None,
+                allow_redirects=False,
+                raise_for_status=False,
+                auto_decompress=False,
+                timeout=_connecting_within(request.connect_timeout),
+                proxy=proxy,
+                proxy_headers=login,
+            )
+            try:
+                body = await _read(response, request.max_answer, attempt.wire)
+            except BaseException:
+                response.close()
+                raise
+        except BaseException:
+            attempt.abandon()
+            raise
+        return _Answer(
+            response.status, response.headers, body, None if attempt.wire is None else attempt.wire.reference
+        )
+
+    def _proxy_for(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
+        # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
+        proxy = self._proxy or (_proxy_of_environment(url) if self._trust_env else None)
+        return (None, None) if proxy is None else _without_login(proxy)
+
+    def _failure_of(self, error: Exception, attempt: Attempt) -> SendFailed | ClientClosed:
+        failure = failure_of(error)
+        if self._session is not None and self._session.closed and isinstance(error, RuntimeError):
+            return ClientClosed("the session is closed")
+        if not isinstance(failure, SendFailed):
+            return failure
+        if self._owned and attempt.wire is None:
+            # There never was a connection. That also holds for what nobody expects.
+            return SendFailed(failure.reason, sent=False, permanent=failure.permanent)
+        return SendFailed(failure.reason, permanent=failure.permanent) if self._owned else failure
+
+    def _cancelled_it(self, attempt: Attempt, task: asyncio.Task[object]) -> bool:
+        """Whether nobody but the transport or its session, by being closed, has cancelled *task*."""
+        if attempt.ended:
+            return task.uncancel() <= attempt.cancelling
+        # aiohttp cancels those who wait for a connection of a session that its owner closes.
+        return self._session is not None and self._session.closed and not task.cancelling()
+
+    def _is_here(self) -> bool:
+        return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+
+    def _open(self) -> None:
+        """Open the sessions and bind them to this loop, or say why there is none to use."""
+        if self._closed:
+            raise ClientClosed("the transport is closed")
+        if self._process not in (None, os.getpid()):
+            # Both would write on the same connections, and read the responses of each other.
+            raise ClientClosed("the connections belong to another process: make the client after the fork")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise ClientClosed("the connections belong to another event loop: use one client per loop")
+        if self._session is None:
+            self._session, self._fresh = self._new_sessions()
+        elif _loop_of(self._session) not in (None, loop):
+            raise ClientClosed("the session belongs to another event loop")
+        self._loop, self._process = loop, os.getpid()
+
+    def _new_sessions(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
+        """Return a session that keeps its connections, and one that does not."""
+        gate = Gate(self._connector.get("limit", 0), self._connector.get("limit_per_host", 0))
+        try:
+            connectors = [Connector(gate, self._attempts, self._connector, fresh=fresh) for fresh in (False, True)]
+        except (TypeError, ValueError) as error:
+            # aiohttp looks at them only now, and nothing has been sent.
+            reason = f"aiohttp does not take the options of its connector: {error}"
+            raise SendFailed(reason, sent=False, permanent=True) from None
+        kept, fresh = (
+            aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[*self._trace_configs]
+            )
+            for connector in connectors
+        )
+        return kept, fresh
+
+
+def _check_session(session: object, *, options: bool) -> None:
+    if options:
+        raise RequestInvalid("session", "cannot be combined with options: its owner has set its own")
+    if not isinstance(session, aiohttp.ClientSession):
+        # Another library's would send, and then not know what came of it.
+        raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
+    if session.auth is not None:
+        raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
+
+
+def _check_numbers(drain: float, connector: ConnectorOptions) -> None:
+    if not _is_number(drain, (int, float)):
+        raise RequestInvalid("drain", "must be 0 or more seconds")
+    for name in ("limit", "limit_per_host"):
+        if not _is_number(connector.get(name, 0), (int,)):
+            raise RequestInvalid(name, "must be a whole number; 0 is no limit")
+    if not _is_number(connector.get("keepalive_timeout") or 0, (int, float)):
+        raise RequestInvalid("keepalive_timeout", "must be 0 or more seconds, or None")
+
+
+def _is_number(value: object, kinds: tuple[type[int], ...] | tuple[type[int], type[float]]) -> bool:
+    """Whether *value* is a number of one of *kinds*, and 0 or more."""
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _loop_of(session: aiohttp.ClientSession) -> asyncio.AbstractEventLoop | None:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        return session.loop
