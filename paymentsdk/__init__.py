@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
+    from paymentsdk._core.anomaly import Anomaly
     from paymentsdk._core.auth import Auth, Exchange, RefreshingToken, StaticToken
     from paymentsdk._core.clock import Clock
-    from paymentsdk._core.decode import Anomaly
     from paymentsdk._core.intent import Result
     from paymentsdk._core.operation import ErrorCode, Limits, Operation, PageShape, RetryClass
     from paymentsdk._core.paging import Page, Pager, WalkOptions
@@ -133,7 +133,7 @@ _HOMES = (
     "_core.auth",
     "_core.token_store",
     "_core.clock",
-    "_core.decode",
+    "_core.anomaly",
     "_core.intent",
     "_core.operation",
     "_core.paging",

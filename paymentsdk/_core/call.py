@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from paymentsdk._core import report
+from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
-from paymentsdk._core.decode import Anomaly, Undecodable
+from paymentsdk._core.decode import LARGE, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.intent import Intent, Result, Shared
 from paymentsdk._core.operation import Operation, RetryClass
@@ -228,7 +229,7 @@ class Caller(ABC):
                 if intent.watch.expired:
                     intent.watch.take_back()  # The answer came at the very moment that our deadline cancelled the wait.
                 if accepted:
-                    return self._accept(intent, response)
+                    return await self._accept(intent, response)
                 failure = self._refused(intent, response)
                 if intent.token is not None and worth_a_renewal(intent.operation.retry, failure, intent.history):
                     await self._replace_token(intent, failure)
@@ -383,12 +384,12 @@ class Caller(ABC):
                 self._report(intent, cut_off)
                 return None
 
-    def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
+    async def _accept(self, intent: Intent[B, R], response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
         operation = intent.operation
         strict = self._settings.strict and operation.retry not in _GOOD_ONCE
         try:
-            value, anomalies = operation.decoder.decode(response.body)
+            value, anomalies = await self._decode(intent, response.body)
             why = _mismatch(intent, value, anomalies)
         except Undecodable as error:
             failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
@@ -407,6 +408,20 @@ class Caller(ABC):
         failure.response = response
         self._shared.discard(response)
         raise self._failed(intent, failure)
+
+    async def _decode(self, intent: Intent[B, R], body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Decode *body*; between the slices of a large page, other tasks have a turn."""
+        decoder = intent.operation.decoder
+        if len(body) < LARGE or intent.operation.writes:
+            return decoder.decode(body)
+        self._shared.deadlines.move(intent.watch, inf)  # The answer is here: what is left cannot hang.
+        steps = decoder.steps(body)
+        try:
+            while True:
+                next(steps)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
 
     def _result(self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self._elapsed(intent)

@@ -9,7 +9,7 @@ else of the answer is touched.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,12 +20,15 @@ import msgspec
 from msgspec import Struct, ValidationError, structs
 
 from paymentsdk._core import oddity
+from paymentsdk._core.anomaly import Anomaly, Reports
 from paymentsdk._core.secrets import MASK
+from paymentsdk._core.slices import CROOKED, RowMender, Rows, rows_of
 
 if TYPE_CHECKING:
     from msgspec import inspect
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _DIGITS = f"[0-9]{{1,{oddity.MOST_PLACES}}}"
 _PLAIN_AMOUNT = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
@@ -34,24 +37,12 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
 _NO_OBJECT: tuple[object, ...] = ("", [])
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
+#: Bytes from which on an answer is repaired in slices: less takes few milliseconds, even if all of it is crooked.
+LARGE = 65_536
+#: Bytes from which on any answer is decoded in slices.
+HUGE = 1_048_576
 #: What an answer without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
-
-
-class Anomaly(Struct, frozen=True):
-    """A member of an answer that did not follow the contract.
-
-    Attributes:
-        path: Its place (``$.results[3].debit_date``).
-        value: The member as it came, read from JSON.
-        reason: What was wrong, and what was done about it.
-        dropped: Whether it could not be mended, and is missing from the answer.
-    """
-
-    path: str
-    value: object
-    reason: str
-    dropped: bool = False
 
 
 class Undecodable(ValueError):  # noqa: N818 - it says what the body is
@@ -73,47 +64,72 @@ class AnswerDecoder(Generic[R]):
         Raises:
             Undecodable: Nothing in it can be trusted.
         """
+        steps = self.steps(body)
         try:
-            value = self._exact(body)
-            if not self._odd(value):
-                return value, ()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        return self._dated(body) or self._repair(body)
+            while True:
+                next(steps)
+        except StopIteration as done:
+            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
 
-    def _dated(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]] | None:
-        """Return the value in *body* if nothing is crooked but days without a time, which the contract has as well.
+    def steps(self, body: bytes) -> Generator[None, None, tuple[R, tuple[Anomaly, ...]]]:
+        """Do what `decode` does, a large page of rows in slices of some milliseconds, with a pause after each."""
+        if len(body) < HUGE and (done := self._read(body)):
+            return done
+        rows = self._rows if len(body) >= LARGE else None
+        split = (yield from rows.split(body)) if rows is not None else None
+        if rows is None or split is None:
+            return self._read(body) or self._repair(body)
+        around, entries = split
+        value, anomalies = self._read(around) or self._repair(around)
+        reports = Reports(anomalies)
+        found = yield from rows.decode(entries, reports)
+        make = type(getattr(value, rows.name))
+        whole = structs.replace(cast(Struct, value), **{rows.name: make(found)})
+        return cast(R, whole), reports.all()
+
+    def _read(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]] | None:
+        """Return the value in *body*, unless something in it has to be mended."""
+        value = self._read_as(body, self._exact, self._odd)
+        return None if value is None else (value, ())
+
+    def _read_as(self, body: bytes, exact: Callable[[bytes], T], odd: Callable[[T], bool]) -> T | None:
+        for spelt in self._spellings(body):
+            with suppress(*CROOKED):
+                value = exact(spelt)
+                if not odd(value):
+                    return value
+        return None
+
+    def _spellings(self, body: bytes) -> Iterator[bytes]:
+        """Yield *body*, and *body* with a time behind each day without one, which the contract has as well.
 
         A page of them would take ten times as long to repair.
         """
-        dated, count = self._dates.subn(rb'\1T00:00:00Z"', body) if self._dates else (body, 0)
-        if count:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                value = self._exact(dated)
-                if not self._odd(value):
-                    return value, ()
-        return None
+        yield body
+        if self._dates is not None:
+            dated, count = self._dates.subn(rb'\1T00:00:00Z"', body)
+            if count:
+                yield dated
 
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         if self._empty and body.strip() in _EMPTY:
             return self._type(), (Anomaly("$", "", "the body is empty; every member is unset"),)
-        try:
-            raw = msgspec.json.Decoder(float_hook=_number).decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Undecodable(f"the body is not JSON: {error}") from None
+        raw = _untyped(body)
         if not isinstance(raw, dict):
             raise Undecodable(f"the body holds {_kind(raw)}, not an object")
         anomalies: list[Anomaly] = []
         value = self._mend(raw, "$", anomalies)
-        return cast(R, value), tuple(anomalies)
+        return cast(R, value), Reports(anomalies).all()
+
+    @cached_property
+    def _info(self) -> inspect.Type:
+        return _inspect(self._type)
 
     @cached_property
     def _dates(self) -> re.Pattern[bytes] | None:
         """What finds days without a time, unless there are none, or other data that may have the same names."""
-        from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
-
         try:
-            texts = set(_texts("", inspect.type_info(self._type)))
+            texts = set(_texts("", self._info))
         except (TypeError, RecursionError):  # The latter for a type that holds itself.
             return None
         names = "|".join(re.escape(name) for name, is_day in texts if is_day and (name, False) not in texts)
@@ -121,9 +137,40 @@ class AnswerDecoder(Generic[R]):
 
     @cached_property
     def _mend(self) -> Mender:
-        from msgspec import inspect  # noqa: PLC0415 - only a crooked answer needs it
+        return _mender(self._info)
 
-        return _mender(inspect.type_info(self._type))
+    @cached_property
+    def _rows(self) -> Rows | None:
+        """The member with the rows, if this is an answer of one kind of rows."""
+        found = rows_of(self._info)
+        if found is None:
+            return None
+        name, on_wire, row = found
+        exact = msgspec.json.Decoder(list[row]).decode  # type: ignore[valid-type]
+        odd = oddity.compile_check(row)
+        info = cast("inspect.StructType", _inspect(row))
+        inner = RowMender(
+            row, odd, {f.encode_name: (f.name, m) for f, m, _ in _members(row, info.fields)}, _mender(info)
+        )
+        return Rows(
+            name=name,
+            on_wire=on_wire,
+            read=lambda body: self._read_as(body, exact, lambda rows: any(map(odd, rows))),
+            mend=lambda body, path, anomalies: _entry(inner, _untyped(body), path, anomalies, of_structs=True),
+        )
+
+
+def _inspect(kind: type) -> inspect.Type:
+    from msgspec import inspect  # noqa: PLC0415 - only a crooked or large answer needs it
+
+    return inspect.type_info(kind)
+
+
+def _untyped(body: bytes) -> object:
+    try:
+        return _READ(body)
+    except CROOKED as error:
+        raise Undecodable(f"the body is not JSON: {error}") from None
 
 
 #: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
@@ -160,6 +207,9 @@ def _texts(name: str, info: inspect.Type) -> Iterator[tuple[str, bool]]:
 def _number(text: str) -> Decimal | float:
     # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
     return Decimal(text) if _PLAIN_AMOUNT.match(text) else float(text)
+
+
+_READ = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
@@ -209,10 +259,14 @@ def _leaf(
     exact: Callable[[object], object] | None = None,
 ) -> Mender:
     """Repair a single value: *exact*, or the type, reads what follows the contract, and *repairs* what nearly does."""
+    is_plain = exact is None and wanted in (str, int, bool)
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         try:
-            return exact(value) if exact else msgspec.convert(value, wanted)
+            if not is_plain:
+                return exact(value) if exact else msgspec.convert(value, wanted)
+            if type(value) is wanted:
+                return value
         except (ValidationError, ValueError, TypeError):
             pass
         except RecursionError:
@@ -259,14 +313,16 @@ def _union(kinds: list[inspect.Type]) -> Mender:
     return mend
 
 
-def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
+def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Mender, str | None]]:
+    """Return the members of *cls*, each with its repair, and with what stands for it where it is missing."""
     secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
+    kinds = {f.name: f.type for f in structs.fields(cls)}
+    menders = [(f, _member(f.type, kinds[f.name])) for f in fields]
+    return [(f, _masked(mender) if f.name in secrets else mender, _empty(f.type)) for f, mender in menders]
 
-    @cache  # Made at the first use, so that a type may hold itself.
-    def members_with_menders() -> list[tuple[inspect.Field, Mender, str | None]]:
-        kinds = {f.name: f.type for f in structs.fields(cls)}
-        menders = [(f, _member(f.type, kinds[f.name])) for f in fields]
-        return [(f, _masked(mender) if f.name in secrets else mender, _empty(f.type)) for f, mender in menders]
+
+def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
+    members_with_menders = cache(lambda: _members(cls, fields))  # At the first use, so that a type may hold itself.
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -344,16 +400,20 @@ def _list(item: Mender, make: type[list[object] | tuple[object, ...]], *, of_str
             return None
         rows = []
         for i, raw in enumerate(value):
-            place = f"{path}[{i}]"
-            if raw is None or (of_structs and raw in _NO_OBJECT):
-                anomalies.append(Anomaly(place, raw, "is no entry; dropped", dropped=True))
-                continue
-            row = item(raw, place, anomalies)
+            row = _entry(item, raw, f"{path}[{i}]", anomalies, of_structs=of_structs)
             if row is not None:
                 rows.append(row)
         return make(rows)
 
     return mend
+
+
+def _entry(item: Mender, raw: object, path: str, anomalies: list[Anomaly], *, of_structs: bool) -> object:
+    """Repair an entry of a list; ``None`` if nothing is left of it."""
+    if raw is None or (of_structs and raw in _NO_OBJECT):
+        anomalies.append(Anomaly(path, raw, "is no entry; dropped", dropped=True))
+        return None
+    return item(raw, path, anomalies)
 
 
 def _misfit(path: str, value: object, wanted: str, unset: str = "stands for unset; read as None") -> Anomaly:

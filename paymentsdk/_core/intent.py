@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 from msgspec import Struct, field
 
+from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.deadline import Deadlines, Watch
-from paymentsdk._core.decode import Anomaly
 from paymentsdk._core.retry import History, RetryBudget
 from paymentsdk._core.wire import DiscardingTransport, Response, Transport, header
 from paymentsdk.errors import ClientClosed

@@ -15,7 +15,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.decode import Anomaly, AnswerDecoder
+from paymentsdk._core.anomaly import Anomaly
+from paymentsdk._core.decode import AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
 
 from msgspec import UNSET, Meta, Struct
 
-from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.operation import Operation, PageShape
 from paymentsdk._core.resume import ResumePoint
 from paymentsdk._core.walk import Arrival, Walk

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.decode import Anomaly
+from paymentsdk._core.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._core.wire import Response, header
 from paymentsdk.errors import NoAnswer, NotSent, PaymentsError
 
@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
-#: Lines of the log that the anomalies of one answer may take: a page can have some in each of a hundred thousand rows.
-MOST_LINES = 100
+#: Lines of the log that the anomalies of one answer may take: all that are reported, and what counts the rest.
+MOST_LINES = MOST_REPORTS + 1
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

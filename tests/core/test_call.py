@@ -784,7 +784,7 @@ async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     assert all(record.payments_elapsed >= 0 for record in caplog.records)
 
 
-@pytest.mark.control("paymentsdk._core.report.MOST_LINES", 10**6)
+@pytest.mark.control("paymentsdk._core.anomaly.MOST_REPORTS", 10**6)
 async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None:
     """A page that is odd in every row is told in a hundred lines and one, which says how many more there were."""
     rows = ",".join(f'{{"id":"{number}","status":5}}' for number in range(250))
@@ -793,9 +793,11 @@ async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None
     result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
-    assert 250 == len(result.anomalies)
+    assert 100 + 1 == len(result.anomalies)
     assert 100 + 1 == len(said)
-    assert "invoices.search: 150 more members, from $.results[100].status on" == said[-1]
+    assert (
+        "invoices.search: $.results[100].status: and 150 more did not follow the contract, such as this one" == said[-1]
+    )
 
 
 async def test_the_log_is_silent_by_default(play, capfd) -> None:

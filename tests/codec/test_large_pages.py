@@ -1,0 +1,183 @@
+"""A large page, however crooked: decoded in slices, told in a bounded report, and the same as row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paymentsdk import OPERATIONS, PaymentsClient, Response, Timeout
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+SEARCH = OPERATIONS["merchant_orders.search"]
+#: What a member may be, followed by the contract or not.
+ODD = st.sampled_from(["", None, 5, "5", "abc", [], {}, True, 1.5, "2026-01-31", "2026-01-31T09:30:00", [1], {"a": 1}])
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.integers(1, 9)},
+        optional=dict.fromkeys(
+            ("status", "total_amount", "date_created", "external_reference", "cancelled", "payments", "payer"),
+            ODD,
+        ),
+    ),
+    max_size=5,
+)
+
+
+def page(rows: list[object]) -> bytes:
+    """A page of *rows*, with all the members that a page has."""
+    return json.dumps({"elements": rows, "next_offset": 0, "total": len(rows)}).encode()
+
+
+def large(rows: list[object], size: int) -> bytes:
+    """A page of at least *size* bytes, made of *rows* again and again."""
+    return page(rows * (size // len(page(rows)) + 1))
+
+
+def crooked(number: int) -> dict[str, object]:
+    """A row with four members that do not follow the contract."""
+    texts = {"external_reference": "x" * 200, "notification_url": "https://example.com"}
+    return {"id": number, **texts, "total_amount": "abc", "date_created": "", "payments": 7, "site_id": 5}
+
+
+def client(body: bytes, **options: object) -> PaymentsClient:
+    """A client that gets *body*, whatever it asks for."""
+    transport = MemoryTransport(lambda request: Response(200, {}, body))
+    return PaymentsClient("token", base_url="http://127.0.0.1", transport=transport, **options)
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+@given(rows=ROWS)
+def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
+    """Decoded in slices, each row is what it is on a page of its own, and has the anomalies that it has there."""
+    rows = [*rows, {"id": 77, "external_reference": "y" * 2_000}]
+    alone = [SEARCH.decode(page([row])) for row in rows]
+
+    together, anomalies = SEARCH.decode(large(rows, 100_000))
+
+    times = len(together.elements) // len(rows)
+    assert [value.elements[0] for value, _ in alone] * times == list(together.elements)
+    told = [
+        (anomaly.path.replace("[0]", f"[{i}]", 1), anomaly.value, anomaly.reason, anomaly.dropped)
+        for i, (_, found) in enumerate(alone)
+        for anomaly in found
+    ]
+    assert set(map(repr, told)) <= {repr((a.path, a.value, a.reason, a.dropped)) for a in anomalies[: len(told)]}
+    assert (times * len(rows), 0) == (together.total, together.next_offset)
+
+
+def test_rows_that_are_no_rows_are_named_each() -> None:
+    """A walk counts the entries that are missing, as the platform does: however many, none is only counted."""
+    rows = [row for number in range(300) for row in (crooked(number), None)]
+
+    value, anomalies = SEARCH.decode(page(rows))
+
+    lost = {anomaly.path for anomaly in anomalies if anomaly.dropped and anomaly.path.endswith("]")}
+    assert {f"$.elements[{i}]" for i in range(1, 600, 2)} == lost
+    assert 300 == len(value.elements)
+
+
+async def test_a_walk_over_such_pages_loses_no_row() -> None:
+    """Beyond a hundred anomalies, entries that are no rows still take their places."""
+    rows = [row for number in range(1, 301) for row in (crooked(number), None)]
+
+    def answer(request) -> Response:
+        offset = int(request.url.rpartition("offset=")[2])
+        found = {"elements": rows[offset : offset + 400], "next_offset": 0, "total": len(rows)}
+        return Response(200, {}, json.dumps(found).encode())
+
+    walker = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(answer))
+
+    assert list(range(1, 301)) == [row.id async for row in walker.merchant_orders.search()]
+
+
+@pytest.mark.parametrize("size", [20_000, 200_000, 2_000_000])
+@pytest.mark.control("paymentsdk._core.anomaly.MOST_REPORTS", 10**9)
+def test_a_report_is_bounded(size: int) -> None:
+    """At most a hundred are told, and one more tells how many there are besides."""
+    body = large([crooked(1)], size)
+    count = len(json.loads(body)["elements"])
+
+    value, anomalies = SEARCH.decode(body)
+
+    assert count == len(value.elements)
+    assert 101 == len(anomalies)
+    assert 4 * count - 100 == anomalies[-1].value
+    assert f"and {4 * count - 100} more did not follow the contract, such as this one" == anomalies[-1].reason
+
+
+def test_a_count_of_the_rest_tells_of_loss() -> None:
+    """Who looks only for what is missing finds it also where it is among the rest."""
+    rows = [{"id": i, "site_id": 5} for i in range(150)]
+    rows[140]["total_amount"] = "abc"
+
+    _, anomalies = SEARCH.decode(page(rows))
+
+    assert ("$.elements[140].total_amount", True) == (anomalies[-1].path, anomalies[-1].dropped)
+
+
+# --- what it costs the others -----------------------------------------------------------------------------------------
+
+
+async def turns_during(body: bytes) -> int:
+    """Return how many turns another task has while a page is fetched and decoded."""
+    turns = 0
+
+    async def ticker() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    ticking = asyncio.create_task(ticker())
+    await client(body).call(SEARCH)
+    ticking.cancel()
+    await asyncio.wait([ticking])
+    return turns
+
+
+@pytest.mark.control("paymentsdk._core.call.LARGE", 10**9)
+@pytest.mark.parametrize("row", [crooked(1), {"id": 1, "external_reference": "x" * 300}], ids=["crooked", "sound"])
+async def test_the_loop_goes_on_while_a_large_page_is_decoded(row: dict[str, object]) -> None:
+    """Every other task has a turn at least once in 64 KiB, and with twice the page twice as often."""
+    once, twice = [await turns_during(large([row], size)) for size in (4_000_000, 8_000_000)]
+
+    assert once >= 4_000_000 // 65_536
+    assert 1.8 <= twice / once <= 2.2
+
+
+async def test_a_deadline_does_not_end_a_decoding() -> None:
+    """The response is complete: time that passes while it is decoded is no time without a response."""
+    clock = FakeClock()
+    body = large([crooked(1)], 1_000_000)
+
+    async def hurry() -> None:
+        for _ in range(1_000):
+            clock.advance(1.0)
+            await asyncio.sleep(0)
+
+    one = client(body, clock=clock, timeout=Timeout(total=30.0))
+    call = asyncio.create_task(one.call(SEARCH))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    hurrying = asyncio.create_task(hurry())
+    result = await call
+    hurrying.cancel()
+
+    assert 101 == len(result.anomalies)
+
+
+async def test_a_cancelled_decoding_ends() -> None:
+    """A caller that goes away takes the decoding along."""
+    call = asyncio.create_task(client(large([crooked(1)], 1_000_000)).call(SEARCH))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    call.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await call
