@@ -98,7 +98,7 @@ def checked(subject: Subject) -> Call:
     """Return the call with the SDK's own checks of the body, the path, the answer and its identity, and no more."""
     operation, body, path = subject.operation, subject.body, subject.path
     encode = operation.encoder.encode if operation.encoder else None
-    decode, mismatch, safe = operation.decoder.decode, operation.mismatch, _SAFE.match
+    decode, compare, safe = operation.decoder.decode, operation.compare, _SAFE.match
     send, method, url = subject.transport.send, operation.method, BASE_URL + "/v1/orders"
 
     async def call() -> object:
@@ -115,7 +115,7 @@ def checked(subject: Subject) -> Call:
         if not 200 <= response.status < 300:
             raise RuntimeError(response.status)
         value, _ = decode(response.body)
-        if mismatch is not None and (why := mismatch(body, path, value)):
+        if why := compare(body, path, value).mismatch:
             raise RuntimeError(why)
         return value
 
@@ -268,7 +268,7 @@ def _ours(subject: Subject) -> Iterator[Way]:
     yield without("- retries (attempts=1)", through(subject.client(retry=RetryPolicy(attempts=1))))
     yield without("- bounds of time (None)", through(subject.client(timeout=Timeout(total=None, attempt=None))))
     yield without("- the token", through(subject.client(), changed(operation, authenticated=False)))
-    yield without("- the identity check", through(subject.client(), changed(operation, mismatch=None)))
+    yield without("- the identity check", through(subject.client(), changed(operation, echoes=())))
     yield without("- the check of amounts", through(subject.client(), changed(operation, codec="decoder")))
     yield without("- the clock", through(subject.client(clock=StoppedClock())))
     if subject.writes:

@@ -118,14 +118,17 @@ def operations() -> str:
 def described(operation: Operation[object, object]) -> str:
     """Say in a few lines how an operation is called and answered."""
     answer = answered(operation)
+    statuses = " or ".join(map(str, (operation.status, *operation.other_statuses)))
     link = f"[{code(answer.__name__)}](answers.md#{answer.__name__.lower()})"
     lines = [
         f"{operation.summary} ({operation.section}).",
         "",
         *(f"- Method: {code(method)}" for method in methods_of(operation)),
         f"- Request: {code(f'{operation.method} {operation.path}')}",
-        f"- Answer: {operation.status}, {'pages of ' if operation.page else ''}{link}",
+        f"- Answer: {statuses}, {'pages of ' if operation.page else ''}{link}",
     ]
+    if operation.identity is not None:
+        lines.append(f"- Compared with the request: {', '.join(map(code, operation.identity.members))}")
     if operation.keyed:
         lines.append("- Takes `idempotency_key`")
     lines += [f"- May carry {code(name)}: {meaning}" for name, meaning in operation.headers.items()]

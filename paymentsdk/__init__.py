@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paymentsdk._core.anomaly import Anomaly
     from paymentsdk._core.auth import Auth, Exchange, RefreshingToken, StaticToken
     from paymentsdk._core.clock import Clock
+    from paymentsdk._core.identity import Addition, Echo
     from paymentsdk._core.intent import Result
     from paymentsdk._core.operation import ErrorCode, Limits, Operation, PageShape, RetryClass
     from paymentsdk._core.paging import Page, Pager, WalkOptions
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 __all__ = [  # noqa: RUF022 - as `sorted` has it
     "APIError",
+    "Addition",
     "AiohttpTransport",
     "Anomaly",
     "Attempt",
@@ -75,6 +77,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "Clock",
     "Conflict",
     "DiscardingTransport",
+    "Echo",
     "ErrorCode",
     "ErrorDetail",
     "Exchange",
@@ -134,6 +137,7 @@ _HOMES = (
     "_core.token_store",
     "_core.clock",
     "_core.anomaly",
+    "_core.identity",
     "_core.intent",
     "_core.operation",
     "_core.paging",

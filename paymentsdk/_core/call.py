@@ -16,11 +16,14 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from msgspec import structs
+
 from paymentsdk._core import report
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
 from paymentsdk._core.decode import LARGE, Undecodable
 from paymentsdk._core.encode import fill_path
+from paymentsdk._core.identity import Comparison
 from paymentsdk._core.intent import Intent, Result, Shared
 from paymentsdk._core.operation import Operation, RetryClass
 from paymentsdk._core.refusal import read_refusal
@@ -60,6 +63,7 @@ R = TypeVar("R")
 _UNRECOGNISED = frozenset({RetryClass.UNKEYED, RetryClass.DELETE})
 #: A grant is good once: the token that was made of it is taken even from an answer that breaks the contract.
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+_MATCH = Comparison()
 
 
 class Caller(ABC):
@@ -350,7 +354,7 @@ class Caller(ABC):
             body=intent.content,
             timeout=left,
             connect_timeout=connect,
-            fresh=operation.wants_fresh_connection,
+            fresh=operation.wants_fresh_connection or intent.fresh,
             max_answer=operation.max_answer,
             operation=operation.name,
             attempt=intent.history.attempts,
@@ -390,7 +394,15 @@ class Caller(ABC):
         strict = self._settings.strict and operation.retry not in _GOOD_ONCE
         try:
             value, anomalies = await self._decode(intent, response.body)
-            why = _mismatch(intent, value, anomalies)
+            compared = _compare(intent, response, value, anomalies)
+            if compared.added:
+                compared = self._compare_added(intent, compared)
+            why = compared.mismatch
+            if compared.anomalies:
+                anomalies += compared.anomalies
+            if response.status != operation.status and response.status not in operation.other_statuses:
+                reason = f"the contract has {operation.status} for a success"
+                anomalies += (Anomaly("$status", response.status, reason),)
         except Undecodable as error:
             failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
@@ -402,10 +414,13 @@ class Caller(ABC):
                 if strict:
                     why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
+                if compared.listed and intent.key is not None:
+                    self._shared.additions.tell(intent.url, compared.listed, intent.key)
                 return self._result(intent, response, value, anomalies)
             # With `strict`, the next answer would break the contract in the same way.
             failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and strict)
         failure.response = response
+        intent.fresh = True
         self._shared.discard(response)
         raise self._failed(intent, failure)
 
@@ -422,6 +437,22 @@ class Caller(ABC):
                 await asyncio.sleep(0)
         except StopIteration as done:
             return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
+
+    def _compare_added(self, intent: Intent[B, R], compared: Comparison) -> Comparison:
+        """Doubt a response that adds only what another call was told of: it may be a copy of that call's response.
+
+        If the platform says the same again, on a fresh connection, it is believed, and the doubt goes with it.
+        """
+        key = intent.key or ""
+        owner = self._shared.additions.told(intent.url, compared.added, key)
+        if owner is None:
+            return compared
+        what = f"{', '.join(compared.added)} was also in the response to the call with idempotency_key={owner!r}"
+        if not set(compared.added) & set(intent.disputed):
+            intent.disputed = compared.added
+            return Comparison(mismatch=f"the response is about another call: {what}")
+        found = Anomaly("$", list(compared.added), f"{what}; this call has idempotency_key={key!r}")
+        return structs.replace(compared, anomalies=(*compared.anomalies, found))
 
     def _result(self, intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self._elapsed(intent)
@@ -552,12 +583,21 @@ def _is_of_the_api(error: APIError | None) -> bool:
     return error is not None and error.raw.lstrip().startswith((b"{", b"["))
 
 
-def _mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) -> str | None:
-    """Say why *value* cannot be the answer to this request, or ``None``."""
+def _compare(intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Comparison:
+    """Say whether *value* can be the response to this request, and what tells it."""
     operation = intent.operation
-    if operation.mismatch is not None:
-        return operation.mismatch(intent.body, intent.path, value)
-    page = operation.page
+    identity = operation.identity
+    if identity is None:
+        return _MATCH if operation.page is None else Comparison(mismatch=_page_mismatch(intent, value, anomalies))
+    compared = identity.compare(intent.body, intent.path, value)
+    if compared.mismatch is not None or not operation.writes:
+        return compared
+    return identity.verify(compared, value, response.body, anomalies)
+
+
+def _page_mismatch(intent: Intent[B, R], value: R, anomalies: tuple[Anomaly, ...]) -> str | None:
+    """Say why *value* cannot be the page that was asked for, or ``None``."""
+    page = intent.operation.page
     if page is None:
         return None
     asked = intent.offset if isinstance(intent.offset, int) else 0

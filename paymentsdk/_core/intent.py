@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.deadline import Deadlines, Watch
+from paymentsdk._core.identity import Additions
 from paymentsdk._core.retry import History, RetryBudget
 from paymentsdk._core.wire import DiscardingTransport, Response, Transport, header
 from paymentsdk.errors import ClientClosed
@@ -68,11 +69,23 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 class Shared:
     """What a client and all its copies have in common: connections, time, and the budget for retries."""
 
-    __slots__ = ("_discarding", "_pausing", "budget", "clock", "closed", "deadlines", "loop", "renewing", "transport")
+    __slots__ = (
+        "_discarding",
+        "_pausing",
+        "additions",
+        "budget",
+        "clock",
+        "closed",
+        "deadlines",
+        "loop",
+        "renewing",
+        "transport",
+    )
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
+        self.additions: Additions = Additions()
         self.clock: Clock = clock
         self.deadlines: Deadlines = Deadlines(clock)
         self.budget: RetryBudget = RetryBudget()
@@ -149,6 +162,8 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
         sending_wall: When the attempt under way began, in seconds since the epoch.
         token: The bearer token of the attempt. It is in no variable of a function that waits, since tracebacks can
             show those.
+        disputed: The additions that a response had and another call was told of.
+        fresh: Send on a fresh connection: one before has brought a response that is not the response to its request.
         history: What has happened so far.
     """
 
@@ -166,6 +181,8 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
     watch: Watch
     sending_wall: float = 0.0
     token: str | None = None
+    disputed: tuple[str, ...] = ()
+    fresh: bool = False
     history: History = field(default_factory=History)
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.decode import AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
+from paymentsdk._core.identity import Addition, Comparison, Echo, Identity
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 B = TypeVar("B")
@@ -140,7 +141,8 @@ class Operation(Generic[B, R]):
         headers: The header fields that a request may carry besides, by name, and what they hold; for documents.
         example: A body for documents, as plain data.
         errors: The documented refusals.
-        status: The status of a success as documented; any 2xx is taken.
+        status: The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`.
+        other_statuses: Further statuses of a success that real traffic has.
         decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
         in_doubt: What to do when nobody knows the outcome of a write without a key: the contract has no operation to
             find out.
@@ -148,8 +150,9 @@ class Operation(Generic[B, R]):
         authenticated: The call carries a bearer token.
         page: The shape of a search answer.
         check: Refuses a body that breaks a rule that the client's settings decide.
-        mismatch: Says why an answer cannot belong to the request, given the body, the path values and the answer;
-            ``None`` when it can. A connection that delivers someone else's answer is how money gets lost.
+        echoes: What the response repeats of the request. What is present has to agree. A connection that delivers
+            someone else's response is how money gets lost.
+        addition: The list of the response to which a write adds one entry.
         max_answer: The most bytes that an answer may have.
         path_names: The names of the placeholders.
         keyed: The operation takes an ``X-Idempotency-Key``.
@@ -157,7 +160,8 @@ class Operation(Generic[B, R]):
         wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
 
     Raises:
-        RequestInvalid: The method, the path or the retry class is not valid.
+        RequestInvalid: The method, the path or the retry class is not valid, or a member or a placeholder that an
+            `Echo` names does not exist.
     """
 
     name: str
@@ -174,13 +178,15 @@ class Operation(Generic[B, R]):
     example: Mapping[str, object] | None = None
     errors: tuple[ErrorCode, ...] = ()
     status: int = 200
+    other_statuses: tuple[int, ...] = ()
     decimal_strings: bool = False
     in_doubt: str = OutcomeUnknown.in_doubt
     empty_answer: bool = False
     authenticated: bool = True
     page: PageShape | None = None
     check: Callable[[B, Limits], None] | None = None
-    mismatch: Callable[[B | None, Mapping[str, str], R], str | None] | None = None
+    echoes: tuple[Echo, ...] = ()
+    addition: Addition | None = None
     max_answer: int = 8 * MIB
     path_names: tuple[str, ...] = field(init=False)
     keyed: bool = field(init=False)
@@ -206,6 +212,25 @@ class Operation(Generic[B, R]):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        _ = self.identity  # A declaration that cannot work is refused now.
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """Compares responses with their requests; `None` if nothing is declared to compare."""
+        if not self.echoes and self.addition is None:
+            return None
+        if self.addition is not None and not self.keyed:
+            raise RequestInvalid(f"{self.name}.addition", "needs an operation that takes a key")
+        try:
+            return Identity(
+                self.echoes, self.addition, body=self.body, result=self.result, placeholders=self.path_names
+            )
+        except RequestInvalid as error:
+            raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
+
+    def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
+        """Compare what the decoded response *value* repeats of *body* and of the placeholders' values in *path*."""
+        return Comparison() if self.identity is None else self.identity.compare(body, path, value)
 
     @cached_property
     def encoder(self) -> BodyEncoder[B] | None:

@@ -169,10 +169,19 @@ def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
         require(amount <= total, path, "is above the total amount")
 
 
-def same_reference(given: str, echoed: str | None) -> bool:
-    """Whether *echoed* can be the reference that was *given*; one that did not come, or is empty, says nothing."""
+def same_reference(given: str | None, echoed: str) -> bool | None:
+    """Whether *echoed* can be the reference that was *given*; an empty one says nothing."""
+    if echoed == given:
+        return True
+    if not echoed:
+        return None
     # The platform may send one of digits as a number, which has no zeros in front.
-    return echoed == given or not echoed or (given.isdecimal() and echoed == (given.lstrip("0") or "0"))
+    return given is not None and given.isdecimal() and echoed == (given.lstrip("0") or "0")
+
+
+def same_id(given: Id | None, echoed: Id) -> bool | None:
+    """Whether *echoed* can be the id that was *given*: either may be a number or a string."""
+    return same_reference(None if given is None else str(given), str(echoed))
 
 
 def read_days(request: Struct, *names: str) -> None:

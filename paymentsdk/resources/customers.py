@@ -5,11 +5,11 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
 
+from paymentsdk._core.identity import Echo
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
@@ -175,10 +175,8 @@ _REFUSALS = {
 }
 
 
-def _is_created(body: CustomerRequest | None, path: Mapping[str, str], customer: Customer) -> str | None:
-    if body is None or not body.email or not customer.email:
-        return None
-    return None if customer.email.lower() == body.email.lower() else "the answer is about another email"
+def _same_email(given: str | None, echoed: str) -> bool | None:
+    return echoed.lower() == (given or "").lower() if echoed else None
 
 
 CREATE: Operation[CustomerRequest, Customer] = Operation(
@@ -200,7 +198,7 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
     },
     result=Customer,
     status=201,
-    mismatch=_is_created,
+    echoes=(Echo("email", agrees=_same_email),),
     errors=(
         *(ErrorCode(400, str(code), meaning) for code, meaning in _REFUSALS.items()),
         UNAUTHORIZED,

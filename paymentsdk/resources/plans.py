@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import TypedDict, Unpack
 
+from paymentsdk._core.identity import Echo
 from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
 from paymentsdk._core.paging import Pager, Position, WalkOptions
 from paymentsdk.resources.common import (
@@ -144,10 +144,6 @@ class PlanQuery(PlanFilters, Position, total=False):
     """The filters and the position of a page."""
 
 
-def _is_asked(body: object, path: Mapping[str, str], plan: Plan) -> str | None:
-    return None if plan.id == path["id"] else "the answer is about another plan"
-
-
 GET: Operation[None, Plan] = Operation(
     name="plans.get",
     method="GET",
@@ -156,7 +152,7 @@ GET: Operation[None, Plan] = Operation(
     summary="Get a plan",
     retry=RetryClass.READ,
     result=Plan,
-    mismatch=_is_asked,
+    echoes=(Echo("id", of="{id}"),),
     errors=(UNAUTHORIZED, ErrorCode(404, "not-found", "no plan has this id"), INTERNAL_ERROR),
 )
 SEARCH: Operation[None, PlanPage] = Operation(

@@ -5,7 +5,6 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard
 from msgspec import Meta
 
 from paymentsdk import money
+from paymentsdk._core.identity import Echo
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import (
     Amount,
@@ -30,6 +30,7 @@ from paymentsdk.resources.common import (
     read_days,
     require,
     require_within_total,
+    same_id,
     same_reference,
 )
 
@@ -471,11 +472,9 @@ class Preference(AnswerStruct):
     metadata: Metadata | None = None
 
 
-def _is_created(body: PreferenceRequest | None, path: Mapping[str, str], preference: Preference) -> str | None:
-    if body is None or not body.external_reference:
-        return None
-    same = same_reference(body.external_reference, preference.external_reference)
-    return None if same else "the answer is about another external_reference"
+def _same_title(given: str | None, echoed: str) -> bool | None:
+    """Compare titles: the platform may trim one, or cut off its end."""
+    return " ".join((given or "").split()).casefold().startswith(" ".join(echoed.split()).casefold())
 
 
 CREATE: Operation[PreferenceRequest, Preference] = Operation(
@@ -496,7 +495,14 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     },
     result=Preference,
     status=201,
-    mismatch=_is_created,
+    other_statuses=(200,),
+    echoes=(
+        Echo("external_reference", agrees=same_reference),
+        Echo("items[].id", agrees=same_id),
+        Echo("items[].title", agrees=_same_title),
+        Echo("items[].quantity"),
+        Echo("items[].unit_price"),
+    ),
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
         # Not in the contract, which has no code for most members: `invalid_items` would blame what is as it should be.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paymentsdk._core.identity import Echo
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
 
@@ -90,7 +91,9 @@ DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(
     retry=RetryClass.DELETE,
     in_doubt="send it again: twice does no harm",
     result=ReleaseReport,
+    other_statuses=(204,),
     empty_answer=True,
+    echoes=(Echo("status", always="deleted"),),
     # The contract says "invalid token" in words; the code is the one that the merchant order search has for it.
     errors=(ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),),
 )

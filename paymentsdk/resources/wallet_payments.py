@@ -5,13 +5,13 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 from msgspec.structs import replace
 
+from paymentsdk._core.identity import Echo
 from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
 from paymentsdk._core.secrets import Secretive
 from paymentsdk._core.settings import SESSION_HEADER
@@ -219,18 +219,17 @@ class WalletPayment(AnswerStruct):
     date_last_updated: Moment | None = None
 
 
-def _is_created(body: WalletPaymentRequest | None, path: Mapping[str, str], payment: WalletPayment) -> str | None:
-    if body is None:
-        return None
-    asked, got = body.wallet_payment, payment.wallet_payment or WalletCharge()
-    reference = asked.external_reference
-    echoed = (got.external_reference, *(part.external_reference for part in payment.payments or ()))
-    if reference and not all(same_reference(reference, one) for one in echoed):
-        return "the answer is about another external_reference"
-    # With a discount the platform may echo either amount.
-    if asked.discount is None and None not in (asked.transaction_amount, got.transaction_amount):
-        return None if asked.transaction_amount == got.transaction_amount else "the answer is about another amount"
-    return None
+def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
+    """Compare an amount: with a discount, the platform may repeat either."""
+    asked, discount = charge.transaction_amount, charge.discount
+    if asked is None or amount == asked:
+        return None if asked is None else True
+    return discount is not None and (discount.amount is None or amount == asked - discount.amount)
+
+
+def _is_charged_in_parts(charge: WalletChargeRequest, amounts: list[Decimal | None]) -> bool | None:
+    """Compare the sum of the payments, unless it is not known."""
+    return _is_charged(charge, sum((one for one in amounts if one is not None), Decimal(0)))
 
 
 CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
@@ -250,7 +249,12 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
     },
     result=WalletPayment,
     status=201,
-    mismatch=_is_created,
+    echoes=(
+        Echo("wallet_payment.external_reference", agrees=same_reference),
+        Echo("payments[].external_reference", of="wallet_payment.external_reference", agrees=same_reference),
+        Echo("wallet_payment.transaction_amount", of="wallet_payment", agrees=_is_charged),
+        Echo("payments[].transaction_amount", of="wallet_payment", agrees=_is_charged_in_parts, whole=True),
+    ),
     errors=(
         # The contract names these two by their status alone; the first code is the one that the Orders API has for it.
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),

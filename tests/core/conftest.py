@@ -82,6 +82,7 @@ def says(status: int, body: bytes = b"{}", headers: dict[str, str] | None = None
 
 
 ORDER = says(200, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"24.90"}')
+CREATED = says(201, ORDER.body)
 OTHER_ORDER = says(200, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
 PAGE = says(200, b'{"paging":{"offset":0,"total":1},"results":[{"id":"1"}]}')
 OTHER_PAGE = says(200, b'{"paging":{"offset":50,"total":51},"results":[{"id":"51"}]}')
@@ -102,7 +103,7 @@ JOBS: dict[str, Job] = {
         says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}'),
         OTHER_ORDER,
     ),
-    "orders.create": Job(lambda c: c.orders.create(order_request()), ORDER, OTHER_ORDER),
+    "orders.create": Job(lambda c: c.orders.create(order_request()), CREATED, OTHER_ORDER),
     "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER, OTHER_ORDER),
     "orders.refund": Job(
         lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), ORDER, OTHER_ORDER

@@ -16,7 +16,7 @@ async def client_over() -> AsyncIterator[Callable[..., PaymentsClient]]:
     clients: list[PaymentsClient] = []
 
     def make(transport: Transport, **settings: object) -> PaymentsClient:
-        known = {"access_token": "APP_USR-1", "base_url": "http://platform.test", "clock": FakeClock()}
+        known = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": FakeClock()}
         clients.append(PaymentsClient(**{**known, **settings}, transport=transport))
         return clients[-1]
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pytest
 
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, RequestInvalid, Response
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, Request, RequestInvalid, Response
 from paymentsdk.errors import Conflict, error_class
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import AccessTokenKind, TokenRequest, parse_access_token
@@ -38,9 +38,13 @@ WEST = datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))
 @pytest.fixture
 def transport() -> MemoryTransport:
     """A transport that gives one answer, to whatever is asked."""
-    return MemoryTransport(
-        lambda request: Response(200, {}, b'{"id": "x", "access_token": "t", "results": [], "elements": []}')
-    )
+    bodies = {"/oauth/token": b'{"access_token": "t"}', "/search": b'{"results": [], "elements": []}'}
+
+    def answer(request: Request) -> Response:
+        body = next((body for path, body in bodies.items() if path in request.url), b'{"id": "x"}')
+        return Response(200, {}, body)
+
+    return MemoryTransport(answer)
 
 
 @pytest.fixture
