@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     )
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
+    from paymentsdk.transports.http11 import Http11Transport
 
 __all__ = [  # noqa: RUF022 - as `sorted` has it
     "APIError",
@@ -83,6 +84,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "Exchange",
     "FileTokenStore",
     "Headers",
+    "Http11Transport",
     "IdempotencyConflict",
     "Incomplete",
     "Limits",
@@ -145,6 +147,8 @@ _HOMES = (
     "_core.wire",
     "transports.aiohttp",
 )
+#: Names whose homes need an extra: only who asks for them has to have it.
+_EXTRAS = {"Http11Transport": "transports.http11"}
 _MODULES = frozenset({"resources", "sandbox", "testing"})
 
 # Silent until the program sets up logging.
@@ -158,7 +162,7 @@ if not TYPE_CHECKING:
         if name in _MODULES:
             return import_module(f"{__name__}.{name}")
         if name in __all__:
-            for home in _HOMES:
+            for home in (_EXTRAS[name],) if name in _EXTRAS else _HOMES:
                 module = import_module(f"{__name__}.{home}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)

@@ -187,6 +187,8 @@ class PaymentsClient(Caller):
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Make a client from ``PAYMENTSDK_BASE_URL``, ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
         ``PAYMENTSDK_CLIENT_SECRET``; only the first is required. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
+        ``PAYMENTSDK_TRANSPORT`` is ``aiohttp``, the default, or ``http11``, which needs the extra ``fast``; it is
+        ignored with ``transport`` or ``session``.
 
         Args:
             **options: The other arguments of :class:`PaymentsClient`. With ``auth``, the token in the environment is
@@ -198,6 +200,8 @@ class PaymentsClient(Caller):
         base_url = hide(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
+        if options.get("transport") is None and options.get("session") is None:
+            options["transport"] = _transport_named(os.environ.get("PAYMENTSDK_TRANSPORT") or "aiohttp")
         return cls(
             None if options.get("auth") is not None else os.environ.get("PAYMENTSDK_ACCESS_TOKEN") or None,
             base_url=base_url,
@@ -422,6 +426,18 @@ def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
     if access_token is not None and auth is not None:
         raise RequestInvalid("auth", "cannot be combined with access_token")
     return auth if access_token is None else StaticToken(access_token)
+
+
+def _transport_named(name: str) -> Transport | None:
+    if name == "aiohttp":
+        return None  # It is the default.
+    if name != "http11":
+        raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
+    try:
+        from paymentsdk.transports.http11 import Http11Transport  # noqa: PLC0415 - it needs an extra
+    except ModuleNotFoundError as error:
+        raise RequestInvalid("PAYMENTSDK_TRANSPORT", str(error)) from None
+    return Http11Transport()
 
 
 def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:

@@ -58,6 +58,8 @@ BASELINE = "bare aiohttp"
 _MODULES = (
     "bare_aiohttp",
     "sdk",
+    "sdk_http11",
+    "http11_alone",
     "sdk_session",
     "naive",
     "stripe_aiohttp",

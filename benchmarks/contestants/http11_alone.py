@@ -1,0 +1,48 @@
+"""The fast transport without the engine: what of a call is its share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from benchmarks import payloads
+from benchmarks.contestants import Calls, Target
+from paymentsdk import Http11Transport, Request
+from paymentsdk.resources.orders import Order
+
+NAME = "http11, no engine"
+NOTES = "http11, no engine: the transport with the same decoder; no check, no retry, no deadline"
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Calls]:
+    """Set the client up."""
+    ids = payloads.order_ids()
+    body = payloads.order_request()
+    encode = msgspec.json.Encoder(decimal_format="string").encode
+    decode = msgspec.json.Decoder(Order).decode
+    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
+    writing = {**reading, "Content-Type": "application/json"}
+    orders = f"{target.base_url}/v1/orders"
+    transport = Http11Transport(ssl=target.context() or True)
+
+    async def get() -> Order:
+        response = await transport.send(Request("GET", f"{orders}/{next(ids)}", reading))
+        if response.status != 200:
+            raise RuntimeError(response.status)
+        return decode(response.body)
+
+    async def post() -> Order:
+        headers = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
+        response = await transport.send(Request("POST", orders, headers, encode(body)))
+        if response.status != 201:
+            raise RuntimeError(response.status)
+        return decode(response.body)
+
+    try:
+        yield Calls(get, post)
+    finally:
+        await transport.aclose()
