@@ -21,6 +21,7 @@ from paymentsdk import (
     OPERATIONS,
     AiohttpTransport,
     ErrorCode,
+    Http11Transport,
     Operation,
     Pager,
     PaymentsClient,
@@ -89,10 +90,13 @@ Connections, TLS and proxies, for `PaymentsClient(transport=AiohttpTransport(...
 ABOUT_TOKENS = """\
 For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](../how-to/tokens.md)."""
 
+ABOUT_HTTP11 = """\
+The fast transport, for `PaymentsClient(transport=Http11Transport(...))`. How to:
+[Choose a transport](../how-to/choose-a-transport.md)."""
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
-([how to run it](../how-to/own-transport.md#prove-it)). `AiohttpTransport` keeps all of them on
-a session of its own; on one of yours, all but those that its docstring names."""
+([how to run it](../how-to/own-transport.md#prove-it)). `Http11Transport` keeps all of them, and
+so does `AiohttpTransport` on a session of its own; on one of yours, all but those that its docstring names."""
 
 ABOUT_REFUSALS = """\
 Ways to make the sandbox refuse a request with each documented code: by the condition that leads to it by itself, or by
@@ -236,6 +240,9 @@ def settings() -> str:
         "## AiohttpTransport",
         ABOUT_TRANSPORT,
         parameters(AiohttpTransport),
+        "## Http11Transport",
+        ABOUT_HTTP11,
+        parameters(Http11Transport),
         "## RefreshingToken",
         ABOUT_TOKENS,
         parameters(RefreshingToken),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from paymentsdk import (
+    AiohttpTransport,
     ClientClosed,
+    Http11Transport,
     PaymentsClient,
     Request,
     RequestInvalid,
@@ -25,6 +28,7 @@ from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
+from paymentsdk.testing._fault_server import FaultServer, always, http
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
 RESOURCES = {
@@ -186,6 +190,7 @@ VARIABLES = {
     "PAYMENTSDK_ACCESS_TOKEN": "token-from-env",
     "PAYMENTSDK_CLIENT_ID": "app-from-env",
     "PAYMENTSDK_CLIENT_SECRET": "secret-from-env",
+    "PAYMENTSDK_TRANSPORT": "aiohttp",
 }
 
 
@@ -245,6 +250,31 @@ def test_an_environment_that_makes_no_sense(environment, variables: dict[str, st
         PaymentsClient.from_env(transport=MemoryTransport())
 
     assert path == refused.value.path
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "http11", ""])
+async def test_the_transport_of_the_environment(environment, name: str) -> None:
+    """`PAYMENTSDK_TRANSPORT` chooses between our transports; without it, it is the one on aiohttp."""
+    async with FaultServer(always(http(200, ORDER.body))) as server:
+        environment(**{**VARIABLES, "PAYMENTSDK_BASE_URL": server.url("").rstrip("/"), "PAYMENTSDK_TRANSPORT": name})
+        async with PaymentsClient.from_env() as one:
+            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(one._shared.transport)
+            await one.orders.get("ORD1")
+
+
+def test_a_transport_that_does_not_exist(environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name is refused, and so is one whose extra is not installed; a transport that is given comes first."""
+    environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http2"})
+    with pytest.raises(RequestInvalid, match="PAYMENTSDK_TRANSPORT: must be aiohttp or http11"):
+        PaymentsClient.from_env()
+    PaymentsClient.from_env(transport=MemoryTransport())
+
+    environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http11"})
+    for module in ("http11", "_http11_pool", "_http11_connection"):
+        monkeypatch.delitem(sys.modules, f"paymentsdk.transports.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    with pytest.raises(RequestInvalid, match=r"pip install 'paymentsdk\[fast\]'"):
+        PaymentsClient.from_env()
 
 
 async def test_options_beside_the_environment(environment) -> None:

@@ -297,7 +297,8 @@ class Connection(asyncio.Protocol):
         """Read heads up to the final one; return that with what follows, or nothing as long as it is not complete."""
         if self._partial:
             data = self._partial + data
-        while (end := data.find(b"\r\n\r\n") + 4) > 3:  # noqa: PLR2004
+        while (end := data.find(_END)) >= 0:
+            end += len(_END)
             head = data[:end]
             self._check_head(head)
             # One bound for all heads: interim ones without end are none better.
@@ -347,7 +348,7 @@ class Connection(asyncio.Protocol):
             raise SendFailed("the response is compressed, which was not asked for", permanent=True)
         if self._without_body or self._status in {_NO_CONTENT, _NOT_MODIFIED}:
             # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
-            self._keep = self._keep and (self._status != _NO_CONTENT or coding is None and length in {None, b"0"})
+            self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
             self._without_body = True
             self._size = len(lower)
         elif length is not None:

@@ -11,6 +11,7 @@ from socket import AddressFamily, gaierror
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TypeAlias
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from msgspec import Struct, field
 
@@ -72,9 +73,12 @@ class Pool:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: Options) -> None:
-        self.connections: set[Connection] = set()
+        self.loop = loop
+        #: The same, until the pool is closed, or a child is forked: what a request has to look at is one thing.
+        self.usable_on: asyncio.AbstractEventLoop | None = loop
+        self.inherited = False
         self.closed = False
-        self._loop = loop
+        self.connections: set[Connection] = set()
         self._options = options
         self._servers: dict[str, Server] = {}
         self._places = 0
@@ -85,6 +89,7 @@ class Pool:
         #: Of those who connect or wait; closing the pool ends them.
         self._bounds: set[asyncio.Timeout] = set()
         self._drained: asyncio.Future[None] | None = None
+        _POOLS.add(self)
 
     def server(self, origin: str) -> Server:
         """Return the server that *origin* names.
@@ -143,7 +148,7 @@ class Pool:
             return None
         self._tickets += 1
         self._waiting += 1
-        waiter = Waiter(self._tickets, fresh, self._loop.create_future())
+        waiter = Waiter(self._tickets, fresh, self.loop.create_future())
         server.waiters.append(waiter)
         try:
             connection = await waiter.granted
@@ -174,7 +179,7 @@ class Pool:
         failure: SendFailed | None = None
         try:
             context = options.context() if server.secure else None
-            await self._loop.create_connection(
+            await self.loop.create_connection(
                 lambda: connection,
                 server.host,
                 server.port,
@@ -271,7 +276,7 @@ class Pool:
     # --- the end of connections ----------------------------------------------------------------------------------
 
     def _sweep_later(self) -> None:
-        self._sweeper = self._loop.call_later(self._options.keepalive_timeout / _TICKS, self._sweep)
+        self._sweeper = self.loop.call_later(self._options.keepalive_timeout / _TICKS, self._sweep)
 
     def _sweep(self) -> None:
         """Close the connections that have been idle for two ticks: between half and all of `keepalive_timeout`."""
@@ -288,7 +293,7 @@ class Pool:
         self._refuse()
         try:
             if any(connection.busy for connection in self.connections):
-                self._drained = self._loop.create_future()
+                self._drained = self.loop.create_future()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(drain):
                         await self._drained
@@ -297,7 +302,7 @@ class Pool:
         await asyncio.sleep(0)  # Sockets are closed in the next turn of the event loop.
 
     def _refuse(self) -> None:
-        self.closed = True
+        self.closed, self.usable_on = True, None
         if self._sweeper is not None:
             self._sweeper.cancel()
         for server in self._servers.values():
@@ -307,7 +312,7 @@ class Pool:
             server.waiters.clear()
         self._waiting = 0
         for bound in self._bounds:
-            bound.reschedule(self._loop.time())  # They are not to be cancelled: nobody has cancelled their tasks.
+            bound.reschedule(self.loop.time())  # They are not to be cancelled: nobody has cancelled their tasks.
         for connection in [one for one in self.connections if not one.busy]:
             connection.abort()
 
@@ -318,7 +323,7 @@ class Pool:
 
     def abort(self) -> None:
         """Close all connections now; the requests on them fail."""
-        self.closed = True
+        self.closed, self.usable_on = True, None
         for connection in tuple(self.connections):
             # RuntimeError: nothing can be done on an event loop that is closed.
             with suppress(RuntimeError):
@@ -365,3 +370,20 @@ def connect_error(error: Exception, server: Server) -> SendFailed:
     number = error.errno if isinstance(error, OSError) else None
     detail = f": {os.strerror(number)}" if number and number > 0 else ""
     return SendFailed(f"no connection to the server{where}{detail}", sent=False)
+
+
+#: The pools of this process.
+_POOLS: WeakSet[Pool] = WeakSet()
+#: In a forked child, those of its parent. They are kept to the end: with the connections, which share their selector
+#: with the parent's, the parent would lose its own.
+_INHERITED: list[Pool] = []
+
+
+def _leave_to_parent() -> None:
+    for pool in tuple(_POOLS):
+        pool.inherited, pool.usable_on = True, None
+        _INHERITED.append(pool)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -7,18 +7,15 @@ over one.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl as tls
 from functools import cache
 from socket import AF_UNSPEC, AddressFamily
-from typing import TypeAlias
-from weakref import WeakSet
 
 from paymentsdk._core.wire import Request, Response, SendFailed
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._http11_connection import PIECE, ConnectionResponse
-from paymentsdk.transports._http11_pool import Options, Pool, Server
+from paymentsdk.transports._http11_pool import Options, Pool
 
 __all__ = ["Http11Transport"]
 
@@ -33,8 +30,6 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BODILESS = frozenset({"GET", "HEAD"})
 #: Where the host of a URL can begin at the latest: the path comes after.
 _SCHEME = len("https://")
-
-_Loop: TypeAlias = asyncio.AbstractEventLoop
 
 
 class Http11Transport:
@@ -98,14 +93,8 @@ class Http11Transport:
         )
         self._drain = drain
         self._closed = False
-        self._forked = False
-        #: The loop that requests go out on without further questions; `None` before the first and after the last.
-        self._loop: _Loop | None = None
         self._pool: Pool | None = None
-        self._pool_loop: _Loop | None = None
-        self._server: Server | None = None
         self._checked_names: tuple[str, ...] = ()
-        _TRANSPORTS.add(self)
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -116,7 +105,7 @@ class Http11Transport:
         """
         loop = asyncio.get_running_loop()
         pool = self._pool
-        if pool is None or self._loop is not loop:
+        if pool is None or pool.usable_on is not loop:
             pool = self._bind(loop)
         url = request.url
         end = url.find("/", _SCHEME)
@@ -155,34 +144,28 @@ class Http11Transport:
         Raises:
             ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
         """
-        self._closed, self._loop = True, None
-        owner = self._pool_loop
-        if self._pool is None or owner is None or self._forked:
+        self._closed, pool = True, self._pool
+        if pool is None or pool.inherited:
             return
-        if owner is asyncio.get_running_loop():
-            await self._pool.close(self._drain)
-        elif owner.is_running():
+        if pool.loop is asyncio.get_running_loop():
+            await pool.close(self._drain)
+        elif pool.loop.is_running():
+            pool.usable_on = None
             raise ClientClosed("the connections belong to another event loop: close the transport there")
         else:
-            self._pool.abort()
+            pool.abort()
 
-    def leave_to_parent(self) -> bool:
-        """In a forked child: use the connections no more; return whether there are any."""
-        self._forked, self._loop = self._pool is not None, None
-        return self._forked
-
-    def _bind(self, loop: _Loop) -> Pool:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> Pool:
         """Open a pool on *loop*, or say why there can be none."""
         if self._closed:
             raise ClientClosed("the transport is closed")
-        if self._forked:
-            # Both would write on the same connections, and read the responses to each other.
-            raise ClientClosed("the connections belong to another process: make the client after the fork")
-        if self._pool is not None and self._pool_loop is not None:
-            if not self._pool_loop.is_closed():
+        if self._pool is not None:
+            if self._pool.inherited:
+                # Both would write on the same connections, and read the responses to each other.
+                raise ClientClosed("the connections belong to another process: make the client after the fork")
+            if not self._pool.loop.is_closed():
                 raise ClientClosed("the connections belong to another event loop: use one client per loop")
             self._pool.abort()
-        self._loop = self._pool_loop = loop
         self._pool = Pool(loop, self._options)
         return self._pool
 
@@ -239,17 +222,3 @@ def _context(*, verify: bool) -> tls.SSLContext:
         context.verify_mode = tls.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-#: All transports of this process, and in a forked child those of its parent. There they are kept until the end: to
-#: drop a connection would take it from the parent, since both have one selector.
-_TRANSPORTS: WeakSet[Http11Transport] = WeakSet()
-_INHERITED: list[Http11Transport] = []
-
-
-def _forked() -> None:
-    _INHERITED.extend(transport for transport in tuple(_TRANSPORTS) if transport.leave_to_parent())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import random
 import re
 import socket
 import ssl
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Self
 
 import pytest
 import trustme
@@ -19,6 +23,7 @@ from paymentsdk import ClientClosed, DiscardingTransport, Http11Transport, Reque
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http
 from paymentsdk.testing.transport_conformance import CASES, Case
 from paymentsdk.transports._http11_pool import Pool
+from tests.transports.test_both import FORKING
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -113,6 +118,7 @@ LENIENT = ("status 600", "status 099", "two codings", "HTTP/2")
 
 
 async def refused(name: str) -> None:
+    """See the request fail as sent, and its connection closed."""
     async with FaultServer(once(MALFORMED[name])) as server, opened() as transport:
         failure = await outcome(transport, Request("GET", server.url()))
 
@@ -135,14 +141,14 @@ def without_checks(self: object, head: bytes) -> None:
 @pytest.mark.control("paymentsdk.transports._http11_connection.Connection._check_head", without_checks)
 @pytest.mark.parametrize("name", ["status 600", "HTTP/2"])
 async def test_heads_are_checked_before_httptools(name: str) -> None:
-    """httptools takes a status and a version that do not exist."""
+    """A status and a version that do not exist are refused here: httptools takes them."""
     await refused(name)
 
 
 @pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda why: None)
 @pytest.mark.parametrize("name", ["two codings"])
 async def test_framing_is_checked_before_httptools(name: str) -> None:
-    """httptools takes a list of transfer codings."""
+    """A list of transfer codings is refused here: httptools takes it."""
     await refused(name)
 
 
@@ -164,6 +170,7 @@ SURPLUS = {
 
 
 async def takes_two_connections(text: bytes) -> None:
+    """See two requests answered with *text*, each on a connection of its own."""
     async with FaultServer(once(text)) as server, opened(limit=1) as transport:
         for _ in range(2):
             response = await outcome(transport, Request("GET", server.url()))
@@ -181,7 +188,7 @@ async def test_surplus_is_not_the_next_response(name: str) -> None:
 @pytest.mark.control("paymentsdk.transports._http11_connection.Connection._has_surplus", lambda self: False)
 @pytest.mark.parametrize("name", ["line break", "line break after chunks", "empty response after chunks"])
 async def test_surplus_that_httptools_passes_over_is_seen(name: str) -> None:
-    """httptools reads over line breaks between responses, and begins with the next one."""
+    """Line breaks and whole responses behind a response are seen here: httptools reads on."""
     await takes_two_connections(SURPLUS[name])
 
 
@@ -376,7 +383,7 @@ class Wire:
         await loop.sock_recv(end, 65_536)
         return end
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -628,6 +635,22 @@ def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
 
     assert [200, 200] == [asyncio.run(send()) for _ in range(2)]
     asyncio.run(transport.aclose())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("forked", [True, False], ids=["noticed", "unnoticed"])
+def test_a_forked_child_leaves_the_connections_to_its_parent(forked: bool) -> None:
+    """A child that was forked after a request sends nothing on its parent's connections, and does not close them."""
+    unnoticed = "from paymentsdk.transports import _http11_pool\n_http11_pool._POOLS.clear()\nchild = os.fork()"
+    program = FORKING if forked else FORKING.replace("child = os.fork()", unnoticed.replace("\n", "\n    "))
+    command = [sys.executable, "-c", program, "paymentsdk.transports.http11", "Http11Transport"]
+
+    parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+    assert forked == ("belong to another process" in parent.stdout), parent.stderr
+    if forked:
+        first, _, after = parent.stdout.splitlines()
+        assert ("200", "0 200") == (first, after), parent.stderr
 
 
 async def test_closing_ends_who_waits_and_who_connects() -> None:
