@@ -117,11 +117,12 @@ class Identity:
         self._entries: _Read | None = None
         self._of_entry: list[_Step] = []
         if addition is not None:
-            entry = _type_at(addition.member, result, "the result")
+            _check_member(addition.member, result, "the result")
+            entry = _type_at(addition.member, result)
             self._entries, self._list = _reader(addition.member), addition.member
             self._of_entry = [_step(echo, body, entry, ()) for echo in addition.echoes]
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
-            _type_at("id", entry, addition.member)
+            _check_member("id", entry, addition.member)
         self._places = tuple(f"$.{_INDEX.sub('', member)}." for member in self.members)
 
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
@@ -233,8 +234,8 @@ class Additions:
 # --- the declaration, compiled ----------------------------------------------------------------------------------------
 
 
-def _step(echo: Echo, body: type | None, result: type, placeholders: Collection[str]) -> _Step:
-    _type_at(echo.member, result, "the result")
+def _step(echo: Echo, body: type | None, result: type | None, placeholders: Collection[str]) -> _Step:
+    _check_member(echo.member, result, "the result")
     if echo.fallback:
         return _Step(echo.member, _reader(echo.member), "", _itself, cast("_Agrees", echo.agrees))
     if echo.always is not None:
@@ -244,7 +245,7 @@ def _step(echo: Echo, body: type | None, result: type, placeholders: Collection[
     if placeholder and placeholder not in placeholders:
         raise RequestInvalid("echoes", f"{of} is not a placeholder of the path")
     if not placeholder:
-        _type_at(of, body, "the body")
+        _check_member(of, body, "the body")
     agrees = cast("_Agrees", echo.agrees)
     if not echo.whole:
         match "[]" in of, "[]" in echo.member:
@@ -257,20 +258,26 @@ def _step(echo: Echo, body: type | None, result: type, placeholders: Collection[
     return _Step(echo.member, _reader(echo.member), placeholder, _reader(of), agrees)
 
 
-def _type_at(member: str, cls: type | None, where: str) -> type:
-    """Return the type at the path *member* of the Struct *cls*.
+def _check_member(path: str, cls: type | None, where: str) -> None:
+    """Refuse a declaration that names what is not there.
 
     Raises:
-        RequestInvalid: There is no such member.
+        RequestInvalid: The Struct *cls* has no member *path*.
     """
-    for name in member.replace("[]", "").split("."):
-        fields: tuple[str, ...] = getattr(cls, "__struct_fields__", ())
-        if name not in fields:
-            raise RequestInvalid("echoes", f"{member!r} is not a member of {where}")
-        if name is not member and isinstance(cls, type) and issubclass(cls, Struct):
-            kind = next(field.type for field in structs.fields(cls) if field.name == name)
-            cls = next(_structs_in(kind), object)
-    return cls or object
+    parent, _, name = path.replace("[]", "").rpartition(".")
+    holder = _type_at(parent, cls) if parent else cls
+    if name not in getattr(holder, "__struct_fields__", ()):
+        raise RequestInvalid("echoes", f"{path!r} is not a member of {where}")
+
+
+def _type_at(path: str, cls: type | None) -> type | None:
+    """Return the Struct that stands at *path* in the Struct *cls*, also as an entry of a list; `None` if none does."""
+    for name in path.replace("[]", "").split("."):
+        if not (isinstance(cls, type) and issubclass(cls, Struct)):
+            return None
+        kinds = (field.type for field in structs.fields(cls) if field.name == name)
+        cls = next((found for kind in kinds for found in _structs_in(kind)), None)
+    return cls
 
 
 def _structs_in(kind: object) -> Iterator[type]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import ClassVar, Self, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
@@ -12,8 +13,14 @@ from msgspec import Struct
 T = TypeVar("T")
 
 MASK = "***"
-#: Shorter values are not looked for in answers: masking them would only garble the text.
-_SHORTEST = 8
+#: Shorter values are masked as whole words alone: inside of others they would garble the text.
+_LONG = 8
+#: Still shorter ones are not masked: they are no credentials, and stand in every text.
+_SHORTEST = 4
+#: Members of a dict that are credentials, in any case; a Struct names its own.
+_NAMES = frozenset({
+    "access_token", "authorization", "client_secret", "code_verifier", "password", "refresh_token", "secret", "token",
+})  # fmt: skip
 
 
 class Hidden(str):
@@ -86,25 +93,55 @@ class Secretive:
 
 
 def secrets_in(value: object) -> Iterator[str]:
-    """Yield every credential held by the Struct *value*, at any depth."""
+    """Yield every credential in *value*, at any depth of Structs, dicts and lists."""
     if isinstance(value, Struct):
         hidden: frozenset[str] = getattr(value, "__secrets__", frozenset())
-        for name in value.__struct_fields__:
-            member = getattr(value, name)
-            if name in hidden and isinstance(member, str):
-                yield member
-            else:
-                yield from secrets_in(member)
-    elif isinstance(value, list | tuple):
+        yield from _secrets_of(((name, getattr(value, name)) for name in value.__struct_fields__), hidden)
+    elif isinstance(value, Mapping):
+        names = {name for name in value if str(name).lower() in _NAMES}
+        yield from _secrets_of(value.items(), names)
+    elif isinstance(value, list | tuple | set | frozenset):
         for member in value:
             yield from secrets_in(member)
 
 
+def _secrets_of(members: Iterable[tuple[object, object]], hidden: Container[object]) -> Iterator[str]:
+    for name, member in members:
+        if name not in hidden:
+            yield from secrets_in(member)
+        else:
+            yield from _texts_in(member)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield all that a member that is a credential consists of."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _texts_in(member)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for member in value:
+            yield from _texts_in(member)
+    else:
+        yield from secrets_in(value)
+
+
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
-    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON."""
+    """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON.
+
+    One of 4 to 7 characters is masked as a whole word, and not where it would be a number of JSON; a shorter one never.
+    """
     # The longest first: of one that begins with another, the rest would stay.
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
-            for form in (secret.encode(), msgspec.json.encode(str(secret))[1:-1]):
-                text = text.replace(form, MASK.encode())
+            for form in {secret.encode(), msgspec.json.encode(str(secret))[1:-1]}:
+                text = text.replace(form, MASK.encode()) if len(secret) >= _LONG else _without_word(text, form)
     return text
+
+
+def _without_word(text: bytes, word: bytes) -> bytes:
+    if word not in text:
+        return text
+    bare = rb"(?<![:,\[])(?<![:,] )" if word.isdigit() else b""
+    return re.sub(bare + rb"(?<!\w)" + re.escape(word) + rb"(?!\w)", MASK.encode(), text)

@@ -84,11 +84,11 @@ def _naming(names: frozenset[str]) -> re.Pattern[str]:
 
 @cache
 def _secrets() -> frozenset[str]:
-    """Return the names of all that an operation, or a seller, declares a credential: declared, a new one is masked."""
+    """Return the names of all that an operation, or a seller, declares a credential, in lower case."""
     kinds = [kind for one in OPERATIONS.values() for kind in (one.body, one.result) if kind is not None]
     structs = structs_in([Tenant, *kinds])
     return frozenset(
-        field.encode_name
+        field.encode_name.lower()
         for struct in structs
         for field in struct.fields
         if field.name in getattr(struct.cls, "__secrets__", ())

@@ -1,0 +1,180 @@
+"""What an operation declares to compare either works or is refused at once."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    Addition,
+    BadRequest,
+    Echo,
+    Operation,
+    PaymentsClient,
+    RequestInvalid,
+    Response,
+    RetryClass,
+)
+from paymentsdk._core.secrets import Secretive, scrub, secrets_in
+from paymentsdk.resources.common import AnswerStruct, RequestStruct
+from paymentsdk.testing import MemoryTransport
+
+
+class Line(RequestStruct):
+    """A part of the request."""
+
+    sku: str | None = None
+
+
+class Asked(RequestStruct):
+    """The request."""
+
+    name: str | None = None
+    lines: list[Line] | None = None
+
+
+class ToldLine(AnswerStruct):
+    """A part of the response."""
+
+    sku: str | None = None
+
+
+class Told(AnswerStruct):
+    """The response."""
+
+    id: str
+    name: str | None = None
+    lines: tuple[ToldLine, ...] | None = None
+
+
+def declare(*echoes: Echo, addition: Addition | None = None, retry: RetryClass = RetryClass.KEYED) -> Operation:
+    """Declare an operation that compares *echoes*."""
+    return Operation(name="things.create", method="POST", path="/things/{id}", section="", summary="", retry=retry,
+                     body=Asked, result=Told, status=201, echoes=echoes, addition=addition)  # fmt: skip
+
+
+WRONG = [
+    (lambda: declare(Echo("id", of="{order_id}")), "{order_id} is not a placeholder of the path"),
+    (lambda: declare(Echo("reference")), "'reference' is not a member of the result"),
+    (lambda: declare(Echo("name", of="title")), "'title' is not a member of the body"),
+    (lambda: declare(Echo("lines[].code", of="lines[].sku")), "'lines[].code' is not a member of the result"),
+    (lambda: declare(Echo("lines[].sku", of="lines[].code")), "'lines[].code' is not a member of the body"),
+    (lambda: declare(addition=Addition("refunds")), "'refunds' is not a member of the result"),
+    (lambda: declare(addition=Addition("lines")), "'id' is not a member of lines"),
+    (lambda: declare(addition=Addition("lines"), retry=RetryClass.UNKEYED), "needs an operation that takes a key"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), WRONG)
+def test_a_declaration_that_cannot_work_is_refused(wrong, why):
+    """A typing mistake shows when the module is imported, and not when money has moved."""
+    with pytest.raises(RequestInvalid) as refusal:
+        wrong()
+
+    assert why in str(refusal.value)
+    assert refusal.value.path.startswith("things.create.")
+
+
+def test_a_declaration_that_works_is_accepted():
+    """Negative control of the above."""
+    echoes = (Echo("id", of="{id}"), Echo("name"), Echo("lines[].sku"))
+
+    assert ("id", "name", "lines[].sku") == declare(*echoes).identity.members
+
+
+def broken(asked: str, echoed: str) -> bool:
+    """A comparison with a defect."""
+    raise LookupError(asked)
+
+
+@pytest.mark.parametrize("others", [(), (Echo("id", of="{id}"),)], ids=["alone", "beside another"])
+async def test_a_comparison_that_raises_does_not_cost_the_result(client_over, others):
+    """The write was done: a defect in the comparison is an anomaly that names it, and no unknown outcome."""
+    operation = declare(Echo("name", agrees=broken), *others)
+    transport = MemoryTransport([Response(201, {}, b'{"id":"1","name":"a"}')])
+
+    result = await client_over(transport).call(operation, Asked(name="a"), id="1")
+
+    assert "1" == result.value.id
+    assert ("$.name", "comparing it raised LookupError") in [(one.path, one.reason) for one in result.anomalies]
+    assert bool(others) is not any("unidentified" in one.reason for one in result.anomalies)
+
+
+@pytest.mark.parametrize(("lines", "is_ours"), [
+    ('[{"sku":"a"},{"sku":"b"}]', True), ('[{},{"sku":"b"}]', True), ('[{"sku":"b"},{"sku":"a"}]', False),
+    ('[{"sku":"a"}]', False), ("[]", True), ("null", True),
+])  # fmt: skip
+def test_two_lists_are_compared_entry_by_entry(lines, is_ours):
+    """What an entry leaves out says nothing; another number of entries is another request."""
+    operation = declare(Echo("lines[].sku"))
+    told, _ = operation.decode(b'{"id":"1","lines":' + lines.encode() + b"}")
+
+    compared = operation.compare(Asked(lines=[Line(sku="a"), Line(sku="b")]), {"id": "1"}, told)
+
+    assert is_ours is (compared.mismatch is None)
+
+
+def test_every_write_of_the_contract_declares_what_identifies_its_response():
+    """The token endpoint repeats nothing; all other writes do."""
+    assert ["oauth.token"] == [name for name, one in OPERATIONS.items() if one.writes and one.identity is None]
+
+
+# --- credentials ------------------------------------------------------------------------------------------------------
+
+
+class Card(Secretive, RequestStruct):
+    """A request with a credential."""
+
+    number: str
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"number"})
+
+
+@pytest.mark.parametrize("body", [
+    Card(number="4000-1234"), {"card": Card(number="4000-1234")}, [({"a": [Card(number="4000-1234")]},)],
+    {"Token": "4000-1234"}, {"auth": {"client_secret": ["4000-1234"]}}, {"password": {"was": "4000-1234"}},
+])  # fmt: skip
+def test_credentials_are_found_wherever_they_stand(body):
+    """In Structs, dicts and lists, at any depth; in a dict by the name of the member."""
+    assert ["4000-1234"] == list(secrets_in(body))
+
+
+def test_what_is_no_credential_is_not_taken_for_one():
+    """Negative control: other members of a dict are not masked in error messages."""
+    assert [] == list(secrets_in({"title": "4000-1234", "code": "coupon", "token_type": "bearer"}))
+
+
+@pytest.mark.parametrize(("text", "masked"), [
+    ("pin x9y8 is wrong", "pin *** is wrong"), ('{"pin":"x9y8"}', '{"pin":"***"}'), ("ax9y8 x9y8b", "ax9y8 x9y8b"),
+])  # fmt: skip
+def test_a_short_credential_is_masked_as_a_word(text, masked):
+    """Of 4 to 7 characters: anywhere else it would garble the text."""
+    assert masked == scrub(text.encode(), ["x9y8"]).decode()
+
+
+def test_a_short_number_leaves_json_readable():
+    """A credential such as 1234 is masked in texts, and a number that equals it stays."""
+    assert b'{"status":1234,"a":[1234, 1234],"b":"***"}' == scrub(
+        b'{"status":1234,"a":[1234, 1234],"b":"1234"}', ["1234"]
+    )
+
+
+def test_the_shortest_values_are_not_masked():
+    """Three characters stand in every text."""
+    assert b"the code is abc" == scrub(b"the code is abc", ["abc"])
+
+
+async def test_an_error_response_does_not_repeat_a_short_credential():
+    """What a platform echoes of a request is masked on the error."""
+    body = b'{"message":"the card 98-76 is refused","error":"bad_request"}'
+    transport = MemoryTransport([Response(400, {}, body)])
+    operation = Operation(name="cards.create", method="POST", path="/cards", section="", summary="",
+                          retry=RetryClass.UNKEYED, body=Card, result=Told)  # fmt: skip
+
+    async with PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=transport) as client:
+        with pytest.raises(BadRequest) as refusal:
+            await client.call(operation, Card(number="98-76"))
+
+    assert "98-76" not in f"{refusal.value} {refusal.value.raw!r} {refusal.value!r}"
+    assert "the card *** is refused" == refusal.value.message
