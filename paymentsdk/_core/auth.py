@@ -8,23 +8,44 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._core.grant import NO_PAIR, Grant, Held, Spent, Unsaved, after_reading, alive, usable, without
+from paymentsdk._core.grant import (
+    NO_PAIR,
+    Grant,
+    Held,
+    Spent,
+    Unsaved,
+    after_reading,
+    alive,
+    early_pause,
+    lead,
+    usable,
+    without,
+)
 from paymentsdk._core.report import in_words
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk._core.token_store import (
     LockingTokenStore,
+    MarkingTokenStore,
     MemoryTokenStore,
     TokenPair,
     TokenStore,
     check_pair,
     check_store,
 )
-from paymentsdk.errors import ClientClosed, PaymentsError, ReauthorizationRequired, RequestInvalid
+from paymentsdk.errors import (
+    ClientClosed,
+    NoAnswer,
+    PaymentsError,
+    ReauthorizationRequired,
+    RequestInvalid,
+    ServerError,
+)
 
 if TYPE_CHECKING:
     from paymentsdk._core.clock import Clock
@@ -33,10 +54,6 @@ R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
-#: Seconds before a token expires at which it is renewed.
-EARLY = 600.0
-#: Seconds that a failed early renewal is left alone while the live token still works.
-EARLY_PAUSE = 60.0
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
@@ -156,7 +173,8 @@ class RefreshingToken:
             over the pair there unless *pair* is known to expire later; once the grant of *pair* is spent, it takes over
             any other.
         store: Where pairs are kept; in memory by default.
-        early: Seconds before the expiry at which a renewal is tried, 0 or more; 600 by default.
+        early: Seconds before the expiry at which a refresh is tried, 0 or more. By default a sixth of the life of the
+            token (30 days of 180, 100 s of 10 minutes); 600 if the pair does not say when it was issued.
 
     The application's ``client_id`` and ``client_secret`` are those of the client that uses this object.
 
@@ -165,10 +183,23 @@ class RefreshingToken:
             ``lock`` that cannot be held.
     """
 
-    __slots__ = ("__weakref__", "_asked", "_early", "_early_from", "_flight", "_given_up", "_grant", "_loop", "_store")
+    __slots__ = (
+        "__weakref__",
+        "_asked",
+        "_early",
+        "_early_from",
+        "_flight",
+        "_given_up",
+        "_grant",
+        "_looked",
+        "_loop",
+        "_store",
+    )
 
-    def __init__(self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float = EARLY) -> None:
-        if not isinstance(early, int | float) or not early >= 0:
+    def __init__(
+        self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float | None = None
+    ) -> None:
+        if early is not None and (not isinstance(early, int | float) or not early >= 0):
             raise RequestInvalid("early", "must be 0 or more seconds")
         pair = hide(pair)
         check_pair(pair)
@@ -180,6 +211,8 @@ class RefreshingToken:
         #: When an early renewal may be tried; ``None`` after one that failed, until the pause after it begins.
         self._early_from: float | None = 0.0
         self._flight: asyncio.Task[TokenPair] | None = None
+        #: Whether the store was asked for a refresh that a crash has ended.
+        self._looked = False
         #: Whether the renewal under way has asked the platform.
         self._asked = False
         #: Whether it was cancelled because its client is closed.
@@ -197,13 +230,13 @@ class RefreshingToken:
     def token(self, now: float) -> str | None:
         """See :meth:`Auth.token`."""
         pair = self._grant.pair
-        if (ends := pair.expires_at) is None or now < ends - self._early:
+        if (ends := pair.expires_at) is None or now < ends - lead(pair, self._early):
             return pair.access_token
         if now >= ends:
             return None
         if self._early_from is None:
             # The pause begins here and not with the renewal, which may have taken longer than the pause.
-            self._early_from = now + EARLY_PAUSE
+            self._early_from = now + early_pause(ends - now)
         due = now >= self._early_from and self._flight is None
         return None if due else pair.access_token
 
@@ -315,7 +348,7 @@ class RefreshingToken:
         if isinstance(grant, Spent):
             raise copy.copy(grant.error)
         try:
-            new = await self._exchanged(grant, exchange)
+            new = await self._exchanged(grant, exchange, now)
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
             if (found := await self._take_over(rejected, now)) is not None:
@@ -323,7 +356,7 @@ class RefreshingToken:
             if not isinstance(grant := self._grant, Held):
                 raise
             # A pair that has ended was taken over: what it has to give is its refresh token.
-            new = await self._exchanged(grant, exchange)
+            new = await self._exchanged(grant, exchange, now)
         return await self._keep(new, now)
 
     async def _take_over(self, rejected: str | None, now: float) -> TokenPair | None:
@@ -334,23 +367,40 @@ class RefreshingToken:
         pair = self._grant.pair
         return pair if pair is not before and usable(pair, rejected, now) else None
 
-    async def _exchanged(self, held: Held, exchange: Exchange) -> TokenPair:
+    async def _exchanged(self, held: Held, exchange: Exchange, now: float) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
-        # They are in variables while the platform is asked.
-        refresh_tokens = [hide(pair.refresh_token) for pair in (held.pair, held.former) if pair.refresh_token]
+        pairs = [pair for pair in (held.pair, held.former) if pair.refresh_token]
         refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
-        for refresh_token in refresh_tokens:
-            self._asked = True
+        for pair in pairs:
             try:
-                new = await exchange(refresh_token)
+                new = await self._asked_for(pair, exchange, now)
             except ReauthorizationRequired as error:
                 refused = error
             else:
                 self._grant = Unsaved(held.pair, new, held.left)
                 return new
-        if refresh_tokens:
+        if pairs:
             self._grant = Spent(held.pair, refused)
         raise refused
+
+    async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
+        """Return what the platform gives for the refresh token of *pair*; the store knows that it is asked."""
+        store = self._store if isinstance(self._store, MarkingTokenStore) else None
+        if store is not None:
+            if not self._looked and (begun := await _awaited(store.unfinished_refresh(pair))) is not None:
+                logger.warning("%s", _lost(pair, begun, now))
+            self._looked = True
+            await _awaited(store.begin_refresh(pair, now))
+        self._asked = True
+        try:
+            return await exchange(pair.refresh_token or "")
+        except (NoAnswer, ServerError):
+            raise  # It may have been done: the mark stays.
+        except PaymentsError:
+            if store is not None:
+                with suppress(Exception):
+                    await _awaited(store.end_refresh())
+            raise
 
     async def _keep(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
@@ -360,6 +410,22 @@ class RefreshingToken:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2
         return new
+
+
+def _lost(pair: TokenPair, begun: float, now: float) -> str:
+    """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be mended."""
+    if pair.expires_at is None:
+        end = "when the access token is refused"
+    else:
+        end = f"by {_in_utc(pair.expires_at)}" if alive(pair, now) else "now"
+    return (
+        f"a token refresh that began at {_in_utc(begun)} was never saved: "
+        f"if the platform has issued a new pair, it is lost, and the seller must authorise again {end}"
+    )
+
+
+def _in_utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 async def settle(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec import structs
 
+from msgspec.structs import replace
+
 from paymentsdk._core import report
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
@@ -37,7 +39,7 @@ from paymentsdk._core.retry import (
     too_old,
     worth_a_renewal,
 )
-from paymentsdk._core.secrets import hide, secrets_in
+from paymentsdk._core.secrets import can_hold_secrets, hide, scrub, secrets_in
 from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
@@ -223,6 +225,7 @@ class Caller(ABC):
             request = self._request(intent)
             try:
                 response = await self._shared.transport.send(request)
+                response = _masked(intent, response)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
             except BaseException as error:
@@ -471,9 +474,8 @@ class Caller(ABC):
         )
 
     def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
-        secrets = [*secrets_in(intent.body), *([intent.token] if intent.token else ())]
         try:
-            error = read_refusal(intent.operation, response, secrets)
+            error = read_refusal(intent.operation, response, _secrets(intent))
         except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
             reason = f"HTTP {response.status}, but reading it raised {report.in_words(defect)}"
             return AttemptFailed(Failure.NO_ANSWER, reason)
@@ -558,6 +560,25 @@ class Caller(ABC):
             error.in_doubt = intent.operation.in_doubt
             report.outcome_unknown(intent, last.reason, self._elapsed(intent))
         return error
+
+
+def _secrets(intent: Intent[B, R]) -> list[str]:
+    """Return the credentials that the request was sent with."""
+    body = secrets_in(intent.body) if can_hold_secrets(type(intent.body)) else ()
+    return [*body, *([intent.token] if intent.token else ())]
+
+
+def _masked(intent: Intent[B, R], response: Response) -> Response:
+    """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
+    echoed = header(response.headers, "X-Request-Id")
+    if echoed is None:
+        return response
+    secrets = _secrets(intent)
+    if not any(secret in echoed for secret in secrets):
+        return response
+    masked = scrub(echoed.encode(), secrets).decode()
+    rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
+    return replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:

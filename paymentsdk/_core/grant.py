@@ -20,6 +20,11 @@ from msgspec.structs import replace
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk.errors import ReauthorizationRequired
 
+#: The part of its life that a token has left when it is refreshed: 30 of 180 days. If a crash loses the new pair, that
+#: is what the seller has to authorise again, with the old token still in use.
+SHARE = 1 / 6
+#: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
+LEAST = 600.0
 #: Stands where nobody has seen a pair yet: it has ended, cannot be renewed, and no store has its like.
 NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
 
@@ -85,6 +90,23 @@ def without(grant: Grant, rejected: str | None) -> Grant:
     if isinstance(grant, Held) or grant.pair.access_token != rejected:
         return grant
     return replace(grant, pair=replace(grant.pair, expires_at=0.0))
+
+
+def lead(pair: TokenPair, early: float | None) -> float:
+    """Return the seconds before its end at which *pair* is refreshed: *early*, or else a sixth of its life."""
+    if early is not None:
+        return early
+    if pair.expires_at is None or pair.issued_at is None:
+        return LEAST
+    return max(0.0, (pair.expires_at - pair.issued_at) * SHARE)
+
+
+def early_pause(left: float) -> float:
+    """Return the seconds that a failed early refresh is left alone, while the live token has *left* to live.
+
+    A minute at least: of 30 days, 7 hours.
+    """
+    return max(60.0, 0.01 * left)
 
 
 def alive(pair: TokenPair, now: float) -> bool:

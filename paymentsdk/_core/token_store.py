@@ -32,6 +32,8 @@ _LONGEST_LOCK = 120.0
 #: Seconds that saving a pair may wait, when the process has as many files open as it may. By then the connections that
 #: are idle now are closed: they are kept for 15.
 _LONGEST_SAVE = 20.0
+#: What the system says of a file that another process has locked.
+_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
 #: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
 _LONGEST_WRITE = 3600.0
 
@@ -48,6 +50,9 @@ class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
     access_token: str
     refresh_token: str | None = None
     expires_at: float | None = None
+    issued_at: float | None = None
+    """Seconds since the epoch at which the pair was issued; ``None`` if nobody knows. Keep it with the rest: how early
+    the token is refreshed depends on how long it lives."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
@@ -70,6 +75,34 @@ class LockingTokenStore(TokenStore, Protocol):
     def lock(self) -> AbstractAsyncContextManager[None]:
         """Hold the pair: of all who share the store, one at a time can hold it, and only the holder renews it."""
         ...
+
+
+@runtime_checkable
+class MarkingTokenStore(TokenStore, Protocol):
+    """A store that remembers a refresh under way, so that the next process knows of a pair that was lost in a crash."""
+
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """Keep for good that *pair* is about to be refreshed, at *now* (seconds since the epoch); `save` forgets it.
+
+        The refresh is not sent if this raises: a store that cannot keep this could not keep the new pair either.
+        """
+        ...
+
+    async def end_refresh(self) -> None:
+        """Forget the refresh: it ended without a new pair, and the old one is as good as before."""
+        ...
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """Return when the refresh of *pair* began that was neither saved nor ended, or ``None``."""
+        ...
+
+
+class _Mark(Struct, frozen=True):
+    """A refresh under way, as it stands in a file."""
+
+    begun_at: float
+    pair: str
+    """Of which pair: a fingerprint, which tells nobody the token."""
 
 
 class MemoryTokenStore:
@@ -99,8 +132,9 @@ class FileTokenStore:
     The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
     either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes
     once it is an hour old. Processes that share the file renew one after the other, and take over a pair that another
-    one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. On Windows they do not wait
-    for each other: there, let only one process renew.
+    one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
+    another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
+    finds that file, and warns in the log by when the seller must authorise again.
 
     Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
     written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
@@ -161,6 +195,28 @@ class FileTokenStore:
                 _unlock(handle)
             os.close(handle)
 
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """See `MarkingTokenStore.begin_refresh`."""
+        mark = msgspec.json.encode(_Mark(now, _fingerprint(pair)))
+        await asyncio.to_thread(_write_mark, self._mark, mark)
+
+    async def end_refresh(self) -> None:
+        """See `MarkingTokenStore.end_refresh`."""
+        await asyncio.to_thread(self._mark.unlink, missing_ok=True)
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """See `MarkingTokenStore.unfinished_refresh`."""
+        try:
+            mark = msgspec.json.decode(await asyncio.to_thread(self._mark.read_bytes), type=_Mark)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return mark.begun_at if mark.pair == _fingerprint(pair) else None
+
+    @property
+    def _mark(self) -> Path:
+        path = self._path
+        return path.with_name(f"{path.name}.refreshing")
+
     def _read(self) -> TokenPair | None:
         path = self._path
         try:
@@ -174,7 +230,8 @@ class FileTokenStore:
     def _write(self, pair: TokenPair) -> None:
         import tempfile  # noqa: PLC0415 - it brings half of the library along
 
-        content, path = msgspec.json.encode(pair), self._path
+        # Hidden: it is in the variables of what may raise.
+        content, path = hide(msgspec.json.encode(pair)), self._path
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -193,6 +250,10 @@ class FileTokenStore:
         except BaseException:
             os.unlink(name)  # noqa: PTH108
             raise
+        # A mark that stays is of another pair by now.
+        with suppress(OSError):
+            if self._mark.exists():
+                self._mark.unlink()
         # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
         # the only one that still works: refusing to use it would help nobody.
         with suppress(OSError):
@@ -211,6 +272,22 @@ def _clear(path: Path, until: float) -> None:
                     os.unlink(file.path)  # noqa: PTH108
 
 
+def _fingerprint(pair: TokenPair) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - only a refresh needs it
+
+    return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
+
+
+def _write_mark(path: Path, mark: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(mark)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(OSError):
+        _force_names(path.parent)
+
+
 def _write_over(path: Path, content: bytes) -> None:
     with path.open("r+b") as file:
         file.write(content)
@@ -226,19 +303,33 @@ def _is_unfinished(name: str, of: str) -> bool:
 
 def _lock(handle: int) -> bool:
     """Lock an open file; return whether nobody else has locked it."""
-    if sys.platform != "win32":
-        import fcntl  # noqa: PLC0415 - not every system has it
+    try:
+        if sys.platform == "win32":
+            import msvcrt  # noqa: PLC0415 - not every system has it
 
-        try:
+            # The first byte of the file, which has none: Windows locks what is not there, too.
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl  # noqa: PLC0415 - as above
+
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+    except OSError as error:
+        # Windows says EACCES or EDEADLOCK, other systems EWOULDBLOCK.
+        if error.errno not in _HELD:
+            raise
+        return False
     return True
 
 
 def _unlock(handle: int) -> None:
     """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
-    if sys.platform != "win32":
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 - as above
+
+        # One that was not locked cannot be unlocked there.
+        with suppress(OSError):
+            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+    else:
         import fcntl  # noqa: PLC0415 - as above
 
         fcntl.flock(handle, fcntl.LOCK_UN)

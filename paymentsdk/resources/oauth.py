@@ -130,7 +130,9 @@ class Token(Secretive, AnswerStruct):
         except OverflowError:
             # A number of hundreds of digits. The grant is spent: the token is taken, as one whose end nobody knows.
             expires_at = None
-        return TokenPair(access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at)
+        return TokenPair(
+            access_token=self.access_token, refresh_token=self.refresh_token, expires_at=expires_at, issued_at=made
+        )
 
 
 TOKEN: Operation[TokenRequest, Token] = Operation(

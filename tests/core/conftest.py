@@ -238,7 +238,8 @@ def signed_in(make_client, issuer: Issuer):
     def signed_in(pair: TokenPair | None = None, **settings: object) -> PaymentsClient:
         settings.setdefault("retry", ONCE)
         store = settings.pop("store", None)
-        return make_client(issuer, auth=RefreshingToken(pair, store=store), **settings)
+        settings.setdefault("auth", RefreshingToken(pair, store=store))
+        return make_client(issuer, **settings)
 
     return signed_in
 

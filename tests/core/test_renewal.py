@@ -370,7 +370,7 @@ async def test_a_token_is_renewed_before_it_ends(signed_in, issuer, clock) -> No
     assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
 
 
-@pytest.mark.control("paymentsdk._core.auth.EARLY_PAUSE", 0.0)
+@pytest.mark.control("paymentsdk._core.auth.early_pause", lambda left: 0.0)
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -469,7 +469,7 @@ async def test_an_early_renewal_that_fails_is_logged(signed_in, issuer, caplog) 
 
 async def test_a_short_lived_token_is_not_renewed_at_every_call(signed_in, issuer, clock) -> None:
     """A token that lives shorter than `early` is renewed at the half of its life, and in any case at its end."""
-    client = signed_in(issuer.pair(expires_at=0.0))
+    client = signed_in(auth=RefreshingToken(issuer.pair(expires_at=0.0), early=600))
     issuer.lifetime = 300
 
     for _ in range(3):
@@ -599,7 +599,7 @@ def test_what_is_no_pair_is_refused_where_it_is_given(keep: Callable[[object], o
     assert CANARY not in f"{refused.value} {ours}"
 
 
-@pytest.mark.parametrize("early", [-1, float("nan"), "600", None])
+@pytest.mark.parametrize("early", [-1, float("nan"), "600"])
 def test_early_is_a_number_of_seconds(early: float) -> None:
     """`early` counts seconds before the end."""
     with pytest.raises(RequestInvalid, match="early"):
@@ -730,7 +730,7 @@ async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
 
     pair = await client._exchange("TG-refresh-1")
 
-    assert TokenPair(access_token="APP_USR-new", refresh_token="TG-refresh-1") == pair
+    assert TokenPair(access_token="APP_USR-new", refresh_token="TG-refresh-1", issued_at=START) == pair
 
 
 # --- what the caller of a write learns --------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_what_is_no_credential_is_shown() -> None:
     """A mask stands for a credential alone: whether there is one, and when it ends, is what a person looks for."""
     pair = TokenPair(access_token="APP_USR-canary", expires_at=5.0)
 
-    assert "TokenPair(access_token='***', refresh_token=None, expires_at=5.0)" == repr(pair)
+    assert "TokenPair(access_token='***', refresh_token=None, expires_at=5.0, issued_at=None)" == repr(pair)
 
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
@@ -329,7 +329,7 @@ async def test_cancellations_hold_no_credential(spied, call: str) -> None:
     await stop_renewals()
 
 
-@pytest.mark.control("paymentsdk._core.auth.hide", lambda token: token)
+@pytest.mark.control("paymentsdk.client.hide", lambda token: token)
 async def test_what_waits_holds_no_credential(spied) -> None:
     """Nor do the variables of a renewal that is under way, which a debugger shows."""
     asked = asyncio.Event()

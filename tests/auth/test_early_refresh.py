@@ -1,0 +1,181 @@
+"""A token is refreshed long before it ends, and a crash in the middle of that is found by the next process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import FileTokenStore, RefreshFailed, RefreshingToken, Response, SendFailed, TokenPair
+from tests.auth.platform import DAY, START, Platform
+
+HALF_YEAR = 180 * DAY
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "due"),
+    [(HALF_YEAR, 150 * DAY), (6 * 3600.0, 5 * 3600.0), (600.0, 500.0), (6.0, 5.0)],
+    ids=["180-days", "6-hours", "10-minutes", "6-seconds"],
+)
+async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
+    make_client, platform: Platform, clock, *, lifetime: float, due: float
+) -> None:
+    """Of 180 days that is 30: what a seller has to authorise again, should the new pair be lost."""
+    client = make_client(platform.pair(expires_at=START + lifetime, issued_at=START))
+
+    clock.advance(due - 0.5)
+    await client.orders.get("ORD1")
+    assert [] == platform.refreshes
+    clock.advance(0.5)
+    await client.orders.get("ORD1")
+
+    assert ["TG-refresh-1"] == platform.refreshes
+
+
+async def test_the_next_pair_says_when_it_was_issued(make_client, platform: Platform, clock, tmp_path) -> None:
+    """A process that starts later finds in the store how long the token lives, and refreshes it as early."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    await make_client(platform.pair(expires_at=0.0), store=store).orders.get("ORD1")
+
+    clock.advance(150 * DAY)
+    client = make_client(store=store)
+    for _ in range(2):
+        await client.orders.get("ORD1")
+
+    assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
+
+
+async def test_an_early_refresh_that_fails_is_left_alone_for_a_share_of_the_rest(
+    make_client, platform: Platform, clock
+) -> None:
+    """The live token stays in use; with 30 days left, an endpoint that is down is not asked every minute."""
+    client = make_client(platform.pair(expires_at=START + HALF_YEAR, issued_at=START))
+    platform.trouble = [Response(400)]
+    clock.advance(150 * DAY)
+    for seconds in (0, 1, 7 * 3600):
+        clock.advance(seconds)
+        await client.orders.get("ORD1")
+    assert 1 == len(platform.refreshes)
+
+    clock.advance(3600)
+    await client.orders.get("ORD1")
+
+    assert ["1", "1", "1", "2"] == platform.calls
+
+
+# --- the mark of a refresh under way ----------------------------------------------------------------------------------
+
+
+async def crash(store: FileTokenStore, pair: TokenPair, platform: Platform) -> list[bool]:
+    """Let a process die in the middle of a refresh that the platform carries out; was the mark there by then?"""
+    marked = []
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        marked.append(await store.unfinished_refresh(pair) is not None)
+        platform.generation += 1
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await RefreshingToken(pair, store=store).renew(pair.access_token, exchange, START)
+    return marked
+
+
+async def forgetful(self: FileTokenStore, pair: TokenPair, now: float) -> None:
+    """Keep no mark."""
+
+
+@pytest.mark.control("paymentsdk.FileTokenStore.begin_refresh", forgetful)
+@pytest.mark.parametrize(
+    ("expires_at", "deadline"),
+    [
+        (START + 20 * DAY, "by 2023-12-04T22:13:20+00:00"),
+        (None, "when the access token is refused"),
+        (START - 1, "now"),
+    ],
+    ids=["live", "unknown", "ended"],
+)
+async def test_the_next_process_says_by_when_to_authorise_again(
+    make_client, platform: Platform, tmp_path, *, caplog, expires_at: float | None, deadline: str
+) -> None:
+    """After a crash between the refresh and the save, the log warns; the live token is used until it ends."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    pair = platform.pair(expires_at=expires_at, issued_at=START - 160 * DAY)
+    await store.save(pair)
+    assert [True] == await crash(store, pair, platform)
+    platform.accepts_only = None if expires_at else 9
+
+    client = make_client(store=FileTokenStore(tmp_path / "seller.json"))
+    for _ in range(3):
+        await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    warned = [record.getMessage() for record in caplog.records if "never saved" in record.getMessage()]
+    began, lost = "2023-11-14T22:13:20+00:00", "if the platform has issued a new pair, it is lost"
+    words = f"a token refresh that began at {began} was never saved: {lost}, and the seller must authorise again"
+    assert [f"{words} {deadline}"] == warned
+    if deadline.startswith("by"):
+        assert ["1", "1", "1"] == platform.calls
+
+
+async def test_a_crash_before_the_request_left_costs_nothing(make_client, platform, tmp_path, caplog) -> None:
+    """The next process warns, since it cannot know; its refresh succeeds, and nobody is warned again."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    pair = platform.pair(expires_at=START - 1)
+    await store.save(pair)
+    await store.begin_refresh(pair, START - 60)
+
+    for _ in range(2):
+        await make_client(store=store).orders.get("ORD1")
+
+    assert 1 == caplog.text.count("never saved")
+    assert ["seller.json", "seller.json.lock"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("trouble", "stays"),
+    [
+        (SendFailed("refused", sent=False), False),
+        (Response(429), False),
+        (Response(400), False),
+        (Response(400, {}, b'{"error":"invalid_grant"}'), False),
+        (SendFailed("reset"), True),
+        (Response(503), True),
+    ],
+    ids=["unsent", "429", "400", "spent", "reset", "503"],
+)
+async def test_the_mark_stays_while_the_refresh_is_in_doubt(
+    make_client, platform: Platform, tmp_path, *, trouble: object, stays: bool
+) -> None:
+    """A refusal, or a request that never left, changed nothing: the next process has nothing to warn of."""
+    store, pair = FileTokenStore(tmp_path / "seller.json"), platform.pair(expires_at=START - 1)
+    client = make_client(pair, store=store)
+    platform.trouble = [trouble] * 9
+
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    assert (START if stays else None) == await store.unfinished_refresh(pair)
+
+
+async def test_a_mark_of_another_pair_is_none(platform: Platform, tmp_path, caplog) -> None:
+    """A process that died between saving the pair and removing the mark has lost nothing; nor does litter matter."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    await store.begin_refresh(platform.pair(1), START)
+    assert START == await store.unfinished_refresh(platform.pair(1))
+
+    assert await store.unfinished_refresh(platform.pair(2)) is None
+    (tmp_path / "seller.json.refreshing").write_bytes(b"\xff{")
+    assert await store.unfinished_refresh(platform.pair(1)) is None
+    assert "TG-refresh" not in (tmp_path / "seller.json.refreshing").read_text(errors="replace")
+
+
+async def test_a_store_that_cannot_be_written_spends_no_refresh_token(make_client, platform, tmp_path) -> None:
+    """A full disk shows before the request is sent: the pair stays good, and the call says that it may try again."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    (tmp_path / "seller.json.refreshing").mkdir()  # Nobody can write it.
+    client = make_client(platform.pair(expires_at=START - 1), store=store)
+
+    with pytest.raises(RefreshFailed):
+        await client.orders.get("ORD1")
+
+    assert [] == platform.refreshes
+    (tmp_path / "seller.json.refreshing").rmdir()
+    assert "ORD1" == (await client.orders.get("ORD1")).id

@@ -1,0 +1,120 @@
+"""No credential shows where a store fails, or where a platform repeats it in the id of a request."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import re
+from traceback import TracebackException
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    Attempt,
+    FileTokenStore,
+    PaymentsError,
+    RefreshingToken,
+    Response,
+    StaticToken,
+    TokenPair,
+)
+from paymentsdk.testing import MemoryTransport
+from tests.auth.platform import START, Platform
+
+ACCESS, REFRESH = "APP_USR-canary-access-0123456789", "TG-canary-refresh-0123456789"
+PAIR = TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=START + 1)
+
+
+def shown(error: BaseException) -> str:
+    """A traceback with the variables of every frame of the package."""
+    frames = []
+    while error is not None:
+        stack = TracebackException.from_exception(error, capture_locals=True).stack
+        frames += [str(frame.locals) for frame in stack if f"{os.sep}paymentsdk{os.sep}" in frame.filename]
+        error = error.__cause__ or error.__context__
+    return "\n".join(frames)
+
+
+def fails(call: str, number: int):
+    """Make a function of `os` that fails, the first time."""
+    original = getattr(os, call)
+
+    def failing(*args: object) -> object:
+        setattr(os, call, original)
+        raise OSError(number, os.strerror(number))
+
+    return failing
+
+
+@pytest.mark.control("paymentsdk._core.token_store.hide", lambda content: content)
+@pytest.mark.parametrize("step", [("fsync", errno.ENOSPC), ("replace", errno.EIO)], ids=["written", "renamed"])
+async def test_a_save_that_fails_shows_no_token(tmp_path, monkeypatch, step: tuple[str, int]) -> None:
+    """Wherever saving a pair fails, a traceback with variables holds neither token."""
+    store = FileTokenStore(tmp_path / "seller.json")
+    monkeypatch.setattr(os, step[0], fails(*step))
+
+    with pytest.raises(OSError, match=re.escape(os.strerror(step[1]))) as failed:
+        await store.save(PAIR)
+
+    variables = shown(failed.value)
+    assert "_write" in "".join(TracebackException.from_exception(failed.value).format())
+    assert "content" in variables
+    assert not re.search("canary", variables)
+
+
+async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) -> None:
+    """Nor does the traceback of the refresh, with both pairs in its frames."""
+    old = TokenPair(access_token=f"{ACCESS}-old", refresh_token=f"{REFRESH}-old", expires_at=START - 1)
+    token = RefreshingToken(old, store=FileTokenStore(tmp_path / "seller.json"))
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        monkeypatch.setattr(os, "replace", fails("replace", errno.EIO))
+        return PAIR
+
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        await token.renew(None, exchange, START)
+
+    assert not re.search("canary", shown(failed.value))
+
+
+# --- a request id that repeats the token ------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk._core.call._masked", lambda intent, response: response)
+@pytest.mark.parametrize("status", [200, 401, 404, 503])
+async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
+    """On results and errors, in the log, in pickles, and in what observers see."""
+    caplog.set_level(logging.DEBUG)
+    seen: list[Attempt] = []
+    response = Response(status, {"x-request-id": f"req-{ACCESS}-1", "Other": "kept"}, b'{"id":"ORD1"}')
+    client = make_client(auth=StaticToken(ACCESS), observer=seen.append, transport=MemoryTransport(lambda _: response))
+    texts = []
+
+    try:
+        result = await client.call(OPERATIONS["orders.cancel"], order_id="ORD1")
+        texts += [result.request_id, str(result.headers)]
+        request_id = result.request_id
+    except PaymentsError as error:
+        texts += [str(error), error.request_id, str(vars(error)), str(pickle.dumps(error))]
+        request_id = error.request_id
+
+    assert "req-***-1" == request_id
+    texts += [str(seen), caplog.text, str([vars(record) for record in caplog.records])]
+    assert not [text for text in texts if "canary" in text]
+
+
+@pytest.mark.parametrize("end", [Response(503), Response(400)])
+async def test_an_echoed_refresh_token_is_masked_as_well(make_client, platform: Platform, *, end, caplog) -> None:
+    """What a body was sent with counts, too."""
+    caplog.set_level(logging.DEBUG)
+    response = Response(end.status, {"X-Request-Id": REFRESH})
+    client = make_client(transport=MemoryTransport(lambda _: response), auth=StaticToken(ACCESS))
+
+    with pytest.raises(PaymentsError) as failed:
+        await client.oauth.refresh(REFRESH)
+
+    assert "***" == failed.value.request_id
+    assert "canary" not in caplog.text + str([vars(record) for record in caplog.records])

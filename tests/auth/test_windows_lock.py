@@ -1,0 +1,91 @@
+"""On Windows, a `FileTokenStore` locks by `msvcrt`; here another implementation of its two calls takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from types import ModuleType
+
+import pytest
+
+from paymentsdk import FileTokenStore
+
+
+class Msvcrt(ModuleType):
+    """Locks as Windows does: a byte range of a file, by handle, and not to be waited for."""
+
+    LK_NBLCK, LK_UNLCK = 2, 0
+
+    def __init__(self) -> None:
+        super().__init__("msvcrt")
+        self.held: dict[int, int] = {}
+        self.refusal = errno.EACCES
+
+    def locking(self, handle: int, mode: int, size: int) -> None:
+        """Lock, or unlock, *size* bytes from where the file stands."""
+        assert (1, 0) == (size, os.lseek(handle, 0, os.SEEK_CUR))
+        inode = os.fstat(handle).st_ino
+        if mode == self.LK_NBLCK:
+            if inode in self.held:
+                raise OSError(self.refusal, "locked")
+            self.held[inode] = handle
+        elif self.held.get(inode) != handle:
+            raise OSError(errno.EACCES, "not locked")
+        else:
+            del self.held[inode]
+
+
+@pytest.fixture
+def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
+    """Let the package take this system for Windows."""
+    module = Msvcrt()
+    monkeypatch.setitem(sys.modules, "msvcrt", module)
+    monkeypatch.setattr("paymentsdk._core.token_store.sys", type("Windows", (), {"platform": "win32"}))
+    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
+    return module
+
+
+def unlocked(self: Msvcrt, handle: int, mode: int, size: int) -> None:
+    """Lock nothing."""
+
+
+@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EDEADLK], ids=["EACCES", "EDEADLOCK"])
+async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, refusal: int) -> None:
+    """The second waits until the first lets go, whichever way Windows says that a file is locked."""
+    msvcrt.refusal = refusal
+    one, other = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
+    held: list[str] = []
+
+    async def hold(store: FileTokenStore, name: str) -> None:
+        async with store.lock():
+            held.append(name)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            held.append(name)
+
+    await asyncio.gather(hold(one, "one"), hold(other, "other"))
+
+    assert held[0] == held[1] != held[2] == held[3]
+    assert {} == msvcrt.held
+
+
+async def test_without_the_lock_both_hold_it(msvcrt: Msvcrt, tmp_path, monkeypatch) -> None:
+    """The control of the rule above: where nothing is locked, the second does not wait."""
+    monkeypatch.setattr(Msvcrt, "locking", unlocked)
+    one, other = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
+
+    async with one.lock(), asyncio.timeout(10), other.lock():
+        assert {} == msvcrt.held
+
+
+async def test_a_file_that_cannot_be_locked_is_an_error(msvcrt: Msvcrt, tmp_path) -> None:
+    """Any other failure is raised, rather than waited out, or taken for a lock."""
+    msvcrt.refusal = errno.EINVAL
+    store = FileTokenStore(tmp_path / "seller.json")
+
+    async with store.lock():
+        with pytest.raises(OSError, match="locked"):
+            async with FileTokenStore(tmp_path / "seller.json").lock():
+                pytest.fail("it was locked")
