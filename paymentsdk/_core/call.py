@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec import structs
 
-from msgspec.structs import replace
-
 from paymentsdk._core import report
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
@@ -225,9 +223,9 @@ class Caller(ABC):
             request = self._request(intent)
             try:
                 response = await self._shared.transport.send(request)
-                response = _masked(intent, response)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
+                response = _masked(intent, response)
             except BaseException as error:
                 failure = self._unanswered(intent, error)
                 if failure is None:
@@ -578,7 +576,7 @@ def _masked(intent: Intent[B, R], response: Response) -> Response:
         return response
     masked = scrub(echoed.encode(), secrets).decode()
     rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
-    return replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
+    return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
