@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paymentsdk import journal as journal
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
@@ -45,9 +46,12 @@ if TYPE_CHECKING:
         BadRequest,
         ClientClosed,
         Conflict,
+        Deferred,
         ErrorDetail,
         IdempotencyConflict,
         Incomplete,
+        InProgress,
+        JournalUnavailable,
         NoAnswer,
         NotFound,
         NotSent,
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
         PermissionDenied,
         RateLimited,
         ReauthorizationRequired,
+        RecordConflict,
         RefreshFailed,
         RequestInvalid,
         ServerError,
@@ -77,6 +82,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "ClientClosed",
     "Clock",
     "Conflict",
+    "Deferred",
     "DiscardingTransport",
     "Echo",
     "ErrorCode",
@@ -86,7 +92,9 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "Headers",
     "Http11Transport",
     "IdempotencyConflict",
+    "InProgress",
     "Incomplete",
+    "JournalUnavailable",
     "Limits",
     "LockingTokenStore",
     "MemoryTokenStore",
@@ -105,6 +113,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "PermissionDenied",
     "RateLimited",
     "ReauthorizationRequired",
+    "RecordConflict",
     "RefreshFailed",
     "RefreshingToken",
     "Request",
@@ -149,7 +158,7 @@ _HOMES = (
 )
 #: Names whose homes need an extra: only who asks for them has to have it.
 _EXTRAS = {"Http11Transport": "transports.http11"}
-_MODULES = frozenset({"resources", "sandbox", "testing"})
+_MODULES = frozenset({"journal", "resources", "sandbox", "testing"})
 
 # Silent until the program sets up logging.
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())

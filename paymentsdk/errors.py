@@ -20,6 +20,10 @@
     ├── RefreshFailed                no valid token could be had for now; nothing was done, trying again is safe
     ├── PaginationStalled            the platform's paging went in a circle
     ├── Incomplete                   a walk ended with fewer rows than the platform counts
+    ├── RecordConflict               the name of a journaled write was used for another request; nothing was sent
+    ├── InProgress                   another call or process works on the journaled write
+    ├── Deferred                     a journaled write that recovery will finish: neither done nor given up
+    ├── JournalUnavailable           the journal cannot keep the record, so nothing was sent
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each needs a different reaction: :class:`NotSent` (do it again),
@@ -44,9 +48,12 @@ __all__ = [
     "BadRequest",
     "ClientClosed",
     "Conflict",
+    "Deferred",
     "ErrorDetail",
     "IdempotencyConflict",
+    "InProgress",
     "Incomplete",
+    "JournalUnavailable",
     "NoAnswer",
     "NotFound",
     "NotSent",
@@ -56,6 +63,7 @@ __all__ = [
     "PermissionDenied",
     "RateLimited",
     "ReauthorizationRequired",
+    "RecordConflict",
     "RefreshFailed",
     "RequestInvalid",
     "ServerError",
@@ -359,6 +367,73 @@ class Incomplete(PaymentsError):
         return (
             f"incomplete: the page at offset {self.resume_point} of {self.total} is empty; {self.seen} rows were seen"
         )
+
+
+class RecordConflict(PaymentsError):
+    """The name of a journaled write (``once=``) belongs to a request with other bytes; nothing was sent.
+
+    A name stands for one business fact. Give another fact, or a corrected request, a name of its own.
+    """
+
+    def __init__(self, once: str) -> None:
+        super().__init__(once)
+        self.once = once
+        """The name."""
+
+    def __str__(self) -> str:
+        return f"the record {self.once!r} holds another request: give this one a name of its own, such as {self.once}/2"
+
+
+class InProgress(PaymentsError):
+    """Another call or process works on the journaled write; this call has sent nothing more.
+
+    Call again with the same name and the same request after a while: then it returns what became of it.
+    """
+
+    def __init__(self, once: str) -> None:
+        super().__init__(once)
+        self.once = once
+        """The name."""
+
+    def __str__(self) -> str:
+        return f"the record {self.once!r} is in progress elsewhere: call again with the same name to learn its outcome"
+
+
+class Deferred(PaymentsError):
+    """Recovery will finish the journaled write (``defer=True``): it is neither done nor given up.
+
+    It is no ``NotSent``: until ``not_after``, recovery sends it. Do not do it in another way meanwhile; to learn what
+    became of it, call again with the same name.
+    """
+
+    def __init__(self, once: str, reason: str) -> None:
+        super().__init__(once, reason)
+        self.once = once
+        """The name."""
+        self.reason = reason
+        """What kept this call from finishing it."""
+
+    def __str__(self) -> str:
+        return visible(
+            f"the record {self.once!r} is left to recovery ({self.reason}): "
+            "call again with the same name to learn its outcome"
+        )
+
+
+class JournalUnavailable(PaymentsError):
+    """The journal cannot keep the record, or does not answer, so this call has sent nothing.
+
+    Whether the record was kept is not known: if it was, recovery sends it before its ``not_after``. Repair the journal
+    (disk, database) and call again with the same name; the platform does it once.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        """What the journal said."""
+
+    def __str__(self) -> str:
+        return visible(f"the journal is not available, nothing was sent: {self.reason}; call again with the same name")
 
 
 class ClientClosed(PaymentsError):

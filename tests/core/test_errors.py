@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 import pytest
 
 from paymentsdk import ResumePoint, SendFailed, errors
-from paymentsdk.errors import APIError, ErrorDetail, Incomplete, NoAnswer, OutcomeUnknown, PaymentsError, RequestInvalid
+from paymentsdk.errors import (
+    APIError,
+    Deferred,
+    ErrorDetail,
+    Incomplete,
+    NoAnswer,
+    OutcomeUnknown,
+    PaymentsError,
+    RequestInvalid,
+)
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 REFUSAL = APIError(
@@ -38,6 +47,8 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
         error = cls("$.items[0].title", "is too long")
     elif cls is Incomplete:
         error = cls(60, 100, ResumePoint(60, total=100))
+    elif cls is Deferred:
+        error = cls("table-7/1", "connection refused")
     else:
         error = cls("the reason")
     if isinstance(error, NoAnswer):

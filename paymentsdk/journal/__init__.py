@@ -1,0 +1,22 @@
+"""Writes that take effect exactly once, also across the death of a process.
+
+A record is one business fact that you name: ``create(..., once="table-7/1")``. It is kept before the first byte is
+sent, with its idempotency key and its exact bytes; the key is derived from the name, so that it is the same in every
+process.
+"""
+
+from __future__ import annotations
+
+from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._protocol import Journal
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+
+__all__ = [
+    "Action",
+    "Journal",
+    "Record",
+    "RecordState",
+    "Resolution",
+    "StoredResponse",
+    "derive_key",
+]

@@ -1,0 +1,193 @@
+"""One journaled call: keep the record, send, keep what came of it, and only then tell.
+
+The driver knows neither HTTP nor retries. It is given ``send``, which makes the attempts and asks before each one, and
+gives back what the caller may be told. So every step between two waits can be tested with a process that dies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from paymentsdk.errors import InProgress, JournalUnavailable, RecordConflict
+from paymentsdk.journal import _states as states
+from paymentsdk.journal._protocol import Journal
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution, Timing
+from paymentsdk.journal._time import Moment, PlatformClock
+
+#: Awaited before each attempt with the seconds that it may take. Returns ``None``, or why there may be no attempt.
+Permit: TypeAlias = Callable[[float], Awaitable[str | None]]
+#: Makes the attempts at a record and returns what came of them: ``DONE``, ``REFUSED``, ``NOT_SENT`` or ``UNKNOWN``.
+Send: TypeAlias = Callable[[Record, Permit], Awaitable[Resolution]]
+#: Finds out by reading what became of a record that may not be sent any more; ``None`` if that does not show.
+Look: TypeAlias = Callable[[Record], Awaitable[Resolution | None]]
+
+_SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
+_KEPT = {
+    Action.RETURN: RecordState.DONE,
+    Action.REFUSE: RecordState.REFUSED,
+    Action.EXPIRED: RecordState.EXPIRED,
+    Action.UNKNOWN: RecordState.UNKNOWN,
+}
+
+
+class Later(Protocol):
+    """Runs a write that the caller does not wait for; closing the client waits for it."""
+
+    def __call__(self, write: Awaitable[object], /) -> None:
+        """Run *write* on."""
+        ...
+
+
+class Told(Struct, frozen=True):
+    """What the caller is to be told."""
+
+    state: RecordState
+    record: Record
+    """The row as it is now, as far as known."""
+    own: bool
+    """Whether this call has found it out itself: its result or error stands. If not, the row's does."""
+    reason: str = ""
+
+
+class JournaledCall:
+    """Drives one record: begun by a caller, or taken over by recovery.
+
+    Args:
+        journal: Where the record is kept.
+        clock: The platform's time.
+        seller: The platform's user id of the token that would be sent now.
+        lease: Seconds for which a record is held. A dead process blocks its records for that long.
+        later: Runs the writes that nobody waits for.
+        defer: Leave a record that could not be sent to recovery, instead of closing it as not sent.
+        look: How to find out what became of a record whose time is over.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: PlatformClock,
+        *,
+        seller: Callable[[], str],
+        lease: float,
+        later: Later,
+        defer: bool = False,
+        look: Look | None = None,
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._seller = seller
+        self._lease = lease
+        self._later = later
+        self._defer = defer
+        self._look = look
+        self._held_since: Moment = clock.moment()
+        self._held = lease
+        self._attempts = 0
+        self._timing = Timing.IN_TIME
+
+    async def run(self, new: Record, send: Send) -> Told:
+        """Begin *new*, and carry it out unless its record says what became of it.
+
+        Raises:
+            RecordConflict: The name belongs to a request with other bytes.
+            InProgress: Another call or process works on it.
+            JournalUnavailable: It cannot be kept; nothing was sent.
+        """
+        asked = self._clock.moment()
+        action, row = await self._journal.begin(new, lease=self._lease)
+        if action in _SENDING:
+            return await self.carry_on(row, send, since=asked)
+        if action is Action.CONFLICT:
+            raise _about(RecordConflict(new.name), new)
+        if action in _KEPT:
+            return Told(_KEPT[action], row, own=False, reason=row.reason)
+        raise _about(InProgress(new.name), row)
+
+    async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
+        """Carry out *row*, which was taken over after the moment *since*."""
+        self._held_since = since
+
+        async def permit(seconds: float) -> str | None:
+            return await self._permit(row, seconds)
+
+        try:
+            heard = await send(row, permit)
+        except BaseException:
+            # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
+            # stays held until its lease ends: another owner that resumed it at once could hear a refusal before that.
+            if not self._attempts:
+                state = self._settled(row, RecordState.NOT_SENT)
+                self._later(self._resolve(row, Resolution(state=state, reason="cancelled")))
+            raise
+        return await self._close(row, await self._judge(row, heard))
+
+    async def _permit(self, row: Record, seconds: float) -> str | None:
+        """Say why no attempt at *row* of up to *seconds* may begin now, or ``None``."""
+        if not self._covers(seconds) and (why := await self._renew(row, seconds)):
+            return why
+        # After the wait: the machine may have slept, and the token may be another's.
+        if not states.is_of_seller(row, self._seller()):
+            return "it belongs to another seller than the token"
+        self._timing = states.timing(row, self._clock.now())
+        if self._timing is Timing.IN_TIME:
+            self._attempts += 1
+            return None
+        return str(self._timing.value)
+
+    async def _renew(self, row: Record, seconds: float) -> str | None:
+        """Renew the lease on *row* for an attempt of *seconds*; say why that did not work, or ``None``."""
+        asked, lease = self._clock.moment(), max(self._lease, 2 * seconds)
+        try:
+            now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
+        except JournalUnavailable as error:
+            return f"its lease could not be renewed: {error.reason}"
+        if now.owner != row.owner:
+            return "another process has taken it over"
+        self._held_since, self._held = asked, lease
+        return None if self._covers(seconds) else "renewing its lease took too long"
+
+    def _covers(self, seconds: float) -> bool:
+        return states.lease_covers(self._held - self._clock.since(self._held_since), seconds)
+
+    async def _judge(self, row: Record, heard: Resolution) -> Resolution:
+        """Return what *heard* means for *row*."""
+        state = heard.state
+        if state is RecordState.NOT_SENT and self._timing is Timing.TOO_LATE:
+            state = RecordState.EXPIRED
+        elif state is RecordState.NOT_SENT and self._defer:
+            state = RecordState.DEFERRED
+        state = self._settled(row, state)
+        if state is RecordState.UNKNOWN and self._timing is Timing.TOO_LATE and self._look is not None:
+            seen = await self._look(row)
+            if seen is not None:
+                return seen
+        return Resolution(state=state, reason=heard.reason, response=heard.response)
+
+    def _settled(self, row: Record, state: RecordState) -> RecordState:
+        return states.settled(state, in_doubt=row.state is RecordState.SENT)
+
+    async def _close(self, row: Record, resolution: Resolution) -> Told:
+        """Keep *resolution*, and return what the caller may be told of it."""
+        if resolution.state is RecordState.DONE:
+            # It replaces every other state, so the row cannot say otherwise. To lose it costs one replay.
+            self._later(self._resolve(row, resolution))
+            return Told(RecordState.DONE, row, own=True)
+        try:
+            now = await self._resolve(row, resolution)
+        except JournalUnavailable as error:
+            state = states.told(resolution.state, durable=False)
+            return Told(state, row, own=state is resolution.state, reason=f"{resolution.reason}; {error.reason}")
+        if now.state in states.HELD:
+            raise _about(InProgress(row.name), now)
+        return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
+
+    async def _resolve(self, row: Record, resolution: Resolution) -> Record:
+        return await self._journal.resolve(row.key, resolution, owner=row.owner)
+
+
+def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:
+    error.operation, error.idempotency_key = record.operation, record.key
+    return error

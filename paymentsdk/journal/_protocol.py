@@ -1,0 +1,64 @@
+"""What a journal has to do, whatever it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from paymentsdk.journal._states import Action, Record, Resolution
+
+
+class Journal(Protocol):
+    """Keeps records of writes beyond the life of a process. ``paymentsdk.testing.journal_conformance`` checks one.
+
+    Every method but ``get`` reads a row, decides by ``paymentsdk.journal``'s table of states and writes the row in one
+    transaction, and returns once that is durable. Several processes may use one journal.
+
+    Each raises ``JournalUnavailable`` where it cannot do so, and then nothing may be sent that depends on it.
+    """
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """Keep *record* as pending for ``record.owner``, unless its key is known; return what to do, and the row now.
+
+        With ``Action.SEND``, ``SEND_AGAIN`` or ``RESUME``, the row belongs to ``record.owner`` for *lease* seconds.
+        """
+        ...
+
+    async def get(self, key: str) -> Record | None:
+        """Return the row of *key*, or what retention has left of it."""
+        ...
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """Extend the lease of *owner* to *lease* seconds from now, unless another owner has the row; return the row.
+
+        Raises:
+            LookupError: There is no such row.
+        """
+        ...
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """Replace the state of a row, if *owner* still may, and return the row as it is now.
+
+        Raises:
+            LookupError: There is no such row.
+        """
+        ...
+
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+        """Take over up to *limit* open rows of *sellers* that have no living owner, the oldest first.
+
+        Rows that recovery cannot send (``Record.recoverable``) are left alone.
+        """
+        ...
+
+    async def purge(self, before: float) -> int:
+        """Reduce closed rows that were begun *before* a moment of platform time to tombstones, and return how many.
+
+        A tombstone keeps name, key, digest, state and reason, so that a second use of the name is still seen; body,
+        headers and response are gone. Open rows stay.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what is being written, and let go of the store. Closing twice is allowed."""
+        ...

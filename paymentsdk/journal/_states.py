@@ -1,0 +1,398 @@
+"""The states of a record, and every decision that depends on them: pure, as data and functions.
+
+A record is one business fact that the caller named: ``create(..., once="table-7/1")``. Stores, the driver of a call and
+the documentation read this module; nothing else decides what may follow a state. Three tables:
+
+- ``TRANSITIONS``: which state may replace which, and who may do that;
+- ``ON_BEGIN``: what a call does with the record that it finds;
+- ``HEARD``: what has to be durable before the caller hears it.
+
+Two notions of time, never mixed. *Platform time* comes from the ``Date`` of the platform's responses and says how old a
+request is: the platform counts the 24 hours of a key on the same clock. *Store time* is the clock of the database and
+says whether a lease has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from hashlib import sha256
+from types import MappingProxyType
+
+from msgspec import Struct, structs
+
+#: Seconds after which no record is sent any more: the platform remembers a key for 24 hours, and clocks differ.
+LONGEST_RESEND = 23 * 3600.0
+#: Seconds by which the platform's machines may disagree before its time counts as having gone back.
+TOLERANCE = 60.0
+
+
+class RecordState(Enum):
+    """What is known of a record."""
+
+    #: Its owner is about to send it, or has sent it: only the living owner can tell.
+    PENDING = "pending"
+    #: An owner works on it, and an earlier attempt may have taken effect.
+    SENT = "sent"
+    #: Nobody works on it, and it may have taken effect.
+    UNKNOWN = "unknown"
+    #: Nobody works on it, nothing was sent, and recovery is to send it.
+    DEFERRED = "deferred"
+    #: Nothing was sent, and nothing will be unless the caller asks once more.
+    NOT_SENT = "not_sent"
+    #: The platform refused it.
+    REFUSED = "refused"
+    #: It took effect.
+    DONE = "done"
+    #: Its time ended before anything was sent.
+    EXPIRED = "expired"
+    #: A person closed it with its outcome unknown.
+    ABANDONED = "abandoned"
+
+
+class Right(Enum):
+    """Who may replace a state by another."""
+
+    #: The owner that the row names, and nobody after another one took the row over.
+    OWNER = "its owner"
+    #: Whoever finds it with no living owner, and becomes its owner.
+    TAKER = "whoever finds it without a living owner"
+    #: A caller that names the record once more, with the same bytes.
+    CALLER = "a caller with the same bytes"
+    #: A person, of a record without a living owner.
+    PERSON = "a person, if it has no living owner"
+    ANYONE = "anyone"
+
+
+_S, _R = RecordState, Right
+
+#: What may replace each state, and who may do it. ``DONE`` replaces every other state, nothing replaces ``DONE``.
+#: ``NOT_SENT`` and ``EXPIRED`` follow ``PENDING`` alone: whoever takes a row over cannot know that nothing was sent.
+TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = MappingProxyType(
+    {
+        _S.PENDING: MappingProxyType(
+            {
+                _S.PENDING: _R.OWNER,  # a lease renewed
+                _S.SENT: _R.TAKER,
+                _S.UNKNOWN: _R.OWNER,
+                _S.DEFERRED: _R.OWNER,
+                _S.NOT_SENT: _R.OWNER,
+                _S.REFUSED: _R.OWNER,
+                _S.DONE: _R.ANYONE,
+                _S.EXPIRED: _R.OWNER,
+                _S.ABANDONED: _R.PERSON,
+            }
+        ),
+        _S.SENT: MappingProxyType(
+            {
+                _S.SENT: _R.TAKER,
+                _S.UNKNOWN: _R.OWNER,
+                _S.REFUSED: _R.OWNER,
+                _S.DONE: _R.ANYONE,
+                _S.ABANDONED: _R.PERSON,
+            }
+        ),
+        _S.UNKNOWN: MappingProxyType({_S.SENT: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON}),
+        _S.DEFERRED: MappingProxyType({_S.PENDING: _R.TAKER, _S.DONE: _R.ANYONE, _S.ABANDONED: _R.PERSON}),
+        _S.NOT_SENT: MappingProxyType({_S.PENDING: _R.CALLER, _S.DONE: _R.ANYONE}),
+        _S.REFUSED: MappingProxyType({_S.DONE: _R.ANYONE}),
+        _S.EXPIRED: MappingProxyType({_S.DONE: _R.ANYONE}),
+        _S.ABANDONED: MappingProxyType({_S.DONE: _R.ANYONE}),
+        _S.DONE: MappingProxyType({}),
+    }
+)
+
+#: An owner holds these by a lease.
+HELD = frozenset({_S.PENDING, _S.SENT})
+#: Recovery works on these once they have no living owner.
+OPEN = frozenset({_S.PENDING, _S.SENT, _S.UNKNOWN, _S.DEFERRED})
+
+
+class Found(Enum):
+    """A record as a call finds it."""
+
+    NONE = "none"
+    PENDING_OWN = "pending, of this process"
+    PENDING_OTHER = "pending, of another living process"
+    PENDING_DEAD = "pending, its lease has ended"
+    SENT = "sent, its lease has ended"
+    UNKNOWN = "unknown"
+    DEFERRED = "deferred"
+    NOT_SENT = "not_sent"
+    REFUSED = "refused"
+    DONE = "done"
+    EXPIRED = "expired"
+    ABANDONED = "abandoned"
+
+
+class Action(Enum):
+    """What a call does with the record that it found."""
+
+    SEND = "send"
+    WAIT = "wait for the call that is under way"
+    IN_PROGRESS = "raise InProgress"
+    RESUME = "send the kept bytes with the kept key"
+    RETURN = "return the kept value"
+    REFUSE = "raise the kept refusal"
+    SEND_AGAIN = "send, as nothing was sent before"
+    EXPIRED = "raise NotSent"
+    UNKNOWN = "raise OutcomeUnknown"
+    CONFLICT = "raise RecordConflict"
+
+
+class Row(Struct, frozen=True):
+    """One line of ``ON_BEGIN``."""
+
+    same: Action
+    """With the bytes that are kept."""
+    other: Action
+    """With other bytes."""
+    unkeyed: Action
+    """With the bytes that are kept, of an operation that takes no idempotency key: it is never sent twice."""
+
+
+def _row(same: Action, *, other: Action = Action.CONFLICT, unkeyed: Action | None = None) -> Row:
+    return Row(same, other, same if unkeyed is None else unkeyed)
+
+
+_A = Action
+
+#: What a call does: by the record that it finds, and by whether its bytes are those of the record.
+ON_BEGIN: Mapping[Found, Row] = MappingProxyType(
+    {
+        Found.NONE: _row(_A.SEND, other=_A.SEND),
+        Found.PENDING_OWN: _row(_A.WAIT),
+        Found.PENDING_OTHER: _row(_A.IN_PROGRESS),
+        Found.PENDING_DEAD: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
+        Found.SENT: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
+        Found.UNKNOWN: _row(_A.RESUME, unkeyed=_A.UNKNOWN),
+        Found.DEFERRED: _row(_A.RESUME),
+        Found.NOT_SENT: _row(_A.SEND_AGAIN),
+        Found.REFUSED: _row(_A.REFUSE),
+        Found.DONE: _row(_A.RETURN),
+        Found.EXPIRED: _row(_A.EXPIRED),
+        Found.ABANDONED: _row(_A.UNKNOWN),
+    }
+)
+
+#: States that must be durable before the caller hears of them: the platform forgets what it refused, so that recovery
+#: could send, with success, what the caller believes to be over. To lose ``DONE`` or ``UNKNOWN`` costs one replay.
+HEARD: frozenset[RecordState] = frozenset({_S.NOT_SENT, _S.REFUSED, _S.EXPIRED, _S.DEFERRED})
+
+
+class StoredResponse(Struct, frozen=True):
+    """The platform's response, as it came."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"StoredResponse({self.status}, body=<{len(self.body)} bytes>)"
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One business fact, the request that states it, and what is known of it.
+
+    Its ``repr`` leaves out the body and the headers, which may hold credentials of a payer.
+    """
+
+    key: str
+    """The idempotency key, which is also the identity of the record; see ``derive_key``."""
+    name: str
+    """What the caller named it by: ``once=``."""
+    operation: str
+    """``"orders.create"``."""
+    base_url: str
+    seller: str
+    """The seller's user id on the platform. A token of another user never sends this record."""
+    account: str | None = None
+    """The local name of the seller: ``client.account(name)``."""
+    path: str
+    """The path with its values, below the base URL."""
+    headers: Mapping[str, str] = {}
+    """Further header fields of the request."""
+    body: bytes | None
+    """The exact bytes; ``None`` once they were wiped, or if they must not be kept: see ``recoverable``."""
+    digest: bytes
+    """SHA-256 of method, path and body: says whether another call has the same bytes."""
+    keyed: bool = True
+    """Whether the operation takes the key. If not, the record is never sent a second time."""
+    begun: float
+    """When the caller asked for it, in platform time."""
+    not_after: float
+    """No attempt begins at or after this moment, in platform time."""
+    state: RecordState = RecordState.PENDING
+    owner: str = ""
+    """Who works on it: a process and a number of its own, ``"<process>/<number>"``; empty for nobody."""
+    lease_until: float = 0.0
+    """Until when nobody else may work on it, in store time."""
+    updated: float = 0.0
+    """When the row was last written, in store time."""
+    reason: str = ""
+    """Why it is in this state, in words."""
+    response: StoredResponse | None = None
+    """What the platform answered; of ``DONE`` and ``REFUSED``."""
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether recovery can send it again by itself."""
+        return self.keyed and self.body is not None
+
+    def __repr__(self) -> str:
+        return f"<Record {self.name!r}: {self.operation}, {self.state.value}, key {self.key}>"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in ("name", "operation", "state", "key")]
+
+
+class Resolution(Struct, frozen=True, kw_only=True):
+    """What became of a record, as its owner found out."""
+
+    state: RecordState
+    reason: str = ""
+    response: StoredResponse | None = None
+
+
+def digest(method: str, path: str, body: bytes) -> bytes:
+    """Return what tells the bytes of one request from those of another."""
+    return sha256(b"\0".join((method.encode(), path.encode(), body))).digest()
+
+
+def process_of(owner: str) -> str:
+    """Return the process that *owner* belongs to."""
+    return owner.partition("/")[0]
+
+
+def find(row: Record | None, process: str, now: float) -> Found:
+    """Return how *process* finds *row* at *now*, in store time."""
+    if row is None:
+        return Found.NONE
+    if row.state not in HELD:
+        return Found(row.state.value)
+    if row.lease_until > now:
+        return Found.PENDING_OWN if process_of(row.owner) == process else Found.PENDING_OTHER
+    return Found.PENDING_DEAD if row.state is RecordState.PENDING else Found.SENT
+
+
+def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
+    """Whether *owner* may replace the state of *row* by *state* at *now*, in store time."""
+    match TRANSITIONS[row.state].get(state):
+        case Right.OWNER:
+            return row.owner == owner
+        case Right.TAKER | Right.PERSON:
+            return row.owner == owner or row.lease_until <= now
+        case Right.CALLER | Right.ANYONE:
+            return True
+        case _:
+            return False
+
+
+def begin(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:
+    """Decide what the call of *new* does with the *row* that it finds, and return the row as it has to be kept.
+
+    A store calls this inside the transaction that read *row*. *now* is in store time; *lease* in seconds.
+    """
+    found = find(row, process_of(new.owner), now)
+    if row is None:
+        return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
+    line = ON_BEGIN[found]
+    if row.digest != new.digest:
+        return line.other, row
+    action = line.same if row.keyed else line.unkeyed
+    match action:
+        case Action.RESUME:
+            return action, take(row, owner=new.owner, now=now, lease=lease, body=new.body)
+        case Action.SEND_AGAIN:
+            return action, structs.replace(new, lease_until=now + lease, updated=now)
+        case _:
+            return action, row
+
+
+def take(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
+    """Return an open *row* without a living owner as *owner* takes it over.
+
+    It may have been sent, unless its owner wrote that nothing was.
+    """
+    state = RecordState.PENDING if row.state is RecordState.DEFERRED else RecordState.SENT
+    if not may_replace(row, state, owner=owner, now=now):
+        return row
+    kept = body if row.body is None else row.body
+    return structs.replace(row, state=state, owner=owner, lease_until=now + lease, updated=now, body=kept)
+
+
+def renew(row: Record, *, owner: str, now: float, lease: float) -> Record:
+    """Return *row* with its lease renewed; unchanged if *owner* has lost it."""
+    if row.owner != owner or row.state not in HELD:
+        return row
+    return structs.replace(row, lease_until=now + lease, updated=now)
+
+
+def resolve(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
+    """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state."""
+    if not may_replace(row, resolution.state, owner=owner, now=now):
+        return row
+    return structs.replace(
+        row,
+        state=resolution.state,
+        owner="",
+        lease_until=0.0,
+        updated=now,
+        reason=resolution.reason,
+        response=resolution.response,
+    )
+
+
+def is_claimable(row: Record, now: float) -> bool:
+    """Whether recovery may take *row* over at *now*, in store time."""
+    return row.state in OPEN and row.lease_until <= now and row.recoverable
+
+
+class Timing(Enum):
+    """Whether an attempt may begin now."""
+
+    IN_TIME = "in time"
+    TOO_LATE = "the time in which it may be sent (not_after) is over"
+    CLOCK_BEHIND = "the platform's time is behind that of the record: a clock went back"
+    NO_CLOCK = "the platform's time is not known yet"
+
+
+def timing(record: Record, now: float | None) -> Timing:
+    """Return whether an attempt at *record* may begin at *now*, in platform time; ``None`` where nobody knows it."""
+    if now is None:
+        return Timing.NO_CLOCK
+    if now < record.begun - TOLERANCE:
+        return Timing.CLOCK_BEHIND
+    return Timing.IN_TIME if now < record.not_after else Timing.TOO_LATE
+
+
+def lease_covers(left: float, timeout: float) -> bool:
+    """Whether an attempt of *timeout* seconds ends within a lease of which *left* seconds are left.
+
+    Otherwise another owner could hear a refusal while this attempt still succeeds.
+    """
+    return left >= timeout
+
+
+def is_of_seller(record: Record, seller: str) -> bool:
+    """Whether a token of *seller* may send *record*: the platform keeps the keys of each seller apart."""
+    return record.seller == seller
+
+
+def told(heard: RecordState, *, durable: bool) -> RecordState:
+    """Return what a caller may be told of what its call *heard*, by whether that is *durable*."""
+    return heard if durable or heard not in HEARD else RecordState.UNKNOWN
+
+
+def settled(state: RecordState, *, in_doubt: bool) -> RecordState:
+    """Return what an owner may settle once its attempts ended in *state*, by whether an earlier one is *in_doubt*.
+
+    Every record that was taken over is: one write before the send cannot tell "about to send" from "sent".
+    """
+    no_trace = {RecordState.NOT_SENT, RecordState.EXPIRED, RecordState.DEFERRED}
+    return RecordState.UNKNOWN if in_doubt and state in no_trace else state
+
+
+def not_after(begun: float, seconds: float) -> float:
+    """Return the moment from which a record that was *begun* is not sent any more: in *seconds*, at most 23 hours."""
+    return begun + min(seconds, LONGEST_RESEND)

@@ -1,0 +1,73 @@
+"""The platform's time, as its responses tell it: ages of records count on the clock that forgets their keys."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, Protocol
+
+
+class LocalClock(Protocol):
+    """The two clocks of this machine."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, as this machine believes."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, and may stand still while the machine is suspended."""
+        ...
+
+
+class Moment(NamedTuple):
+    """One moment on both clocks of this machine."""
+
+    monotonic: float
+    wall: float
+
+
+class PlatformClock:
+    """Counts the platform's time on from the last ``Date`` header: a machine's own time may be wrong by days."""
+
+    __slots__ = ("_clock", "_seen", "_shown")
+
+    def __init__(self, clock: LocalClock) -> None:
+        self._clock = clock
+        self._shown: float | None = None
+        self._seen = self.moment()
+
+    def moment(self) -> Moment:
+        """Return this moment."""
+        return Moment(self._clock.monotonic(), self._clock.now())
+
+    def since(self, moment: Moment) -> float:
+        """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""
+        return max(self._passed(moment))
+
+    def _passed(self, moment: Moment) -> tuple[float, float]:
+        now = self.moment()
+        return now.monotonic - moment.monotonic, now.wall - moment.wall
+
+    def observe(self, date: str | None) -> None:
+        """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
+        if date is None:
+            return
+        try:
+            shown = parsedate_to_datetime(date).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return
+        self.set(shown)
+
+    def set(self, shown: float) -> None:
+        """Take *shown* as the platform's time of this moment, in seconds since the epoch."""
+        self._shown, self._seen = shown, self.moment()
+
+    def now(self) -> float | None:
+        """Return the latest that it can be on the platform, in seconds since the epoch.
+
+        ``None`` before the first response. An age that is counted to here is never too small.
+        """
+        return None if self._shown is None else self._shown + self.since(self._seen)
+
+    def earliest(self) -> float | None:
+        """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""
+        return None if self._shown is None else self._shown + max(0.0, min(self._passed(self._seen)))

@@ -1,0 +1,191 @@
+"""No order of deaths, refusals, lost leases, wrong clocks and restored backups breaks a promise of the journal.
+
+The calls of the package run in a small world (`world.py`). Hypothesis steers it, and finds no broken promise. With each
+rule switched off in turn, random moves find the counterexample that the rule is there for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from msgspec import structs
+
+from paymentsdk.journal import Record, RecordState, _key, _states
+from paymentsdk.journal._states import Timing
+from tests.journal.world import HOUR, BrokenPromiseError, Faults, World
+
+T = TypeVar("T")
+Choose = Callable[[Sequence[T]], T]
+
+#: What may happen in the world.
+MOVES: Mapping[str, Callable[[World, Choose], None]] = {
+    "call": lambda world, choose: world.call(choose("AB"), choose(world.names), defer=choose((False, False, True))),
+    "go_on": lambda world, choose: world.step(choose("AB"), "answered", choose((0, 1, 2))),
+    "hurry": lambda world, choose: world.hurry(choose("AB"), choose((0, 1, 2))),
+    "recover": lambda world, choose: world.recover(choose("AB")),
+    "wait": lambda world, choose: world.advance(choose((10.0, 50.0, 100.0, 700.0, 13 * HOUR))),
+    "lose": lambda world, choose: world.step(choose("AB"), "lost", choose((0, 1, 2))),
+    "fail_to_send": lambda world, choose: world.step(choose("AB"), "unsent", choose((0, 1, 2))),
+    "deliver": lambda world, choose: world.deliver(),
+    "kill": lambda world, choose: world.kill(choose("AB")),
+    "cancel": lambda world, choose: world.cancel(choose("AB")),
+    "refuse": lambda world, choose: world.refuse(),
+    "fill_the_disk": lambda world, choose: world.fill_the_disk(),
+    "set_clock": lambda world, choose: world.set_clock(choose("AB"), choose((-48, -26, 0, 26, 48)) * HOUR),
+    "change_credentials": lambda world, choose: world.change_credentials(
+        choose("AB"), choose(("seller-1", "seller-2"))
+    ),
+    "upgrade": lambda world, choose: world.upgrade(choose("AB")),
+    "save": lambda world, choose: world.save(),
+    "restore": lambda world, choose: world.restore(),
+}
+
+
+class Journaling(RuleBasedStateMachine):
+    """The world, steered by Hypothesis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+
+    @rule(data=st.data(), move=st.sampled_from(sorted(MOVES)))
+    def move(self, data: st.DataObject, move: str) -> None:
+        MOVES[move](self.world, lambda choices: data.draw(st.sampled_from(choices)))
+
+    def teardown(self) -> None:
+        try:
+            self.world.settle()
+        finally:
+            self.world.close()
+
+
+Journaling.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class TestAllPromisesHold(Journaling.TestCase):
+    """With all rules on, Hypothesis finds no counterexample."""
+
+
+def explore(seeds: Collection[int], moves: Sequence[str], faults: Faults, promise: str, names: Sequence[str]) -> None:
+    """Make 50 random moves per seed, and look for a broken *promise*."""
+    for seed in seeds:
+        chance = random.Random(seed)
+        world = World(faults, promise, names)
+        try:
+            for _ in range(50):
+                MOVES[chance.choice(moves)](world, chance.choice)
+            world.settle()
+        finally:
+            world.close()
+
+
+def test_no_random_walk_breaks_a_promise() -> None:
+    """With all rules on, random moves find no counterexample either: those that find one for each rule below."""
+    # Time goes on in half of the moves, so that a walk gets somewhere.
+    moves = [*MOVES, *["go_on", "hurry", "call"] * 5]
+
+    explore(range(1500), moves, Faults(), "", ("order", "refund"))
+
+
+def trust_everything(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
+    """Take a row over as if nothing had been sent yet."""
+    return structs.replace(row, state=RecordState.PENDING, owner=owner, lease_until=now + lease, updated=now)
+
+
+def trust_the_clock(record: Record, now: float | None) -> Timing:
+    """Take a time before the record's own for one that is good enough."""
+    return Timing.IN_TIME if now is not None and now < record.not_after else Timing.TOO_LATE
+
+
+NUMBERS = itertools.count()
+
+
+def random_key() -> str:
+    """Return a key that nobody else has."""
+    return f"key-{next(NUMBERS)}"
+
+
+class Control(NamedTuple):
+    """One rule switched off."""
+
+    promise: str
+    """What is broken then."""
+    needs: str
+    """What has to happen for that, besides what is in every world."""
+    faults: Faults = Faults()
+    replaced: Mapping[str, tuple[object, object]] = MappingProxyType({})
+    """What takes the place of a function of the package."""
+
+
+CONTROLS: Mapping[str, Control] = {
+    "2-key-derived": Control(
+        "two effects of one record",
+        "save restore",
+        replaced={"derive_key": (_key, lambda *parts: random_key())},
+    ),
+    "3-record-belongs-to-a-seller": Control(
+        "an effect for a foreign seller",
+        "kill change_credentials",
+        Faults(claims_all=True),
+        {"is_of_seller": (_states, lambda record, seller: True)},
+    ),
+    "4-not-after": Control(
+        "an attempt began after not_after", "kill", replaced={"timing": (_states, lambda record, now: Timing.IN_TIME)}
+    ),
+    "4-not-after-and-a-forgotten-key": Control(
+        "two effects of one record", "kill", replaced={"timing": (_states, lambda record, now: Timing.IN_TIME)}
+    ),
+    "5-pending-of-the-dead-is-in-doubt": Control(
+        "and it took effect", "kill fail_to_send", replaced={"take": (_states, trust_everything)}
+    ),
+    "6-durable-before-heard": Control(
+        "and it took effect", "fail_to_send fill_the_disk", replaced={"HEARD": (_states, frozenset())}
+    ),
+    "7-compare-and-set": Control(
+        "and it took effect",
+        "refuse",
+        replaced={"may_replace": (_states, lambda row, state, *, owner, now: True)},
+    ),
+    "7-lease-covers-the-attempt": Control(
+        "and it took effect", "refuse deliver lose", replaced={"lease_covers": (_states, lambda left, timeout: True)}
+    ),
+    "8-exact-bytes": Control("a record conflicts with itself", "upgrade kill", Faults(forgets_bytes=True)),
+    "9-fails-closed": Control("an effect without a record", "fill_the_disk", Faults(fails_open=True)),
+    "10-time": Control(
+        "an attempt began after not_after",
+        "set_clock kill",
+        Faults(trusts_clocks=True),
+        {"timing": (_states, trust_the_clock)},
+    ),
+}
+EVERYWHERE = "call go_on hurry recover wait"
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_each_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rule switched off, a broken promise is found: the one that the rule is there for."""
+    control = CONTROLS[name]
+    for attribute, (module, replacement) in control.replaced.items():
+        monkeypatch.setattr(module, attribute, replacement)
+    moves = [*EVERYWHERE.split(), *control.needs.split()]
+
+    with pytest.raises(BrokenPromiseError, match=control.promise):
+        explore(range(20_000), moves, control.faults, control.promise, ("refund",))
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_no_promise_is_broken_by_these_moves_alone(name: str) -> None:
+    """The moves of a control break nothing while its rule is on."""
+    moves = [*EVERYWHERE.split(), *CONTROLS[name].needs.split()]
+
+    explore(range(300), moves, Faults(), "", ("refund",))

@@ -1,0 +1,176 @@
+"""The tables of states say something about every state, and the key of a record never changes."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import RequestInvalid
+from paymentsdk.journal import Record, RecordState, Resolution, derive_key
+from paymentsdk.journal._states import (
+    ON_BEGIN,
+    OPEN,
+    TRANSITIONS,
+    Action,
+    Found,
+    Right,
+    begin,
+    digest,
+    is_claimable,
+    renew,
+    resolve,
+    take,
+)
+from paymentsdk.journal._time import PlatformClock
+from paymentsdk.testing import FakeClock
+
+PARTS = ("http://127.0.0.1:8787", "77", "orders.create", "table-7/1")
+
+
+def record(owner: str = "p/1", body: bytes = b"{}", **more: object) -> Record:
+    """A new record."""
+    fixed = {
+        "key": derive_key(*PARTS),
+        "name": PARTS[3],
+        "operation": PARTS[2],
+        "base_url": PARTS[0],
+        "seller": PARTS[1],
+        "path": "/v1/orders",
+        "digest": digest("POST", "/v1/orders", body),
+        "begun": 0.0,
+        "not_after": 600.0,
+    }
+    return Record(**{**fixed, "owner": owner, "body": body, **more})
+
+
+def test_the_key_is_part_of_the_format() -> None:
+    """Another derivation would have the platform do everything once more: these keys never change."""
+    assert "once1-xyWSw6smw9Q3ybzqHEjwSSUvrR3Dw1UmKOCiB5gXlZw" == derive_key(*PARTS)
+
+
+def test_the_key_depends_on_every_part() -> None:
+    """Another platform, seller, operation or name is another record, wherever one part ends and the next begins."""
+    changed = [derive_key(*PARTS[:i], PARTS[i] + "x", *PARTS[i + 1 :]) for i in range(4)]
+    moved = derive_key(PARTS[0], "7", "7orders.create", PARTS[3])
+
+    assert 6 == len({*changed, moved, derive_key(*PARTS)})
+    assert all(1 <= len(key) <= 64 and key.isascii() and key.isprintable() and " " not in key for key in changed)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", None, 7])
+def test_a_name_is_printable_text(name: str) -> None:
+    """What cannot stand in a list of records cannot name one."""
+    with pytest.raises(RequestInvalid, match="once: must be 1 to 200 printable characters"):
+        derive_key(*PARTS[:3], name)
+
+
+def test_the_tables_are_complete() -> None:
+    """Every state that can be found has a line, and every state may be followed by done alone or by more."""
+    assert set(Found) == set(ON_BEGIN)
+    assert set(RecordState) == set(TRANSITIONS)
+    for state, follows in TRANSITIONS.items():
+        assert (state is RecordState.DONE) == (not follows)
+        assert state is RecordState.DONE or Right.ANYONE is follows[RecordState.DONE]
+
+
+def test_other_bytes_are_a_conflict_in_every_state() -> None:
+    """Whatever became of a record: a request with other bytes under its name sends nothing."""
+    assert {Action.CONFLICT} == {row.other for found, row in ON_BEGIN.items() if found is not Found.NONE}
+
+
+def test_nothing_is_sent_again_but_what_was_not_sent() -> None:
+    """With the same bytes, a call sends for the first time, or resumes with the kept key: nothing else."""
+    sends = {found for found, row in ON_BEGIN.items() if row.same in {Action.SEND, Action.SEND_AGAIN}}
+
+    assert {Found.NONE, Found.NOT_SENT} == sends
+    assert {Found.NONE, Found.NOT_SENT, Found.DEFERRED} == {
+        found for found, row in ON_BEGIN.items() if row.unkeyed in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}
+    }
+
+
+@pytest.mark.parametrize("after", RecordState, ids=lambda state: state.value)
+@pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
+def test_only_the_owner_settles_and_done_wins(state: RecordState, after: RecordState) -> None:
+    """A stranger may write `DONE` over everything, and nothing else over what a living owner holds."""
+    row = record(state=state, lease_until=100.0)
+
+    by_stranger = resolve(row, Resolution(state=after), owner="q/1", now=50.0)
+
+    if after is RecordState.DONE and state is not RecordState.DONE:
+        assert RecordState.DONE is by_stranger.state
+    elif state in {RecordState.PENDING, RecordState.SENT}:
+        assert row == by_stranger
+    assert row == resolve(row, Resolution(state=after), owner="p/1", now=50.0) or after in TRANSITIONS[state]
+
+
+def test_a_lost_lease_is_not_renewed() -> None:
+    """Whoever took a row over keeps it: the owner before finds its name gone."""
+    row = record(lease_until=100.0)
+
+    taken = take(row, owner="q/1", now=100.0, lease=60.0)
+
+    assert (RecordState.SENT, "q/1", 160.0) == (taken.state, taken.owner, taken.lease_until)
+    assert taken == renew(taken, owner="p/1", now=110.0, lease=60.0)
+    assert 170.0 == renew(taken, owner="q/1", now=110.0, lease=60.0).lease_until
+    assert row == take(row, owner="q/1", now=99.0, lease=60.0)
+
+
+@pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
+def test_recovery_takes_what_is_open_and_can_be_sent(state: RecordState) -> None:
+    """Closed rows, held ones, those of operations without a key and those without their bytes are left alone."""
+    row = record(state=state)
+
+    assert (state in OPEN) == is_claimable(row, now=0.0)
+    assert not is_claimable(record(state=state, lease_until=1.0), now=0.0)
+    assert not is_claimable(record(state=state, keyed=False), now=0.0)
+    assert not is_claimable(structs.replace(row, body=None), now=0.0)
+
+
+def test_an_operation_without_a_key_is_not_resumed() -> None:
+    """What the platform cannot recognise is sent once: its unknown outcome is reported, never sent again."""
+    row = record(keyed=False, lease_until=10.0)
+
+    action, now = begin(row, record("q/1", keyed=False), now=20.0, lease=60.0)
+
+    assert (Action.UNKNOWN, row) == (action, now)
+
+
+def test_a_record_does_not_show_its_body() -> None:
+    """Bodies hold payer tokens: neither the record nor its response prints one."""
+    row = record(body=b"payer-token-0123456789", headers={"X-Session": "session-0123456789"})
+
+    assert "0123456789" not in f"{row!r}{row.__rich_repr__()}"
+
+
+def test_ages_count_on_the_clock_of_the_platform() -> None:
+    """Before a response nobody knows the time; after it, the machine's own time does not matter."""
+    local = FakeClock(now=5.0)
+    clock = PlatformClock(local)
+
+    assert (None, None) == (clock.now(), clock.earliest())
+    clock.observe("no date")
+    clock.observe(None)
+    assert clock.now() is None
+
+    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")
+    local.advance(10)
+    assert (1_700_000_010.0, 1_700_000_010.0) == (clock.now(), clock.earliest())
+
+
+@pytest.mark.parametrize(("jump", "now", "earliest"), [(3600, 3610, 10), (-3600, 10, 0)])
+def test_a_clock_that_jumps_makes_nothing_younger(jump: float, now: float, earliest: float) -> None:
+    """Where both clocks disagree, an age is the larger, and the beginning of a record the smaller."""
+
+    class Jumping(FakeClock):
+        skew = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.skew
+
+    local = Jumping()
+    clock = PlatformClock(local)
+    clock.set(0.0)
+    local.advance(10)
+    local.skew = jump
+
+    assert (now, earliest) == (clock.now(), clock.earliest())

@@ -1,0 +1,575 @@
+"""A small world in which a journaled call can go wrong: two processes, one journal, the platform, and their clocks.
+
+The calls are those of the package; whatever they wait for is a `Step`, which the world takes, fails, delays, or never
+takes, since the process has died. Time is true time: what each process believes is another matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from paymentsdk import InProgress, JournalUnavailable, RecordConflict
+from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, _key, _states
+from paymentsdk.journal._call import JournaledCall, Permit, Told
+from paymentsdk.journal._time import PlatformClock
+
+HOUR = 3600.0
+ATTEMPT = 30.0
+LEASE = 90.0
+BASE = "http://platform.test"
+REMEMBERED = 24 * HOUR
+EPOCH = 1_700_000_000.0
+
+Fact = tuple[str, str]
+"""The seller that it was meant for, and the name."""
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise was broken."""
+
+
+class Step:
+    """Something that a process waits for."""
+
+    def __init__(self, kind: str, act: Callable[[], object]) -> None:
+        self.kind = kind
+        self.act = act
+
+    def __await__(self) -> Generator[Step, object, object]:
+        return (yield self)
+
+
+class Effect(NamedTuple):
+    """Something that the platform did."""
+
+    fact: Fact
+    seller: str
+    at: float
+
+
+class Flight(Struct, eq=False):
+    """A request on its way: it arrives within the time of its attempt, or never."""
+
+    fact: Fact
+    seller: str
+    key: str
+    body: bytes
+    started: float
+    status: int | None = None
+
+
+class Platform:
+    """Remembers the keys of each seller for 24 hours, and nothing that it refused."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+        self.effects: list[Effect] = []
+        self._keys: dict[tuple[str, str], tuple[float, bytes]] = {}
+
+    def receive(self, flight: Flight, now: float) -> int:
+        """Take a request and return its status."""
+        known = self._keys.get((flight.seller, flight.key))
+        if known is not None and now < known[0] + REMEMBERED:
+            return 200 if known[1] == flight.body else 409
+        if self.refuses:
+            return 400
+        self._keys[flight.seller, flight.key] = now, flight.body
+        self.effects.append(Effect(flight.fact, flight.seller, now))
+        return 200
+
+
+class Faults(Struct):
+    """Rules that are switched off in the world itself; the others are functions of the package that a test replaces."""
+
+    forgets_bytes: bool = False
+    """Encode a record again in place of keeping its bytes."""
+    fails_open: bool = False
+    """Send although the record could not be kept."""
+    trusts_clocks: bool = False
+    """Take this machine's clock for the platform's and the database's."""
+    claims_all: bool = False
+    """Recover for sellers that the process has no credentials of."""
+
+
+class Process:
+    """One life of a client."""
+
+    def __init__(self, world: World, name: str, life: int) -> None:
+        self.world, self.name, self.life = world, name, life
+        self.id = f"{name}{life}"
+        self.tasks: list[Task] = []
+        self.seller = "seller-1"
+        self.skew = 0.0
+        self.version = 1
+        self.dead = False
+        self.clock = PlatformClock(self)
+
+    def now(self) -> float:
+        """What its clock shows."""
+        return self.world.time + self.skew
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return self.world.time
+
+    def earliest(self) -> float | None:
+        """When a record begins."""
+        return self.now() if self.world.faults.trusts_clocks else self.clock.earliest()
+
+    def believe(self) -> None:
+        """Learn the platform's time from a response; or not."""
+        if self.world.faults.trusts_clocks:
+            self.clock.set(self.now())
+        else:
+            self.clock.set(self.world.time)
+
+
+class Task(Struct, eq=False):
+    """Something that a process does."""
+
+    process: Process
+    coroutine: Coroutine[Step, object, object]
+    step: Step | None = None
+    flight: Flight | None = None
+
+
+class Said(NamedTuple):
+    """What a caller was told, with how many effects there were."""
+
+    state: RecordState
+    effects: int
+
+
+class World:
+    """Everything, with the promises that are kept in it.
+
+    Args:
+        faults: What is switched off.
+        promise: Look for this broken promise alone.
+        names: What callers name their records. An order may be sent for 10 minutes, a refund for 23 hours.
+    """
+
+    def __init__(
+        self, faults: Faults | None = None, promise: str = "", names: Sequence[str] = ("order", "refund")
+    ) -> None:
+        self.faults = faults if faults is not None else Faults()
+        self.promise = promise
+        self.names = names
+        self.is_over = False
+        self.time = EPOCH
+        self.platform = Platform()
+        self.rows: dict[str, Record] = {}
+        self.backup: dict[str, Record] | None = None
+        self.restored = False
+        self.forgotten: set[Fact] = set()
+        self.full = False
+        self.flights: list[Flight] = []
+        self.said: dict[Fact, RecordState] = {}
+        self.limits: dict[Fact, float] = {}
+        self._numbers = itertools.count(1)
+        self.keys = itertools.count(1)
+        self.processes = {name: Process(self, name, 1) for name in "AB"}
+
+    # --- what may happen ----------------------------------------------------------------------------------------------
+
+    def call(self, name: str, record: str, *, defer: bool = False) -> None:
+        """A caller names a record."""
+        process = self.processes[name]
+        self._start(process, self._call(process, record, defer=defer))
+
+    def recover(self, name: str) -> None:
+        """A process looks for records to finish."""
+        process = self.processes[name]
+        self._start(process, self._recover(process))
+
+    def kill(self, name: str) -> None:
+        """A process dies, and another one starts in its place."""
+        old = self.processes[name]
+        new = self.processes[name] = Process(self, name, old.life + 1)
+        new.seller, new.skew, new.version = old.seller, old.skew, old.version
+        old.dead = True
+        for task in old.tasks:
+            task.coroutine.close()
+
+    def cancel(self, name: str) -> None:
+        """The caller of the oldest task gives up."""
+        process = self.processes[name]
+        if process.tasks:
+            self._resume(process.tasks[0], asyncio.CancelledError())
+
+    def refuse(self) -> None:
+        """The platform begins to refuse, or ends it."""
+        self.platform.refuses = not self.platform.refuses
+
+    def fill_the_disk(self) -> None:
+        """The journal cannot be written, or can again."""
+        self.full = not self.full
+
+    def set_clock(self, name: str, skew: float) -> None:
+        """The clock of a process is set wrong, or right."""
+        self.processes[name].skew = skew
+
+    def change_credentials(self, name: str, seller: str) -> None:
+        """The same account name has the credentials of another seller."""
+        self.processes[name].seller = seller
+
+    def upgrade(self, name: str) -> None:
+        """Another version of the program encodes requests differently."""
+        self.processes[name].version += 1
+
+    def advance(self, seconds: float) -> None:
+        """Time passes."""
+        # Within the day of a key only: of what a backup does not know, nobody can tell the age.
+        if self.restored and seconds > HOUR:
+            return
+        self.time += seconds
+        self.flights = [one for one in self.flights if self.time <= one.started + ATTEMPT]
+
+    def save(self) -> None:
+        """Somebody makes a backup of the journal."""
+        self.backup = dict(self.rows)
+
+    def restore(self) -> None:
+        """Somebody restores it, after all processes have ended."""
+        if self.backup is not None and self.time < EPOCH + HOUR:
+            for name in self.processes:
+                self.kill(name)
+            self.rows, self.restored = dict(self.backup), True
+            # What callers heard since the backup is not in it, nor what took effect: a call that has sent nothing says
+            # so, and cannot know of an earlier one. What stays is that nothing takes effect twice.
+            self.said.clear()
+            self.forgotten = {one.fact for one in (*self.platform.effects, *self.flights)}
+
+    def deliver(self) -> None:
+        """The oldest request on its way arrives, whether anybody still waits for its response or not."""
+        for flight in self.flights:
+            if flight.status is None:
+                flight.status = self.platform.receive(flight, self.time)
+                break
+        self.check()
+
+    def hurry(self, name: str, nth: int = 0) -> None:
+        """A process goes on to its next attempt."""
+        process = self.processes[name]
+        for _ in range(4):
+            if not process.tasks or process.tasks[nth % len(process.tasks)].step.kind == "attempt":
+                break
+            self.step(name, "answered", nth)
+
+    def step(self, name: str, fate: str, nth: int = 0) -> None:
+        """A process takes its next step."""
+        process = self.processes[name]
+        if not process.tasks:
+            return
+        task = process.tasks[nth % len(process.tasks)]
+        if task.step is not None and task.step.kind == "attempt":
+            self._resume(task, self._attempted(task, fate))
+        elif task.step is not None and task.step.kind == "write" and self.full:
+            if fate == "lost":  # The disk was full when the commit was to be confirmed.
+                task.step.act()
+            self._resume(task, JournalUnavailable("disk full"))
+        else:
+            self._resume(task, _result(task.step))
+        self.check()
+
+    # --- how it goes on -----------------------------------------------------------------------------------------------
+
+    def _start(self, process: Process, coroutine: Coroutine[Step, object, object]) -> None:
+        if process.dead or len(process.tasks) >= 3:
+            coroutine.close()
+        else:
+            self._later(process, coroutine)
+
+    def _resume(self, task: Task, value: object) -> None:
+        try:
+            if isinstance(value, BaseException):
+                task.step = task.coroutine.throw(value)
+            else:
+                task.step = task.coroutine.send(value)
+        except (StopIteration, JournalUnavailable, asyncio.CancelledError):
+            task.process.tasks.remove(task)
+
+    def _attempted(self, task: Task, fate: str) -> object:
+        """Return what the process hears of its attempt: a status, or why there is none."""
+        flight = task.flight
+        task.flight = None
+        if flight is None or self.time > flight.started + ATTEMPT:
+            return "lost"
+        if flight.status is None:
+            if fate in {"unsent", "lost"}:
+                # Who lives to see its connection break has it broken for both sides. That of a dead process may go on.
+                self.flights.remove(flight)
+                return fate
+            flight.status = self.platform.receive(flight, self.time)
+        if fate == "lost":
+            return "lost"
+        task.process.believe()
+        return flight.status
+
+    # --- what the package is given ------------------------------------------------------------------------------------
+
+    def _request(self, process: Process, name: str) -> Record:
+        body = self.encoded(name, process.version if self.faults.forgets_bytes else 1)
+        begun = process.earliest()
+        fact = (process.seller, name)
+        return Record(
+            key=_key.derive_key(BASE, process.seller, "orders.create", name),
+            name=name,
+            operation="orders.create",
+            base_url=BASE,
+            seller=process.seller,
+            path="/v1/orders",
+            body=body,
+            digest=_states.digest("POST", "/v1/orders", name.encode()),
+            begun=begun,
+            not_after=_states.not_after(begun, self.window(fact)),
+            owner=f"{process.id}/{next(self._numbers)}",
+        )
+
+    @staticmethod
+    def window(fact: Fact) -> float:
+        """How long a record may be sent: an order of 10 minutes, or the longest."""
+        return 600.0 if fact[1] == "order" else 40 * HOUR
+
+    @staticmethod
+    def encoded(name: str, version: int) -> bytes:
+        """The bytes that a version of the program makes of a request."""
+        return f"{name} v{version}".encode()
+
+    def _driver(self, process: Process, *, defer: bool = False) -> JournaledCall:
+        return JournaledCall(
+            WorldJournal(self, process),
+            process.clock,
+            seller=lambda: process.seller,
+            lease=LEASE,
+            later=lambda write: self._later(process, write),
+            defer=defer,
+        )
+
+    def _later(self, process: Process, write: Coroutine[Step, object, object]) -> None:
+        if process.dead:
+            write.close()
+        else:
+            task = Task(process, write)
+            process.tasks.append(task)
+            self._resume(task, None)
+
+    async def _call(self, process: Process, name: str, *, defer: bool) -> None:
+        if process.clock.now() is None:
+            await Step("probe", process.believe)
+        new = self._request(process, name)
+        fact = (new.seller, name)
+        try:
+            told = await self._driver(process, defer=defer).run(new, self._sender(process))
+        except (InProgress, RecordConflict):
+            return
+        self._hear(fact, told)
+
+    async def _recover(self, process: Process) -> None:
+        if process.clock.now() is None:
+            await Step("probe", process.believe)
+        asked = process.clock.moment()
+        owner = f"{process.id}/{next(self._numbers)}"
+        for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE):
+            try:
+                await self._driver(process).carry_on(row, self._sender(process), since=asked)
+            except InProgress:
+                continue
+
+    def _sender(self, process: Process):
+        async def send(row: Record, permit: Permit) -> Resolution:
+            in_doubt = row.state is RecordState.SENT
+            fact = (row.seller, row.name)
+            for _ in range(2):
+                if why := await permit(ATTEMPT):
+                    return Resolution(state=_given_up(in_doubt), reason=why)
+                body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
+                heard = await self._fly(process, Flight(fact, process.seller, row.key, body, self.time))
+                if heard == 200:
+                    return Resolution(state=RecordState.DONE, response=StoredResponse(200))
+                if heard == 400:
+                    return Resolution(state=RecordState.REFUSED, response=StoredResponse(400))
+                in_doubt = in_doubt or heard != "unsent"
+            return Resolution(state=_given_up(in_doubt), reason="no response")
+
+        return send
+
+    async def _fly(self, process: Process, flight: Flight) -> object:
+        if self.time >= self.limits.get(flight.fact, EPOCH * 2):
+            self.broken("an attempt began after not_after")
+        self.flights.append(flight)
+        step = Step("attempt", lambda: None)
+        for task in process.tasks:
+            if task.coroutine.cr_running:
+                task.flight = flight
+        return await step
+
+    # --- what is promised ---------------------------------------------------------------------------------------------
+
+    def _hear(self, fact: Fact, told: Told) -> None:
+        """A caller hears what became of its record."""
+        if told.state is RecordState.DONE and not self._effects(fact):
+            self.broken("done without an effect")
+        self.said[fact] = told.state
+
+    def begun(self, record: Record, action: Action) -> None:
+        """A caller has begun a record: what it heard before is history, and its time may begin."""
+        fact = (record.seller, record.name)
+        if action in {Action.SEND, Action.SEND_AGAIN, Action.RESUME}:
+            self.said.pop(fact, None)
+        if action in {Action.SEND, Action.SEND_AGAIN}:
+            # With a second for what was asked before it was written.
+            self.limits[fact] = self.time + min(self.window(fact), _states.LONGEST_RESEND) + 1
+
+    def broken(self, promise: str) -> None:
+        """A promise was broken."""
+        if self.promise in promise:
+            self.is_over = True
+            raise BrokenPromiseError(promise)
+
+    def _effects(self, fact: Fact) -> list[Effect]:
+        return [effect for effect in self.platform.effects if effect.fact == fact]
+
+    def check(self) -> None:
+        """Look for a broken promise."""
+        counts: dict[Fact, int] = defaultdict(int)
+        for effect in self.platform.effects:
+            counts[effect.fact] += 1
+            if effect.seller != effect.fact[0]:
+                self.broken("an effect for a foreign seller")
+            if counts[effect.fact] > 1:
+                self.broken("two effects of one record")
+            if self.said.get(effect.fact) in _NO_EFFECT and effect.fact not in self.forgotten:
+                self.broken(f"told {self.said[effect.fact].value}, and it took effect")
+        kept = {(row.seller, row.name): row for row in self.rows.values()}
+        for fact in counts:
+            row = kept.get(fact)
+            if row is None:
+                if not self.restored:
+                    self.broken("an effect without a record")
+            elif (
+                row.state in _NO_EFFECT
+                and fact not in self.forgotten
+                and not any(process.tasks for process in self.processes.values())
+            ):
+                self.broken(f"kept as {row.state.value}, and it took effect")
+        if any(flight.status == 409 for flight in self.flights):
+            self.broken("a record conflicts with itself")
+
+    def close(self) -> None:
+        """End every process, and start no other."""
+        for process in self.processes.values():
+            process.dead = True
+            for task in process.tasks:
+                task.coroutine.close()
+
+    def settle(self) -> None:
+        """Heal everything, let recovery finish, and look for a record that was lost."""
+        self.full = self.platform.refuses = False
+        if self.is_over:
+            return
+        for name in self.processes:
+            while self.processes[name].tasks:
+                self.step(name, "answered")
+            self.processes[name].skew = 0.0
+        self.advance(2 * LEASE + 1)
+        for seller in ("seller-1", "seller-2"):
+            self.kill("A")
+            self.processes["A"].seller = seller
+            self.recover("A")
+            while self.processes["A"].tasks:
+                self.step("A", "answered")
+        self.check()
+        for row in self.rows.values():
+            if row.state in _states.HELD or row.state is RecordState.DEFERRED:
+                self.broken(f"nobody finishes what is {row.state.value}")
+            if row.state is RecordState.UNKNOWN and self.time < row.not_after and not self.restored:
+                self.broken("unknown, although there was time to find out")
+            if row.state is RecordState.DONE and not self._effects((row.seller, row.name)):
+                self.broken("kept as done, without an effect")
+
+
+_NO_EFFECT = frozenset({RecordState.NOT_SENT, RecordState.REFUSED, RecordState.EXPIRED})
+
+
+def _result(step: Step) -> object:
+    try:
+        return step.act()
+    except JournalUnavailable as error:
+        return error
+
+
+def _given_up(in_doubt: bool) -> RecordState:
+    return RecordState.UNKNOWN if in_doubt else RecordState.NOT_SENT
+
+
+class WorldJournal:
+    """The journal as one process sees it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world, self.process = world, process
+
+    def _now(self) -> float:
+        return self.process.now() if self.world.faults.trusts_clocks else self.world.time
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """See `Journal`."""
+
+        def write() -> tuple[Action, Record]:
+            row = self.world.rows.get(record.key)
+            action, now = _states.begin(row, record, now=self._now(), lease=lease)
+            self.world.rows[now.key] = now
+            self.world.begun(record, action)
+            return action, now
+
+        try:
+            return await Step("write", write)
+        except JournalUnavailable:
+            if self.world.faults.fails_open:
+                self.world.begun(record, Action.SEND)
+                return Action.SEND, structs.replace(record, lease_until=self._now() + lease)
+            raise
+
+    async def get(self, key: str) -> Record | None:
+        """See `Journal`."""
+        return self.world.rows.get(key)
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """See `Journal`."""
+        return await self._change(key, lambda row: _states.renew(row, owner=owner, now=self._now(), lease=lease))
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """See `Journal`."""
+        return await self._change(key, lambda row: _states.resolve(row, resolution, owner=owner, now=self._now()))
+
+    async def _change(self, key: str, change: Callable[[Record], Record]) -> Record:
+        def write() -> Record:
+            row = self.world.rows.get(key)
+            if row is None:
+                raise JournalUnavailable("no such record")
+            self.world.rows[key] = change(row)
+            return self.world.rows[key]
+
+        return await Step("write", write)
+
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+        """See `Journal`."""
+
+        def write() -> list[Record]:
+            now = self._now()
+            rows = [
+                row
+                for row in self.world.rows.values()
+                if _states.is_claimable(row, now) and (row.seller in sellers or self.world.faults.claims_all)
+            ]
+            taken = [_states.take(row, owner=owner, now=now, lease=lease) for row in rows]
+            self.world.rows.update({row.key: row for row in taken})
+            return taken
+
+        return await Step("write", write)
