@@ -33,11 +33,15 @@ async def wait_and_forget(gate: Gate, host: tuple) -> None:
     await place
 
 
+async def turn() -> None:
+    """Let the others go first."""
+    await asyncio.sleep(0)
+
+
 async def wait_for_a_turn(gate: Gate, host: tuple) -> None:
     """Look again in each turn of the loop, as if there were no line."""
-    if not gate.enter(host):
-        await asyncio.sleep(0)
-        await wait_for_a_turn(gate, host)
+    while not gate.enter(host):
+        await turn()
 
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
@@ -108,7 +112,6 @@ async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
     assert set("abcdef") == first
 
 
-@pytest.mark.control("paymentsdk.transports._gate.Gate.wait", wait_for_a_turn)
 async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, until) -> None:
     """Requests for fresh connections and for kept ones get their places in the order in which they asked."""
     go_on = asyncio.Event()
@@ -281,71 +284,6 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
 # --- stray answers ----------------------------------------------------------------------------------------------------
 
 
-STRAY = http(200, b"stray")
-
-
-async def stray(transport: AiohttpTransport, *, early: bytes = STRAY, late: bytes = b"") -> tuple[bytes, int]:
-    """Let *early* arrive on an idle connection, and *late* after the request; return its answer and the connections."""
-    go_on, written = asyncio.Event(), asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await peer.write(http(200, seen.target.encode()))
-            if seen.target == "/first":
-                await go_on.wait()
-                await peer.write(early)
-                written.set()
-                if late and await peer.request():
-                    await peer.write(late)
-
-    async with FaultServer(script) as server:
-        await transport.send(Request("GET", server.url("/first")))
-        go_on.set()
-        await written.wait()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        second = await transport.send(Request("POST", server.url("/second")))
-        return second.body, server.opened
-
-
-async def test_a_stray_answer_on_an_idle_connection_is_dropped(transport: AiohttpTransport) -> None:
-    """An answer that arrived while the connection was idle does not become that of the next request."""
-    assert (b"/second", 2) == await stray(transport)
-
-
-@pytest.mark.parametrize("early", [b"H", b"\r\n", STRAY[:-1], STRAY * 2, b"HTTP/1.1 100 Continue\r\n"])
-async def test_a_part_of_a_stray_answer_is_enough(transport: AiohttpTransport, early: bytes) -> None:
-    """However little arrives on an idle connection, its rest does not pass for an answer, nor spoil the right one."""
-    assert (b"/second", 2) == await stray(transport, early=early, late=b"\r\n" + STRAY)
-
-
-@pytest.mark.control("paymentsdk.transports._aiohttp_connections.Wire.has_unread_bytes", lambda wire: False)
-async def test_what_the_loop_has_not_read_yet_is_seen(transport: AiohttpTransport) -> None:
-    """An answer to nobody, or the end, that only the system knows of: the next request takes another connection."""
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0)
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-
-        async def answer(body: bytes) -> socket.socket:
-            connection, _ = await loop.sock_accept(server)
-            await loop.sock_recv(connection, 65_536)
-            await loop.sock_sendall(connection, http(200, body))
-            return connection
-
-        for late in (lambda idle: idle.send(http(200, b"stray")), lambda idle: idle.shutdown(socket.SHUT_WR)):
-            answering = asyncio.ensure_future(answer(b"first"))
-            await transport.send(Request("GET", f"{url}/first"))
-            with await answering as idle:
-                answering = asyncio.ensure_future(answer(b"second"))
-                late(idle)  # The loop gets no turn between this and the next request.
-                body = (await transport.send(Request("POST", f"{url}/second"))).body
-            answering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                (await answering).close()
-            assert b"second" == body
-
-
 async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows has no `poll`: connections are kept and used again all the same."""
     monkeypatch.delattr(select, "poll", raising=False)
@@ -496,10 +434,3 @@ async def test_an_answer_may_end_with_its_connection(transport: AiohttpTransport
         response = await transport.send(Request("GET", server.url(), fresh=fresh))
 
     assert (200, b'{"id":"ORD1"}') == (response.status, response.body)
-
-
-@pytest.mark.parametrize("status", [b"099", b"600", b"999"])
-async def test_a_status_out_of_range_is_no_answer(status: bytes, transport: AiohttpTransport) -> None:
-    """Nobody knows what it means; it is not waited behind."""
-    async with FaultServer(always(b"HTTP/1.1 %b Odd\r\nContent-Length: 2\r\n\r\n{}" % status)) as server:
-        assert (True, False, "the answer is not valid HTTP") == await failed(transport, Request("GET", server.url()))

@@ -16,37 +16,31 @@ from typing import TypeAlias, Unpack
 import aiohttp
 import pytest
 import yarl
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 from msgspec import structs
 
 from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import transport_conformance
-from paymentsdk.testing.transport_conformance import CASES, Case, Deviation, MakeTransport, _case
+from paymentsdk.testing.transport_conformance import (
+    AIOHTTP_DEVIATIONS,
+    CASES,
+    INJECTED_SESSION_DEVIATIONS,
+    Case,
+    Deviation,
+    MakeTransport,
+    _case,
+    _load,
+    _shapes,
+)
 from paymentsdk.transports import _aiohttp_connections, _aiohttp_failures
 from paymentsdk.transports import aiohttp as default
+from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
 from tests.conftest import misfit
 
 RULES = {case.name: case for case in CASES}
-
-_POOL = "the pool is the owner's: "
-#: What the default transport cannot do on a session that is not its own. Its docstring says so.
-ON_INJECTED = [
-    Deviation(name, _POOL + why)
-    for why, names in {
-        "aiohttp sends a GET, PUT or DELETE once more when its connection ends": (
-            "closed_before_the_answer",
-            "reset_before_the_answer",
-            "cut_off_within_the_head",
-            "nothing_is_sent_again",
-            "a_failure_gives_its_place_back",
-        ),
-        "a kept connection may be taken": ("a_fresh_connection_is_new", "tls_works"),
-        "nobody looks at an idle connection": ("a_stray_answer_does_no_lasting_harm",),
-    }.items()
-    for name in names
-]
 
 
 def trusting(ca: bytes | None) -> ssl.SSLContext | bool:
@@ -84,18 +78,19 @@ def injected(*, ca: bytes | None = None, limit: int = 100) -> AiohttpTransport:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_conforms(case: Case) -> None:
-    """The default transport keeps every rule."""
-    await case.run(made(AiohttpTransport))
+    """The default transport keeps every rule but those that are declared, which it breaks."""
+    await case.run(made(AiohttpTransport), AIOHTTP_DEVIATIONS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_aiohttp_on_an_injected_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a session that was set without care it keeps every rule but those that are declared, which it breaks."""
+    monkeypatch.setattr(_load, "_MANY", 1_000)  # The session of our own has done it with all.
     with warnings.catch_warnings():
-        if any(one.case == case.name for one in ON_INJECTED):
+        if any(one.case == case.name for one in INJECTED_SESSION_DEVIATIONS):
             warnings.simplefilter("ignore", ResourceWarning)  # A broken rule may well leave something open.
-            monkeypatch.setattr(_case, "_LONGEST", 1.0)  # Or that nothing ever happens is its breach.
-        await case.run(injected, ON_INJECTED)
+            monkeypatch.setattr(_case, "_LONGEST", 1.0)  # Some are broken by nothing ever happening.
+        await case.run(injected, INJECTED_SESSION_DEVIATIONS)
         gc.collect()
 
 
@@ -224,6 +219,23 @@ def resending(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_aiohttp_connections.Connector, "connect", again)
 
 
+def careless_with_surplus(patch: pytest.MonkeyPatch) -> None:
+    """Keep a connection whatever else has come over it."""
+    unguarded_pool(patch)
+    has(ResponseHandler, should_close=False)(patch)
+
+
+async def turn() -> None:
+    """Let the others go first."""
+    await asyncio.sleep(0)
+
+
+async def wait_for_a_turn(gate: Gate, host: object) -> None:
+    """Look again in each turn of the loop, as if there were no line."""
+    while not gate.enter(host):
+        await turn()
+
+
 def seen_as(**changes: bool) -> type[AiohttpTransport]:
     """Say the same of every failure."""
 
@@ -237,6 +249,38 @@ def seen_as(**changes: bool) -> type[AiohttpTransport]:
             raise failure
 
     return Certain
+
+
+class Trusting(AiohttpTransport):
+    """Knows what a response would have said."""
+
+    async def send(self, request: Request) -> Response:
+        try:
+            return await super().send(request)
+        except SendFailed:
+            return Response(200, {}, b"{}")
+
+
+class Forgetting(AiohttpTransport):
+    """Hears, and does nothing."""
+
+    def discard(self, response: Response) -> None:
+        pass
+
+
+class DiscardingOnce(AiohttpTransport):
+    """Does not expect to be told twice."""
+
+    def discard(self, response: Response) -> None:
+        assert not self._closed
+        super().discard(response)
+
+
+class Unlimited(AiohttpTransport):
+    """Opens as many connections as it likes."""
+
+    def __init__(self, *, limit: int, **options: Unpack[ConnectorOptions]) -> None:
+        super().__init__(limit=0, **options)
 
 
 class Keeping(AiohttpTransport):
@@ -457,6 +501,18 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("garbage_is_no_answer", Answering),
     ("broken_chunks_are_no_answer", Answering),
     ("two_lengths_are_no_answer", Answering),
+    ("surplus_bytes_end_the_connection_a_second_response", careless_with_surplus),
+    ("surplus_bytes_end_the_connection_two_more_responses", careless_with_surplus),
+    ("a_stray_answer_during_a_request", careless_with_surplus),
+    ("bytes_on_an_idle_connection_end_it", unguarded_pool),
+    ("bytes_that_nobody_has_read_yet", has(_aiohttp_connections.Wire, has_unread_bytes=lambda wire: False)),
+    ("a_discarded_connection_takes_no_request", Forgetting),
+    ("discarding_is_harmless", DiscardingOnce),
+    ("waiting_requests_are_served_in_turn", has(Gate, wait=wait_for_a_turn)),
+    ("ten_thousand_at_once", Unlimited),
+    ("cancelled_at_any_moment", Swallowing),
+    ("closing_ends_the_wait_for_a_connection", has(_aiohttp_connections.Attempt, end=lambda attempt, task: None)),
+    *((f"{name}_is_no_answer", Trusting) for name in _shapes.MALFORMED),
     ("a_handshake_that_hangs", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
 ]
 #: Rules that a transport breaks by not working at all.
@@ -477,6 +533,7 @@ async def test_a_flaw_is_found(
     name: str, flaw: type[AiohttpTransport] | Spoil, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a defence taken away, the rule that asks for it is broken."""
+    monkeypatch.setattr(_load, "_MANY", 300)  # They are enough to be too many.
     kind = AiohttpTransport
     if isinstance(flaw, type):
         kind = flaw
@@ -499,4 +556,5 @@ def test_every_rule_has_a_control() -> None:
     """No rule is in the suite that has never been seen to fail."""
     controlled = {name for name, _ in CONTROLS}
     assert OBVIOUS.isdisjoint(controlled)
-    assert set(RULES) == OBVIOUS | controlled
+    # Whoever deviates from a rule is seen to break it.
+    assert set(RULES) == OBVIOUS | controlled | {one.case for one in AIOHTTP_DEVIATIONS}

@@ -25,10 +25,13 @@ from __future__ import annotations
 from paymentsdk.testing.transport_conformance import (  # noqa: F401 - their rules enter CASES
     _answers,
     _connections,
+    _load,
     _requests,
     _secrets,
+    _shapes,
     _tls,
 )
 from paymentsdk.testing.transport_conformance._case import CASES, Case, Deviation, MakeTransport
+from paymentsdk.testing.transport_conformance._deviations import AIOHTTP_DEVIATIONS, INJECTED_SESSION_DEVIATIONS
 
-__all__ = ["CASES", "Case", "Deviation", "MakeTransport"]
+__all__ = ["AIOHTTP_DEVIATIONS", "CASES", "INJECTED_SESSION_DEVIATIONS", "Case", "Deviation", "MakeTransport"]
