@@ -184,8 +184,8 @@ class NoDeadlines:
 class NoBudget:
     """Counts nothing."""
 
-    def give_back(self, tokens: int = 1) -> None:
-        pass
+    def __len__(self) -> int:
+        return 0
 
 
 class FixedKey(SystemClock):
@@ -227,7 +227,7 @@ def _without_deadlines(client: PaymentsClient) -> PaymentsClient:
 
 
 def _without_budget(client: PaymentsClient) -> PaymentsClient:
-    client._shared.budget = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
+    client._shared.budgets = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
     return client
 
 

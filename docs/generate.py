@@ -32,6 +32,7 @@ from paymentsdk import (
     errors,
 )
 from paymentsdk._core.refusal import TERMINAL
+from paymentsdk._core.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, behaviours, codes, commands, describe_policies
 from paymentsdk.sandbox.control import PREFIX
@@ -56,7 +57,36 @@ platform adds later are ignored; values that it adds to a list of values are kep
 
 ABOUT_CODES = """\
 `error.code` is the text in the second column, `error.meaning` the text in the third. A code that is not listed here is
-kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown."""
+kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown.
+
+A code that *settles* says, with this status, that no attempt at the write has taken effect, also where one before is
+in doubt; after every other response such a write stays an `OutcomeUnknown`. All codes of a body are compared; one that
+settles is enough, unless another says that something is in progress."""
+
+ABOUT_RETRIES = f"""\
+What may follow an attempt that failed, within the limits of `RetryPolicy` and `Timeout`. A 3xx and a 403 are never
+tried again. "If unsettled": a keyed write is sent again, with its key and the same bytes, at most {MAX_UNSETTLED} times
+after a 4xx that does not settle it, where an attempt is in doubt, or where the response says that something is in
+progress (409, 423 and 425, but for a code that settles, says `_already_`, or is `{KEY_ALREADY_USED}`); then its outcome
+is unknown."""
+
+FAILURES = {
+    Failure.NOT_SENT: "Not sent",
+    Failure.NO_ANSWER: "No response",
+    Failure.SERVER: "5xx, 408",
+    Failure.RATE_LIMITED: "429",
+    Failure.CONFLICT: "409, 423, 425",
+    Failure.REFUSED: "Other 4xx",
+    Failure.UNAUTHORIZED: "401",
+}
+VERDICTS = {
+    Verdict.RETRY: "again",
+    Verdict.ONCE: "again, once",
+    Verdict.REFRESH: "new token, once",
+    Verdict.IF_UNSETTLED: "if unsettled",
+    Verdict.IF_ASKED: "with `retry_unkeyed`",
+    Verdict.STOP: "no",
+}
 
 EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
 `requests`, `clock`, and `changed`. The `what` of `changed` is `policies`, `faults`, or, after a restore or when \
@@ -193,13 +223,20 @@ def answers() -> str:
 def errors_and_codes() -> str:
     """Write what can be raised, and every documented code."""
     tree = python.cleandoc(errors.__doc__ or "").split("::\n\n")[1].split("\n\nA failed")[0]
-    known: dict[tuple[int, str, str], list[Operation[object, object]]] = {}
+    known: dict[tuple[int, str, str, bool], list[Operation[object, object]]] = {}
     for operation in OPERATIONS.values():
         for error in operation.errors:
-            known.setdefault((error.status, error.code, error.meaning), []).append(operation)
+            known.setdefault((error.status, error.code, error.meaning, error.settles), []).append(operation)
     rows = (
-        [str(status), code(name), meaning, ", ".join(code(o.name) for o in raised), raised_as(status, name, raised)]
-        for (status, name, meaning), raised in known.items()
+        [
+            str(status),
+            code(name),
+            meaning,
+            ", ".join(code(o.name) for o in raised),
+            raised_as(status, name, raised),
+            settling(name, settles=settles),
+        ]
+        for (status, name, meaning, settles), raised in known.items()
     )
     told = [value for name, value in vars(errors).items() if name in errors.__all__]
     told_of = (
@@ -215,8 +252,23 @@ def errors_and_codes() -> str:
         table(["Attribute", "Of", "Meaning"], told_of),
         "## Documented codes",
         ABOUT_CODES,
-        table(["Status", "Code", "Meaning", "Operation", "Raised as"], rows),
+        table(["Status", "Code", "Meaning", "Operation", "Raised as", "Settles"], rows),
+        "## What is sent again",
+        ABOUT_RETRIES,
+        table(["Operation", *FAILURES.values()], map(retried, RetryClass)),
     ])  # fmt: skip
+
+
+def settling(name: str, *, settles: bool) -> str:
+    """Say whether a code ends all doubt about a write."""
+    if not settles:
+        return ""
+    return "with a random key" if name == KEY_ALREADY_USED else "yes"
+
+
+def retried(rule: RetryClass) -> list[str]:
+    """Return a row of the table of retries."""
+    return [rule.value, *(VERDICTS[TABLE[rule][failure]] for failure in FAILURES)]
 
 
 def raised_as(status: int, name: str, operations: Iterable[Operation[object, object]]) -> str:

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from paymentsdk._core.clock import Clock
     from paymentsdk._core.identity import Addition, Echo
     from paymentsdk._core.intent import Result
-    from paymentsdk._core.operation import ErrorCode, Limits, Operation, PageShape, RetryClass
+    from paymentsdk._core.operation import Limits, Operation, PageShape
     from paymentsdk._core.paging import Page, Pager, WalkOptions
     from paymentsdk._core.report import Attempt
     from paymentsdk._core.resume import ResumePoint
     from paymentsdk._core.retry import RetryPolicy
+    from paymentsdk._core.rules import ErrorCode, RetryClass
     from paymentsdk._core.settings import Timeout
     from paymentsdk._core.token_store import (
         FileTokenStore,
@@ -151,6 +152,7 @@ _HOMES = (
     "_core.identity",
     "_core.intent",
     "_core.operation",
+    "_core.rules",
     "_core.paging",
     "_core.report",
     "_core.wire",

@@ -27,7 +27,8 @@
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
 A failed write has exactly one of three outcomes, and each needs a different reaction: :class:`NotSent` (do it again),
-:class:`APIError` (the platform said no: mend the request) or :class:`OutcomeUnknown` (send the same body again with the
+:class:`APIError` (the platform said no: fix the request; ``settled`` tells whether that is also true of an earlier
+call with a key that you gave) or :class:`OutcomeUnknown` (send the same body again with the
 same ``idempotency_key``, within 23 hours; if the key is ``None``, the error's ``advice`` says what to do).
 
 Every error pickles, and none holds a credential.
@@ -164,7 +165,8 @@ class NoAnswer(PaymentsError):
     """The request was sent, and no answer came that can be trusted.
 
     Attributes:
-        reason: What happened instead, at the last attempt.
+        reason: What happened instead, at the last attempt. Where that was a 4xx which does not settle a write:
+            ``platform_error:<code>``, or its status where it has no code.
         first_reason: What happened at the first attempt that left the outcome in doubt; the same as *reason* if there
             was only one.
         last_error: The error of the last attempt: an :class:`APIError`, or the error that prevented the attempt, such
@@ -226,6 +228,15 @@ class APIError(PaymentsError):
         details: The entries of the answer, in its order; at most 100, and no text above 500 characters.
         retry_after: Seconds that the platform asked to wait, or ``None``.
         raw: The first 2,048 bytes of the body.
+    """
+
+    codes: tuple[str, ...] = ()
+    """Every code in the body, `code` first; at most 100 of each list in it."""
+    settled: bool = False
+    """Of a write: no attempt at it has taken effect, neither of this call nor of an earlier one with the same key.
+
+    Where it is `False`, this call was refused, but an earlier one with the key that you gave may have taken effect:
+    send it again with `first_sent_at=`, or look. Always `False` after a read.
     """
 
     def __init__(

@@ -145,6 +145,25 @@ class StaticToken:
         raise TypeError("StaticToken holds a credential and cannot be pickled")
 
 
+class Seller:
+    """Whose calls they are, as far as a client can tell: those with one token, or with one source of tokens."""
+
+    __slots__ = ("_identity",)
+
+    def __init__(self, auth: Auth) -> None:
+        # Some programs make a copy of the client, and so a `StaticToken`, for each call.
+        self._identity: object = auth.token(0.0) if isinstance(auth, StaticToken) else auth
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Seller):
+            return NotImplemented
+        one, two = self._identity, other._identity
+        return one == two if isinstance(one, str) and isinstance(two, str) else one is two
+
+    def __hash__(self) -> int:
+        return hash(self._identity) if isinstance(self._identity, str) else id(self._identity)
+
+
 class NoToken:
     """No token, for a client that only obtains tokens: every other call raises, and is not sent."""
 

@@ -20,29 +20,27 @@ from msgspec import structs
 
 from paymentsdk._core import report
 from paymentsdk._core.anomaly import Anomaly
-from paymentsdk._core.auth import Credentials, RefreshingToken, check_token
+from paymentsdk._core.auth import Credentials, RefreshingToken, Seller, check_token
 from paymentsdk._core.decode import LARGE, Undecodable
 from paymentsdk._core.encode import fill_path
 from paymentsdk._core.identity import Comparison
 from paymentsdk._core.intent import Intent, Result, Shared
-from paymentsdk._core.operation import Operation, RetryClass
+from paymentsdk._core.operation import Operation
 from paymentsdk._core.refusal import read_refusal
 from paymentsdk._core.retry import (
     LAST_RESEND,
     AttemptFailed,
-    Failure,
     History,
     again,
-    kind_of,
     too_old,
     worth_a_renewal,
 )
+from paymentsdk._core.rules import Failure, RetryClass, classify_status, is_in_progress, settles
 from paymentsdk._core.secrets import can_hold_secrets, hide, scrub, secrets_in
-from paymentsdk._core.settings import Settings, Timeout, check_headers, check_key, merged
+from paymentsdk._core.settings import Settings, Timeout, check_first_sent_at, check_headers, check_key, merged
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk._core.wire import Headers, Request, Response, SendFailed, header
 from paymentsdk.errors import (
-    APIError,
     ClientClosed,
     NoAnswer,
     NotSent,
@@ -51,6 +49,7 @@ from paymentsdk.errors import (
     ReauthorizationRequired,
     RefreshFailed,
     RequestInvalid,
+    visible,
 )
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 R = TypeVar("R")
 
-#: Without a key the platform cannot tell a resend from a second request: it may refuse what the first has done.
-_UNRECOGNISED = frozenset({RetryClass.UNKEYED, RetryClass.DELETE})
 #: A grant is good once: the token that was made of it is taken even from an answer that breaks the contract.
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 _MATCH = Comparison()
@@ -96,6 +93,7 @@ class Caller(ABC):
         *,
         query: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
+        first_sent_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         **path: str,
     ) -> Result[R]:
@@ -108,6 +106,9 @@ class Caller(ABC):
             body: The request body, an instance of ``operation.body``.
             query: The filters of a search.
             idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random by default.
+            first_sent_at: When the key, one of yours, was sent for the first time: a datetime with its offset, at most
+                an hour ahead, as an ``OutcomeUnknown`` or your own records say it. A failure that settles nothing is
+                then an ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``.
 
@@ -125,7 +126,14 @@ class Caller(ABC):
         try:
             loop = shared.permit()
             intent = self._intend(
-                operation, body, path=path, query=query, idempotency_key=idempotency_key, headers=headers, loop=loop
+                operation,
+                body,
+                path=path,
+                query=query,
+                idempotency_key=idempotency_key,
+                first_sent_at=first_sent_at,
+                headers=headers,
+                loop=loop,
             )
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
@@ -135,7 +143,8 @@ class Caller(ABC):
                 result = await self._attempt(intent)
             except AttemptFailed as first:
                 return await self._try_again(intent, first)
-            shared.budget.give_back()
+            if shared.budgets:  # Nearly always all of them are full, and none is kept.
+                shared.budgets.give_back(Seller(self._settings.auth), operation.retry)
             return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
             outcome = self._outcome(intent, last)
@@ -159,6 +168,7 @@ class Caller(ABC):
         path: Mapping[str, str],
         query: Mapping[str, object] | None,
         idempotency_key: str | None,
+        first_sent_at: datetime | None,
         headers: Mapping[str, str] | None,
         loop: asyncio.AbstractEventLoop,
     ) -> Intent[B, R]:
@@ -173,6 +183,8 @@ class Caller(ABC):
         if query:
             filters = operation.query_encoder.encode(query)
             where += f"?{filters}" if filters else ""
+        key = self._key(operation, idempotency_key)
+        history = self._history(operation, idempotency_key, first_sent_at)
         started = self._shared.clock.monotonic()
         total = settings.timeout.total
         deadline = inf if total is None else started + total
@@ -183,14 +195,14 @@ class Caller(ABC):
             content=_content(operation, body, settings.limits),
             url=settings.base_url + where,
             headers=check_headers(headers) if headers else None,
-            key=self._key(operation, idempotency_key),
+            key=key,
             offset=query.get("offset") if query else None,
             started=started,
             sending=started,
             deadline=deadline,
             # When nothing can be refused any more: it has to be released.
             watch=self._shared.deadlines.watch(self._end_of_attempt(deadline, started), loop),
-            history=History(brought=idempotency_key is not None or settings.idempotency_key is not None),
+            history=history,
         )
 
     def _key(self, operation: Operation[B, R], given: str | None) -> str | None:
@@ -200,6 +212,16 @@ class Caller(ABC):
             return None
         key = given if given is not None else self._settings.idempotency_key
         return self._shared.clock.key() if key is None else check_key(key)
+
+    def _history(self, operation: Operation[B, R], given: str | None, first_sent_at: datetime | None) -> History:
+        supplied = operation.keyed and (given is not None or self._settings.idempotency_key is not None)
+        history = History(caller_supplied_key=supplied)
+        if first_sent_at is not None:
+            if not supplied:
+                raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
+            clock = self._shared.clock
+            history.sent_before(check_first_sent_at(first_sent_at, clock.now()), clock)
+        return history
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
@@ -213,7 +235,7 @@ class Caller(ABC):
                 await self._wait_for_token(intent)
                 self._check_open(intent)  # The client may have been closed during the wait.
         while True:
-            if intent.history.attempts and too_old(intent.history, self._shared.clock):
+            if intent.history.first_sent is not None and too_old(intent.history, self._shared.clock):
                 # The machine may have slept through the pause, or the renewal, and longer.
                 reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
                 raise self._failed(intent, AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
@@ -480,7 +502,11 @@ class Caller(ABC):
         if intent.operation.writes and not intent.operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
             self._shared.discard(response)
-        return AttemptFailed(kind_of(response.status, error.code), str(error), error=error, response=response)
+        operation, kind = intent.operation, classify_status(response.status, error.code)
+        random_key = not intent.history.caller_supplied_key
+        settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
+        in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
+        return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)
 
     def _failed(self, intent: Intent[B, R], failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
@@ -505,7 +531,8 @@ class Caller(ABC):
             first,
             rule=intent.operation.retry,
             policy=self._settings.retry,
-            budget=self._shared.budget,
+            budgets=self._shared.budgets,
+            seller=Seller(self._settings.auth),
             history=intent.history,
             clock=self._shared.clock,
             sleep=self._shared.pause,
@@ -581,25 +608,29 @@ def _masked(intent: Intent[B, R], response: Response) -> Response:
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the three outcomes in :mod:`paymentsdk.errors`."""
-    settled = last.kind is Failure.REFUSED and operation.retry not in _UNRECOGNISED and _is_of_the_api(last.error)
-    doubtful = history.doubts > 0 and not settled
+    doubtful = history.doubts > 0 and not last.settled
     # It is no refusal: whoever sent the caller elsewhere may have acted on the request before.
     redirected = last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or redirected):
-        return OutcomeUnknown(last.reason)
+        return OutcomeUnknown(_reason(last))
     if last.error is not None:
+        last.error.settled = operation.writes and (last.settled or not history.caller_supplied_key)
         return last.error
     # No other refusal of a renewal: a caller would take it for what the platform says of the request.
+    if isinstance(last.cause, ReauthorizationRequired):
+        last.cause.settled = operation.writes and not history.caller_supplied_key
     if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | RefreshFailed | ClientClosed):
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
     return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
 
 
-def _is_of_the_api(error: APIError | None) -> bool:
-    """Whether the platform itself has refused: a gateway before it cannot know what an earlier attempt has done."""
-    # A gateway sends a page, a line of text, or nothing.
-    return error is not None and error.raw.lstrip().startswith((b"{", b"["))
+def _reason(last: AttemptFailed) -> str:
+    """Say why a write stays in doubt; for a 4xx in a form that a program can read."""
+    error = last.error
+    if error is None or error.status < 400 or last.kind is Failure.SERVER:  # noqa: PLR2004
+        return last.reason
+    return f"platform_error:{visible(error.code or str(error.status))}"
 
 
 def _compare(intent: Intent[B, R], response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Comparison:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.deadline import Deadlines, Watch
 from paymentsdk._core.identity import Additions
-from paymentsdk._core.retry import History, RetryBudget
+from paymentsdk._core.retry import History, RetryBudgets
 from paymentsdk._core.wire import DiscardingTransport, Response, Transport, header
 from paymentsdk.errors import ClientClosed
 
@@ -67,13 +67,13 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 
 
 class Shared:
-    """What a client and all its copies have in common: connections, time, and the budget for retries."""
+    """What a client and all its copies have in common: connections, time, and the budgets for retries."""
 
     __slots__ = (
         "_discarding",
         "_pausing",
         "additions",
-        "budget",
+        "budgets",
         "clock",
         "closed",
         "deadlines",
@@ -88,7 +88,7 @@ class Shared:
         self.additions: Additions = Additions()
         self.clock: Clock = clock
         self.deadlines: Deadlines = Deadlines(clock)
-        self.budget: RetryBudget = RetryBudget()
+        self.budgets: RetryBudgets = RetryBudgets()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
         #: The tokens that were asked to renew themselves, as long as somebody has them.

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from paymentsdk._core.anomaly import Anomaly
 from paymentsdk._core.decode import AnswerDecoder
 from paymentsdk._core.encode import BodyEncoder, QueryEncoder
 from paymentsdk._core.identity import Addition, Comparison, Echo, Identity
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 B = TypeVar("B")
@@ -31,35 +31,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-class RetryClass(Enum):
-    """When an operation may be sent again; the rows of the table in :mod:`paymentsdk._core.retry`.
-
-    ``DELETE`` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
-    """
-
-    READ = "read"
-    KEYED = "keyed write"
-    DELETE = "repeatable write"
-    UNKEYED = "write with no key"
-    TOKEN_CODE = "authorization code"  # noqa: S105
-    TOKEN_REFRESH = "refresh token"  # noqa: S105
-
-
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
-
-
-class ErrorCode(Struct, frozen=True):
-    """A documented refusal.
-
-    Attributes:
-        status: The HTTP status, 400 to 599.
-        code: The platform's code, as text (``"101"``, ``"property_value"``).
-        meaning: What the contract says that it means.
-    """
-
-    status: int
-    code: str
-    meaning: str
 
 
 class Limits(Struct, frozen=True, kw_only=True):

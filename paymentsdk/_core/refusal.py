@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from paymentsdk._core.operation import Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import RetryClass
 from paymentsdk._core.secrets import scrub
 from paymentsdk._core.wire import Response, header
 from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, ServerError, error_class
@@ -46,7 +47,7 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
     cls = error_class(response.status, code)
     if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:
         cls = ReauthorizationRequired
-    return cls(
+    error = cls(
         response.status,
         code,
         _message(parsed, details, body) or _phrase(response.status),
@@ -56,6 +57,8 @@ def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterab
         retry_after=retry_after(response.headers),
         raw=body[:RAW_LIMIT],
     )
+    error.codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    return error
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -143,6 +146,22 @@ def _plain(value: object) -> str:
 def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
     first = next((detail.code for detail in details if detail.code), None)
     return first or _text(parsed, "error", *_CODES)
+
+
+def _codes(parsed: object) -> Iterable[str | None]:
+    """Yield every code in the body: a code that settles nothing may stand before one that says "in progress"."""
+    if isinstance(parsed, list):
+        lists: list[object] = [parsed]
+    elif isinstance(parsed, dict):
+        for name in ("error", *_CODES):
+            yield _text(parsed, name)
+        lists = [parsed.get(name) for name in (*_LISTS, "details")]
+    else:
+        return
+    for entries in lists:
+        for entry in (entries if isinstance(entries, list) else [entries])[:_MOST_ENTRIES]:
+            for name in ("error", *_CODES):
+                yield _text(entry, name)
 
 
 def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:

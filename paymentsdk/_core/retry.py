@@ -1,8 +1,4 @@
-"""What is worth another attempt, and when.
-
-The table says for each class of operation and each kind of failure what may happen next. Nothing else decides that, and
-every cell of the table has a test.
-"""
+"""Whether and when a call is tried again: the rules of `rules.py`, applied to what has happened to it so far."""
 
 from __future__ import annotations
 
@@ -13,11 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.operation import RetryClass
+from paymentsdk._core.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk._core.wire import Response
 from paymentsdk.errors import APIError, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tenacity import RetryCallState
 
     from paymentsdk._core.clock import Clock
@@ -26,8 +24,6 @@ R = TypeVar("R")
 
 #: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
 LAST_RESEND = 23 * 3600.0
-#: How often a conflict with an own earlier attempt is waited out.
-MAX_CONFLICTS = 2
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -65,96 +61,6 @@ class RetryPolicy(Struct, frozen=True):
             raise RequestInvalid("retry.retry_unkeyed", "must be True or False")
 
 
-class Failure(Enum):
-    """How an attempt can fail."""
-
-    NOT_SENT = auto()
-    #: Sent, and no answer that can be trusted.
-    NO_ANSWER = auto()
-    #: 5xx and 408: an answer that does not say what happened.
-    SERVER = auto()
-    RATE_LIMITED = auto()
-    #: 409, and 423: something else holds the thing, perhaps an own earlier attempt.
-    CONFLICT = auto()
-    UNAUTHORIZED = auto()
-    #: 3xx and 403: not about this request but about the way to the platform.
-    TURNED_AWAY = auto()
-    #: Every other 4xx.
-    REFUSED = auto()
-
-
-class Verdict(Enum):
-    """What may follow a failure."""
-
-    RETRY = auto()
-    #: Again, but only one time in the life of the call.
-    ONCE = auto()
-    #: At once, one time in the life of the call, with a renewed token.
-    REFRESH = auto()
-    #: Only if an earlier attempt of the same call is in doubt: it may be what we conflict with.
-    IF_IN_DOUBT = auto()
-    #: Only if the policy asks for it.
-    IF_ASKED = auto()
-    STOP = auto()
-
-
-Row = Mapping[Failure, Verdict]
-
-
-def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, conflict: Verdict, unauthorized: Verdict) -> Row:
-    return MappingProxyType(
-        {
-            Failure.NOT_SENT: not_sent,
-            Failure.NO_ANSWER: no_answer,
-            Failure.SERVER: server,
-            # Refused unprocessed: even what takes no key can be sent again.
-            Failure.RATE_LIMITED: Verdict.RETRY,
-            Failure.CONFLICT: conflict,
-            Failure.UNAUTHORIZED: unauthorized,
-            Failure.TURNED_AWAY: Verdict.STOP,
-            Failure.REFUSED: Verdict.STOP,
-        }
-    )
-
-
-_V = Verdict
-TABLE: Mapping[RetryClass, Row] = MappingProxyType(
-    {
-        #                               not sent  no answer     5xx, 408  409              401
-        RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,        _V.REFRESH),
-        RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_IN_DOUBT, _V.REFRESH),
-        RetryClass.DELETE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,        _V.REFRESH),
-        RetryClass.UNKEYED:       _row(_V.RETRY, _V.IF_ASKED, _V.STOP,  _V.STOP,        _V.REFRESH),
-        RetryClass.TOKEN_CODE:    _row(_V.RETRY, _V.STOP,     _V.STOP,  _V.STOP,        _V.STOP),
-        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE,     _V.ONCE,  _V.STOP,        _V.STOP),
-    }
-)  # fmt: skip
-
-
-def kind_of(status: int, code: str | None = None) -> Failure:
-    """Return the kind of failure that a status outside 2xx is, with the platform's *code* if it gave one."""
-    match status:
-        case 401:
-            return Failure.UNAUTHORIZED
-        case 400 if code == "invalid_access_token":
-            # What preferences say of a token that all other operations answer with a 401.
-            return Failure.UNAUTHORIZED
-        case 403:
-            return Failure.TURNED_AWAY
-        case 408:
-            return Failure.SERVER
-        case 409 | 423:
-            return Failure.CONFLICT
-        case 429:
-            return Failure.RATE_LIMITED
-        case _ if 400 <= status < 500:  # noqa: PLR2004
-            return Failure.REFUSED
-        case _ if status >= 500:  # noqa: PLR2004
-            return Failure.SERVER
-        case _:
-            return Failure.TURNED_AWAY
-
-
 class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
     """One attempt failed. What that means for the call is decided from here.
 
@@ -167,6 +73,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         timed_out: Our own deadline ended it.
         permanent: Another attempt would fail the same way.
         begun: There was a request to send; without a token, or once the client is closed, none is made.
+        settled: The platform says that no attempt has taken effect, whatever is in doubt.
+        in_progress: The platform says, of a keyed write, that something is under way under the key or on the thing.
     """
 
     def __init__(
@@ -180,6 +88,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         timed_out: bool = False,
         permanent: bool = False,
         begun: bool = True,
+        settled: bool = False,
+        in_progress: bool = False,
     ) -> None:
         super().__init__(reason)
         self.kind = kind
@@ -190,6 +100,8 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         self.timed_out = timed_out
         self.permanent = permanent
         self.begun = begun
+        self.settled = settled
+        self.in_progress = in_progress
 
     @property
     def retry_after(self) -> float:
@@ -204,8 +116,8 @@ class History(Struct, eq=False):
         attempts: How many requests were sent or tried.
         doubts: Attempts after which nobody can say whether the operation took effect.
         first_doubt: What happened at the first of them.
-        conflicts: How often the platform answered with a conflict.
-        brought: Whether the caller has brought the key: an earlier call may have sent it.
+        unsettled: How often the platform answered with a 4xx that does not settle the write.
+        caller_supplied_key: Whether the key is the caller's own: an earlier call may have sent it.
         renewed: Whether a refused token was renewed; the next refusal is final.
         first_sent: When the first request may have left: on the monotonic clock, and in seconds since the epoch.
     """
@@ -213,8 +125,8 @@ class History(Struct, eq=False):
     attempts: int = 0
     doubts: int = 0
     first_doubt: str | None = None
-    conflicts: int = 0
-    brought: bool = False
+    unsettled: int = 0
+    caller_supplied_key: bool = False
     renewed: bool = False
     first_sent: tuple[float, float] | None = None
 
@@ -231,21 +143,20 @@ class History(Struct, eq=False):
         # While a machine is suspended, its monotonic clock may stand still.
         return max(clock.monotonic() - monotonic, clock.now() - wall)
 
+    def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
+        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
+        wall = first_sent_at.timestamp()
+        self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
+        self.doubts = 1
+        self.first_doubt = "it was sent before this call"
+
     def note(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
-        in_doubt = failure.kind in (Failure.NO_ANSWER, Failure.SERVER)
-        if failure.kind is Failure.CONFLICT:
-            self.conflicts += 1
-            in_doubt = self.brought and _is_held(failure)
-        if in_doubt:
+        if failure.kind in (Failure.CONFLICT, Failure.REFUSED) and not failure.settled:
+            self.unsettled += 1
+        if failure.in_progress or failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
             self.doubts += 1
             self.first_doubt = self.first_doubt or failure.reason
-
-
-def _is_held(conflict: AttemptFailed) -> bool:
-    """Whether something is under way under the key, or on the thing, rather than a state that forbids the request."""
-    error = conflict.error
-    return error is None or error.status == 423 or error.code in (None, "resource_locked")  # noqa: PLR2004
 
 
 def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
@@ -257,8 +168,8 @@ def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, po
             return True
         case Verdict.ONCE:
             return history.doubts == 1
-        case Verdict.IF_IN_DOUBT:
-            return history.doubts > 0 and history.conflicts <= MAX_CONFLICTS
+        case Verdict.IF_UNSETTLED:
+            return history.doubts > 0 and not failure.settled and history.unsettled <= MAX_UNSETTLED
         case Verdict.IF_ASKED:
             return policy.retry_unkeyed
         case Verdict.REFRESH | Verdict.STOP:
@@ -286,11 +197,32 @@ def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: floa
     return failure.retry_after + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
-class RetryBudget:
-    """Keeps retries from multiplying an outage: one for all calls of a client.
+class RetryGroup(Enum):
+    """Operations that spend one retry budget."""
 
-    A retry costs 5 tokens, one after a timeout 10. A success gives back what its own retry cost, or 1 if it took none,
-    up to 500. While fewer than a third of the attempts fail nobody notices; when all fail, retries soon stop.
+    READS = auto()
+    WRITES = auto()
+    TOKENS = auto()
+
+
+GROUP: Mapping[RetryClass, RetryGroup] = MappingProxyType(
+    {
+        RetryClass.READ: RetryGroup.READS,
+        RetryClass.KEYED: RetryGroup.WRITES,
+        RetryClass.DELETE: RetryGroup.WRITES,
+        RetryClass.UNKEYED: RetryGroup.WRITES,
+        RetryClass.TOKEN_CODE: RetryGroup.TOKENS,
+        RetryClass.TOKEN_REFRESH: RetryGroup.TOKENS,
+    }
+)
+
+
+class RetryBudget:
+    """Keeps retries from multiplying an outage: one for each seller and group of operations.
+
+    A retry costs 5 tokens, one after a timeout 10, one after a 429 none. A success gives back what its own retry cost,
+    or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when all fail,
+    retries soon stop.
     """
 
     __slots__ = ("tokens",)
@@ -307,13 +239,52 @@ class RetryBudget:
         if self.tokens < self.FULL:
             self.tokens = min(self.FULL, self.tokens + tokens)
 
-    def take(self, failure: AttemptFailed) -> int:
-        """Pay for a retry after *failure*, and return its cost; 0 if the budget is used up."""
+    def take(self, failure: AttemptFailed) -> int | None:
+        """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
+        if failure.kind is Failure.RATE_LIMITED:
+            return 0
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
         if self.tokens < cost:
-            return 0
+            return None
         self.tokens -= cost
         return cost
+
+
+class RetryBudgets:
+    """The budgets of a client, by seller and group. A budget that is full is not kept, nor more than 4,096 others.
+
+    Beyond that number the budget that was spent from longest ago is forgotten, and is full again.
+    """
+
+    __slots__ = ("_spent",)
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[object, RetryGroup], RetryBudget] = {}
+
+    def __len__(self) -> int:
+        return len(self._spent)
+
+    def take(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
+        """Pay for a retry; see `RetryBudget.take`."""
+        place = seller, GROUP[rule]
+        budget = self._spent.pop(place, None) or RetryBudget()
+        cost = budget.take(failure)
+        if budget.tokens < budget.FULL:
+            self._spent[place] = budget
+            if len(self._spent) > self.MOST:
+                del self._spent[next(iter(self._spent))]
+        return cost
+
+    def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
+        """Note a success; see `RetryBudget.give_back`."""
+        place = seller, GROUP[rule]
+        budget = self._spent.get(place)
+        if budget is not None:
+            budget.give_back(tokens)
+            if budget.tokens >= budget.FULL:
+                del self._spent[place]
 
 
 async def again(
@@ -322,7 +293,8 @@ async def again(
     *,
     rule: RetryClass,
     policy: RetryPolicy,
-    budget: RetryBudget,
+    budgets: RetryBudgets,
+    seller: object,
     history: History,
     clock: Clock,
     sleep: Callable[[float], Awaitable[None]],
@@ -356,8 +328,9 @@ async def again(
 
     def no_budget(state: RetryCallState) -> bool:
         nonlocal paid
-        paid = budget.take(_failure(state))
-        return not paid
+        cost = budgets.take(seller, rule, _failure(state))
+        paid = cost or 0
+        return cost is None
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(
@@ -370,7 +343,7 @@ async def again(
         reraise=True,
     )
     result: R = await retrying(go_on)
-    budget.give_back(paid)
+    budgets.give_back(seller, rule, paid or 1)
     return result
 
 

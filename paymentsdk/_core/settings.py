@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,19 @@ def check_key(key: str) -> str:
     if not isinstance(key, str) or not _KEY.match(key):
         raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
     return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
+
+
+def check_first_sent_at(moment: datetime, now: float) -> datetime:
+    """Return *moment* if a key can have been sent then. It may be up to an hour ahead: the clocks of machines differ.
+
+    Raises:
+        RequestInvalid: It is no datetime with an offset, or lies in the future.
+    """
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
+    if moment.timestamp() > now + 3600:
+        raise RequestInvalid("first_sent_at", "must not lie in the future")
+    return moment
 
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

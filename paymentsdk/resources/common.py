@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._core.call import Caller
-from paymentsdk._core.operation import ErrorCode, PageShape
+from paymentsdk._core.operation import PageShape
+from paymentsdk._core.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
 
 __all__ = [
@@ -216,7 +217,9 @@ class Resource:
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")
-KEY_USED = ErrorCode(409, "idempotency_key_already_used", "the key went with another request in the last 24 hours")
+KEY_USED = ErrorCode(
+    409, "idempotency_key_already_used", "the key went with another request in the last 24 hours", settles=True
+)
 KEY_IN_FLIGHT = ErrorCode(423, "resource_locked", "another request with the key is being answered")
 #: The contract names the status alone. A write that can be sent again says so in its own words.
 INTERNAL_ERROR = ErrorCode(500, "internal_error", "internal error; try again")

@@ -10,7 +10,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
     AnswerStruct,

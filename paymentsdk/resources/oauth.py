@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from paymentsdk._core.auth import Credentials, credentials_of
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk._core.secrets import Secretive, hide
 from paymentsdk._core.token_store import TokenPair
 from paymentsdk.errors import RequestInvalid
@@ -154,12 +155,14 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
     authenticated=False,
     errors=(
         ErrorCode(400, "bad_request", "the grant was refused; the sub-error says why"),
-        ErrorCode(400, "invalid_client", "client_id or client_secret is invalid"),
+        # What settles: whatever an earlier attempt has done, the grant is of no more use.
+        ErrorCode(400, "invalid_client", "client_id or client_secret is invalid", settles=True),
         ErrorCode(
             400,
             "invalid_grant",
             "the code or refresh token is invalid, expired, revoked, used in the wrong flow or of another client, "
             "or redirect_uri is not the one that the application is configured with",
+            settles=True,
         ),
         ErrorCode(400, "invalid_scope", "the scope is invalid, unknown or malformed"),
         ErrorCode(
@@ -173,6 +176,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
             400,
             "unauthorized_client",
             "the application has no grant of the user, or the user may not create a token",
+            settles=True,
         ),
     ),
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import Meta, field
 
 from paymentsdk._core.identity import Addition, Echo
-from paymentsdk._core.operation import ErrorCode, Limits, Operation, RetryClass
+from paymentsdk._core.operation import Limits, Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
     KEY_IN_FLIGHT,
@@ -585,21 +586,25 @@ class Order(AnswerStruct):
         return None if self.type_response is None else self.type_response.qr_data
 
 
+# What settles: what the platform says about the same bytes, or about a state that this write cannot have led to. Not
+# `empty_required_header`: if something on the way dropped the header, it may not have done so before.
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
-_BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid")
-_NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order")
+_BAD_PATH = ErrorCode(400, "invalid_path_param", "the format of order_id is invalid", settles=True)
+_NOT_FOUND = ErrorCode(404, "order_not_found", "order_id matches no order", settles=True)
 _KEY_LENGTH = ErrorCode(
-    400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes"
+    400, "invalid_idempotency_key_length", "the X-Idempotency-Key is longer than the platform takes", settles=True
 )
 _NO_BODY = (
-    ErrorCode(400, "unsupported_properties", "the body has a member that is not supported; detail names it"),
+    ErrorCode(
+        400, "unsupported_properties", "the body has a member that is not supported; detail names it", settles=True
+    ),
     ErrorCode(400, "bad_request", "a field is unsupported or invalid"),
-    ErrorCode(400, "property_type", "a field has the wrong type, or the JSON is malformed"),
+    ErrorCode(400, "property_type", "a field has the wrong type, or the JSON is malformed", settles=True),
 )
 _BODY = (
     *_NO_BODY,
-    ErrorCode(400, "property_value", "a field breaks a rule; detail names it"),
-    ErrorCode(400, "required_properties", "a required field is missing; detail names it"),
+    ErrorCode(400, "property_value", "a field breaks a rule; detail names it", settles=True),
+    ErrorCode(400, "required_properties", "a required field is missing; detail names it", settles=True),
 )
 _ALWAYS = (
     UNAUTHORIZED,
@@ -658,18 +663,28 @@ CREATE = Operation(
         _EMPTY_KEY,
         _KEY_LENGTH,
         *_BODY,
-        ErrorCode(400, "minimum_items", "a list has fewer entries than it needs"),
-        ErrorCode(400, "maximum_items", "a list has more entries than it may"),
-        ErrorCode(400, "invalid_total_amount", "total_amount is not the sum of the transactions"),
-        ErrorCode(400, "unsupported_site", "orders are not supported in the seller's country"),
-        ErrorCode(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid"),
-        ErrorCode(400, "marketplace_not_valid", "the token was not obtained through OAuth: no marketplace is known"),
-        ErrorCode(400, "seller_configuration", "the seller is not authorized for cash withdrawals"),
+        ErrorCode(400, "minimum_items", "a list has fewer entries than it needs", settles=True),
+        ErrorCode(400, "maximum_items", "a list has more entries than it may", settles=True),
+        ErrorCode(400, "invalid_total_amount", "total_amount is not the sum of the transactions", settles=True),
+        ErrorCode(400, "unsupported_site", "orders are not supported in the seller's country", settles=True),
+        ErrorCode(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid", settles=True),
+        ErrorCode(
+            400,
+            "marketplace_not_valid",
+            "the token was not obtained through OAuth: no marketplace is known",
+            settles=True,
+        ),
+        ErrorCode(400, "seller_configuration", "the seller is not authorized for cash withdrawals", settles=True),
         *_ALWAYS,
         ErrorCode(401, "invalid_credentials", "the access token is not one of this platform"),
         ErrorCode(402, "failed", "the payment failed"),
-        ErrorCode(404, "pos_not_found", "external_pos_id is unknown"),
-        ErrorCode(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
+        ErrorCode(404, "pos_not_found", "external_pos_id is unknown", settles=True),
+        ErrorCode(
+            404,
+            "marketplace_fee_not_allowed",
+            "marketplace_fee was sent but the marketplace was not found",
+            settles=True,
+        ),
         KEY_USED,
         KEY_IN_FLIGHT,
     ),
@@ -705,7 +720,7 @@ CANCEL: Operation[None, Order] = Operation(
         _NOT_FOUND,
         KEY_USED,
         ErrorCode(409, "order_already_canceled", "the order was canceled before"),
-        ErrorCode(409, "cannot_cancel_order", "the state of the order does not allow to cancel it"),
+        ErrorCode(409, "cannot_cancel_order", "the state of the order does not allow to cancel it", settles=True),
         _LOCKED,
     ),
 )
@@ -732,11 +747,12 @@ REFUND = Operation(
         _KEY_LENGTH,
         *_BODY,
         _BAD_PATH,
+        # It settles nothing: the refund that is in doubt may have taken what is left.
         ErrorCode(400, "refund_amount_exceeds", "the amount is above what is left of the payment"),
         *_ALWAYS,
         _NOT_FOUND,
         KEY_USED,
-        ErrorCode(409, "cannot_refund_order", "the state of the order does not allow a refund"),
+        ErrorCode(409, "cannot_refund_order", "the state of the order does not allow a refund", settles=True),
         ErrorCode(409, "order_already_refunded", "the whole order was refunded before"),
         ErrorCode(409, "refund_in_progress", "another refund of the order is being processed"),
         _LOCKED,
@@ -747,20 +763,27 @@ REFUND = Operation(
 class Orders(Resource):
     """``client.orders``: in-person QR orders."""
 
-    async def create(self, order: OrderRequest, *, idempotency_key: str | None = None) -> Order:
+    async def create(
+        self, order: OrderRequest, *, idempotency_key: str | None = None, first_sent_at: datetime | None = None
+    ) -> Order:
         """Create an order that a buyer pays by scanning a code (4.10).
 
         Args:
             order: What to create.
             idempotency_key: 1 to 64 visible ASCII characters. The platform creates one order per key, for 24 hours;
                 without one, a random key is made for this call and kept for all its attempts.
+            first_sent_at: When *idempotency_key* was sent for the first time, a datetime with its offset, if it was
+                sent before: then nothing is sent more than 23 hours later, and what settles nothing is an
+                ``OutcomeUnknown``. An order may come too late for its buyer even so: bound the resend by what is left
+                of ``expiration_time``.
 
         Raises:
             RequestInvalid: The order breaks a rule; nothing was sent.
             BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
-        return (await self._caller.call(CREATE, order, idempotency_key=idempotency_key)).value
+        call = self._caller.call(CREATE, order, idempotency_key=idempotency_key, first_sent_at=first_sent_at)
+        return (await call).value
 
     async def get(self, order_id: str) -> Order:
         """Return the order with its payment and its refunds (4.11).
@@ -775,19 +798,25 @@ class Orders(Resource):
         """
         return (await self._caller.call(GET, order_id=order_id)).value
 
-    async def cancel(self, order_id: str, *, idempotency_key: str | None = None) -> Order:
+    async def cancel(
+        self, order_id: str, *, idempotency_key: str | None = None, first_sent_at: datetime | None = None
+    ) -> Order:
         """Cancel an order that nobody has paid (4.12).
 
         Args:
             order_id: The order.
             idempotency_key: As in :meth:`create`.
+            first_sent_at: As in :meth:`create`.
 
         Raises:
             RequestInvalid, BadRequest, NotFound: As in :meth:`get`.
             Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
-        return (await self._caller.call(CANCEL, idempotency_key=idempotency_key, order_id=order_id)).value
+        call = self._caller.call(
+            CANCEL, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
+        )
+        return (await call).value
 
     async def refund(
         self,
@@ -796,6 +825,7 @@ class Orders(Resource):
         payment_id: str | None = None,
         amount: Decimal | None = None,
         idempotency_key: str | None = None,
+        first_sent_at: datetime | None = None,
     ) -> Order:
         """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
 
@@ -808,6 +838,7 @@ class Orders(Resource):
             amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
             idempotency_key: As in :meth:`create`. Each partial refund needs a key of its own. So does a new try of a
                 refund that has ``failed``: under the old key the platform repeats its answer.
+            first_sent_at: As in :meth:`create`.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
@@ -824,4 +855,7 @@ class Orders(Resource):
                 "amount" if amount is None else "payment_id",
                 "a partial refund takes both payment_id and amount; a refund of the whole order takes neither",
             )
-        return (await self._caller.call(REFUND, body, idempotency_key=idempotency_key, order_id=order_id)).value
+        call = self._caller.call(
+            REFUND, body, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
+        )
+        return (await call).value

@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import TypedDict, Unpack
 
 from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import MIB, ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import MIB, Operation
 from paymentsdk._core.paging import Pager, Position, WalkOptions
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     RESULTS,

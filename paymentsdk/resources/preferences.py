@@ -13,7 +13,8 @@ from msgspec import Meta
 
 from paymentsdk import money
 from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     Amount,
     AnswerStruct,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
 
 

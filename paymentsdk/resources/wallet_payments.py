@@ -5,6 +5,7 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
@@ -12,7 +13,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import ErrorCode, Operation, RetryClass
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode, RetryClass
 from paymentsdk._core.secrets import Secretive
 from paymentsdk._core.settings import SESSION_HEADER
 from paymentsdk.resources.common import (
@@ -277,6 +279,7 @@ class WalletPayments(Resource):
         *,
         session_id: str | None = None,
         idempotency_key: str | None = None,
+        first_sent_at: datetime | None = None,
     ) -> WalletPayment:
         """Charge a buyer's wallet (4.4).
 
@@ -289,6 +292,9 @@ class WalletPayments(Resource):
                 the client's setting ``session_header`` names.
             idempotency_key: 1 to 64 visible ASCII characters. The platform makes one payment per key; without one, a
                 random key is made for this call and kept for all its attempts.
+            first_sent_at: When *idempotency_key* was sent for the first time, a datetime with its offset, if it was
+                sent before: then nothing is sent more than 23 hours later, and what settles nothing is an
+                ``OutcomeUnknown``.
 
         Raises:
             RequestInvalid: The payment breaks a rule; nothing was sent.
@@ -297,5 +303,7 @@ class WalletPayments(Resource):
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
         headers = None if session_id is None else {self._caller.session_header: session_id}
-        call = self._caller.call(CREATE, payment, idempotency_key=idempotency_key, headers=headers)
+        call = self._caller.call(
+            CREATE, payment, idempotency_key=idempotency_key, first_sent_at=first_sent_at, headers=headers
+        )
         return (await call).value

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from paymentsdk._core.operation import ErrorCode, Operation
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import behaviours, magic
 from paymentsdk.sandbox.answers import Refused

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.operation import ErrorCode, Operation
+from paymentsdk._core.operation import Operation
+from paymentsdk._core.rules import ErrorCode
 from paymentsdk.sandbox.answers import Refused
 
 __all__ = ["Magic", "demanded", "value_for"]

@@ -376,7 +376,7 @@ async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
     assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
 
 
-@pytest.mark.control("paymentsdk._core.call._UNRECOGNISED", frozenset())
+@pytest.mark.control("paymentsdk._core.call.settles", lambda errors, status, codes, *, random_key: True)
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
 async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
     """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""

@@ -30,8 +30,8 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk._core.grant import Held
-from paymentsdk._core.operation import RetryClass
 from paymentsdk._core.retry import TABLE, Failure, Verdict
+from paymentsdk._core.rules import RetryClass
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest

@@ -237,7 +237,8 @@ async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
     """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
     unsent = SendFailed("refused", sent=False)
 
-    played = await play("orders.create", unsent, RESET, Response(400, {}, b"{}"), retry=RetryPolicy(base_delay=0))
+    refusal = Response(400, {}, b'{"code":"property_value"}')
+    played = await play("orders.create", unsent, RESET, refusal, retry=RetryPolicy(base_delay=0))
     doubtful = await play("orders.create", unsent, asks_for(10, 503), RESET, retry=RetryPolicy(attempts=3))
 
     assert 400 == played.error.status
@@ -284,7 +285,6 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     await calls(client, jobs["orders.get"].call, 200)
 
     assert 200 + RetryBudget.FULL // RetryBudget.COST == len(transport.requests)
-    assert 0 == client._shared.budget.tokens
 
 
 @pytest.mark.control("paymentsdk._core.retry.RetryBudget.give_back", lambda self, tokens=1: None)
@@ -295,7 +295,6 @@ async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> Non
     client = make_client(transport=transport, retry=RetryPolicy(attempts=20, base_delay=0))
 
     assert 0 == await calls(client, jobs["orders.get"].call, 1000)
-    assert client._shared.budget.tokens > RetryBudget.FULL / 2
 
 
 async def test_the_budget_comes_back(make_client, jobs) -> None:
@@ -307,19 +306,26 @@ async def test_the_budget_comes_back(make_client, jobs) -> None:
     await calls(client, jobs["orders.get"].call, 100)
     down = False
     await calls(client, jobs["orders.get"].call, 600)
+    down = True
+    before = len(transport.requests)
+    await calls(client, jobs["orders.get"].call, 200)
 
-    assert RetryBudget.FULL == client._shared.budget.tokens
+    assert 200 + RetryBudget.FULL // RetryBudget.COST == len(transport.requests) - before
 
 
 async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     """Every clean success is one token, and one that took retries gives back what its last retry cost."""
-    client = make_client(*[jobs["orders.get"].answer] * 3, Response(503), jobs["orders.get"].answer)
-    client._shared.budget.tokens = 10
+    read, down = jobs["orders.get"], [Response(503)]
+    transport = MemoryTransport([*down * 500, *[read.answer] * 8, *down, read.answer, *down * 20])
+    client = make_client(transport=transport)
+    await calls(client, read.call, 400)  # It is used up: 100 retries.
+    assert 500 == len(transport.requests)
 
-    await calls(client, jobs["orders.get"].call, 3)
-    assert 13 == client._shared.budget.tokens
-    await calls(client, jobs["orders.get"].call, 1)
-    assert 13 == client._shared.budget.tokens
+    await calls(client, read.call, 8)
+    await calls(client, read.call, 1)
+    await calls(client, read.call, 1)
+
+    assert 500 + 8 + 2 + 2 == len(transport.requests)
 
 
 def test_a_timeout_costs_twice() -> None:
@@ -329,12 +335,12 @@ def test_a_timeout_costs_twice() -> None:
 
     assert (10, 5) == (budget.take(late), budget.take(AttemptFailed(Failure.SERVER, "")))
     budget.tokens = 9
-    assert 0 == budget.take(late)
+    assert budget.take(late) is None
     assert 9 == budget.tokens
 
 
 @pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
-async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
+async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, monkeypatch, ending: object) -> None:
     """Whatever a transport makes of an expiry, the retry after it costs what one after a timeout does."""
 
     class Slow(MemoryTransport):
@@ -352,20 +358,11 @@ async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, en
     for tokens in (RetryBudget.COST_OF_TIMEOUT, RetryBudget.COST_OF_TIMEOUT - 1):
         transports.append(Slow())
         client = make_client(transport=transports[-1])
-        client._shared.budget.tokens = tokens
+        monkeypatch.setattr(RetryBudget, "FULL", tokens)
         with suppress(NoAnswer):
             await jobs["orders.get"].call(client)
 
     assert [2, 1] == [len(transport.requests) for transport in transports]
-
-
-async def test_all_copies_of_a_client_share_one_budget(make_client, jobs) -> None:
-    """A copy for another seller talks to the same platform: its retries count as well."""
-    client = make_client(Response(503))
-
-    await calls(client.with_options(access_token="TEST-other-seller"), jobs["orders.get"].call, 1)
-
-    assert RetryBudget.FULL - 3 * RetryBudget.COST == client._shared.budget.tokens
 
 
 # --- tenacity ---------------------------------------------------------------------------------------------------------
@@ -414,7 +411,7 @@ async def fails_on_its_own(client, number: int) -> bool:
     return order.id == f"ORD{number}" and number % 3 != 0
 
 
-async def test_calls_do_not_share_their_retries(make_client, clock) -> None:
+async def test_calls_do_not_share_their_retries(make_client, clock, monkeypatch) -> None:
     """100 calls that fail at the same time end each in its own outcome: every call has a scheduler of its own."""
     seen: dict[str, int] = {}
 
@@ -427,7 +424,7 @@ async def test_calls_do_not_share_their_retries(make_client, clock) -> None:
         return Response(200, {}, f'{{"id":"ORD{name}"}}'.encode())
 
     client = make_client(transport=MemoryTransport(platform))
-    client._shared.budget.tokens = 10**6
+    monkeypatch.setattr(RetryBudget, "FULL", 10**6)
     clock.sleep = turn  # 100 calls in one pause do not add up.
 
     assert all(await asyncio.gather(*(fails_on_its_own(client, number) for number in range(100))))

@@ -19,8 +19,9 @@ from paymentsdk import (
     TokenPair,
     errors,
 )
-from paymentsdk._core.retry import TABLE as VERDICTS
-from paymentsdk._core.retry import Failure, History, Verdict
+from paymentsdk._core.retry import History
+from paymentsdk._core.rules import TABLE as VERDICTS
+from paymentsdk._core.rules import Failure, Verdict
 from paymentsdk.resources import OPERATIONS
 
 CLASSES = {
@@ -45,8 +46,8 @@ foreign     | 4 NoAnswer      | 4 OutcomeUnknown | -                | 1 OutcomeU
 503         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
 408         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
 429         | 4 RateLimited   | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited
-409         | 1 Conflict      | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict
-423         | 1 APIError      | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
+409         | 1 Conflict      | 3 OutcomeUnknown | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict
+423         | 1 APIError      | 3 OutcomeUnknown | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
 401         | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed
 403         | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied
 307         | 1 APIError      | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown
@@ -60,19 +61,19 @@ foreign     | 4 NoAnswer      | 4 OutcomeUnknown | -                | 1 OutcomeU
 SEQUENCES = """
 keyed   | reset ok                   | 2 ok
 keyed   | 503 timeout html ok        | 4 ok
-keyed   | 409                        | 1 Conflict          # not our own doing
+keyed   | 409 ok                     | 2 ok                # under way: perhaps it was sent twice on the way
 keyed   | reset 409 ok               | 3 ok                # our own first attempt held it
 keyed   | reset 409 409 ok           | 4 ok
 keyed   | reset 409 409 409 ok       | 4 OutcomeUnknown    # at most two more
 keyed   | 503 423 423 423 ok         | 4 OutcomeUnknown
-keyed   | 429 409 ok                 | 2 Conflict          # a 429 leaves no doubt
+keyed   | 429 400                    | 2 BadRequest        # a 429 leaves no doubt
 keyed   | reset unsent unsent unsent | 4 OutcomeUnknown    # the three outcomes are never merged
 keyed   | reset 429 429 429          | 4 OutcomeUnknown
 keyed   | reset 401                  | 2 OutcomeUnknown
 keyed   | reset 403                  | 2 OutcomeUnknown
 keyed   | reset 307                  | 2 OutcomeUnknown
-keyed   | reset 400                  | 2 BadRequest        # same key, same bytes: it was refused before as well
-keyed   | 503 404                    | 2 NotFound
+keyed   | reset 400 ok               | 3 ok                # no code that settles: perhaps a gateway's
+keyed   | 503 404 400 404 ok         | 4 OutcomeUnknown
 keyed   | unsent 429 unsent 400      | 4 BadRequest
 keyed   | 429 unsent unsent unsent   | 4 NotSent           # refused unprocessed: doing it again is safe
 read    | reset unsent unsent unsent | 4 NoAnswer          # something was sent
@@ -90,7 +91,7 @@ refresh | reset ok                   | 2 ok
 refresh | 503 ok                     | 2 ok
 refresh | reset 503 ok               | 2 OutcomeUnknown    # once, whatever it was
 refresh | reset unsent ok            | 3 ok
-refresh | reset 400                  | 2 BadRequest
+refresh | reset 400                  | 2 OutcomeUnknown
 """
 
 PATIENT = Timeout(total=None, attempt=30.0)
@@ -193,7 +194,7 @@ async def test_unkeyed_writes_are_repeated_when_asked_for(
     assert played.is_unknown()
 
 
-@pytest.mark.control("paymentsdk._core.retry.MAX_CONFLICTS", inf)
+@pytest.mark.control("paymentsdk._core.retry.MAX_UNSETTLED", inf)
 async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> None:
     """However many attempts are allowed, a conflict after a doubt is asked about at most two more times."""
     played = await play("orders.create", failures["reset"], failures["409"], retry=RetryPolicy(attempts=10))
@@ -213,7 +214,7 @@ LOCKED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._core.retry._is_held", lambda conflict: False, raises=errors.APIError)
+@pytest.mark.control("paymentsdk._core.call.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
 @pytest.mark.parametrize("locked", LOCKED)
 @pytest.mark.parametrize("bring", ["argument", "option"])
 async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:
@@ -228,25 +229,25 @@ async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: R
 
 
 async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) -> None:
-    """A conflict that names a state is a refusal, and so is a lock that our own fresh key runs into."""
+    """A conflict that names a state is a refusal, whoever chose the key."""
     refused = Response(409, {}, b'{"errors":[{"code":"cannot_cancel_order"}]}')
-    client = make_client(refused, LOCKED[0])
+    client = make_client(refused, refused)
 
     for key in ("k-1", None):
         with pytest.raises(errors.APIError) as settled:
             await client.orders.cancel("ORD1", idempotency_key=key)
-        assert 1 == settled.value.attempts
+        assert (1, True) == (settled.value.attempts, settled.value.settled)
 
 
-@pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"404 page not found\n", b"", b" \n"])
+@pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"", b'{"message":"none"}', b"[]"])
 async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
-    """After a doubt, a refusal that is not JSON is not the platform's: it knows nothing of what was done."""
+    """After a doubt, a refusal without a code of the platform may be a gateway's: it knows nothing of what was done."""
     played = await play("orders.cancel", failures["reset"], Response(404, {}, body))
 
     assert played.is_unknown()
 
 
-@pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"message":"none"}', b"[]"])
+@pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"error":"order_not_found"}'])
 async def test_the_platform_settles_a_doubt(play, failures, body: bytes) -> None:
     """A refusal of the very same request, with the same key, says that it was refused before as well."""
     assert errors.NotFound is type((await play("orders.cancel", failures["reset"], Response(404, {}, body))).error)

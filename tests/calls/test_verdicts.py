@@ -1,0 +1,452 @@
+"""What an error response says of a write: a table of every body seen, six writes, and what is in doubt.
+
+What is expected is worked out here from the rules, by hand-written tables and a few lines: not from the code that it
+checks, nor from its declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import NamedTuple
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import (
+    OPERATIONS,
+    APIError,
+    AuthenticationFailed,
+    BadRequest,
+    Conflict,
+    ErrorCode,
+    IdempotencyConflict,
+    NotFound,
+    Operation,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    PermissionDenied,
+    RateLimited,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryClass,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk._core.rules import settles
+from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.orders import (
+    OrderRequest,
+    PaymentRequest,
+    RefundRequest,
+    RefundTransactionRequest,
+    TransactionsRequest,
+)
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
+from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+LOST = SendFailed("connection reset", sent=True)
+PRICE = Decimal("24.90")
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+def bodies() -> dict[str, object]:
+    """Return the body of each write."""
+    payment = TransactionsRequest(payments=[PaymentRequest(amount=PRICE)])
+    return {
+        "preferences.create": PreferenceRequest(
+            items=[PreferenceItemRequest(title="A book", quantity=1, unit_price=PRICE)]
+        ),
+        "wallet_payments.create": WalletPaymentRequest(
+            wallet_payment=WalletChargeRequest(transaction_amount=PRICE, external_reference="shop-1"),
+            payer=WalletPayerRequest(token="payer-token-0123456789", type_token="wallet"),
+        ),
+        "customers.create": CustomerRequest(email="ann@example.com"),
+        "orders.create": OrderRequest(external_reference="shop-1", total_amount=PRICE, transactions=payment),
+        "orders.cancel": None,
+        "orders.refund": RefundRequest(transactions=[RefundTransactionRequest(id="PAY1", amount=PRICE)]),
+    }
+
+
+KEYED = ("wallet_payments.create", "orders.create", "orders.cancel", "orders.refund")
+UNKEYED = ("preferences.create", "customers.create")
+WRITES = (*KEYED, *UNKEYED)
+
+# --- what comes back --------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """An error response, and what a person reads in it: every code."""
+
+    status: int
+    body: bytes
+    codes: tuple[str, ...] = ()
+
+
+def answer(status: int, body: object, *codes: str) -> Answer:
+    """Return the answer with *body*: JSON, unless it is bytes."""
+    return Answer(status, body if isinstance(body, bytes) else json.dumps(body).encode(), codes)
+
+
+def orders(status: int, *codes: str) -> Answer:
+    """Return an answer of the Orders API."""
+    return answer(status, {"errors": [{"code": code, "message": "no", "details": ["x"]} for code in codes]}, *codes)
+
+
+def causes(status: int, error: str | None, *codes: str | int) -> Answer:
+    """Return an answer of the older APIs: an error, and codes of its causes."""
+    cause = [{"code": code, "description": "no", "data": None} for code in codes]
+    return answer(
+        status,
+        {"message": "no", "error": error, "status": status, "cause": cause},
+        *filter(None, (*map(str, codes), error)),
+    )
+
+
+ANSWERS: dict[str, Answer] = {
+    # A gateway, a load balancer, a firewall: it knows nothing of what an attempt has done.
+    "no route": answer(404, {"message": "no Route matched with those values"}),
+    "gateway bad_request": answer(400, {"error": "bad_request"}, "bad_request"),
+    "gateway Bad Request": answer(400, {"message": "Bad Request"}),
+    "gateway 405": answer(405, {"message": "Method Not Allowed"}),
+    "gateway 413": answer(413, {"message": "Request size limit exceeded"}),
+    "gateway 415": answer(415, {"message": "Unsupported Media Type"}),
+    "gateway 421": answer(421, {"message": "Misdirected"}),
+    "gateway 425": answer(425, {"message": "Too Early"}),
+    "gateway 426": answer(426, {"message": "Please use HTTP2"}),
+    "gateway 451": answer(451, {"message": "no"}),
+    "gateway 409": answer(409, {"message": "conflict"}),
+    "no body": answer(404, b""),
+    "html": answer(403, b"<html>Forbidden</html>"),
+    "text": answer(400, b"bad gateway"),
+    "a list": answer(400, []),
+    "a number": answer(400, b"42"),
+    "null members": answer(400, {"message": None, "error": None, "status": 400, "cause": None}),
+    # The platform, about the way to it.
+    "401": orders(401, "unauthorized"),
+    "401 credentials": orders(401, "invalid_credentials"),
+    "403 blocked": answer(403, {"status": 403, "code": "blocked", "message": "no", "blocked_by": "x"}, "blocked"),
+    "403 forbidden": orders(403, "forbidden"),
+    "429": answer(429, {"status": 429, "error": "too_many_requests", "message": "no"}, "too_many_requests"),
+    # The platform, about the request.
+    "value": orders(400, "property_value"),
+    "required": orders(400, "required_properties"),
+    "key length": orders(400, "invalid_idempotency_key_length"),
+    "no key": orders(400, "empty_required_header"),
+    "not found": orders(404, "order_not_found"),
+    "no till": orders(404, "pos_not_found"),
+    "amount": orders(400, "refund_amount_exceeds"),
+    "failed": orders(402, "failed"),
+    "value under a wrong status": orders(404, "property_value"),
+    "value in a cause": causes(400, "bad_request", "property_value"),
+    "value after another": orders(400, "bad_request", "property_value"),
+    "value in CamelCase": answer(
+        400, {"ErrorMessage": "no", "ErrorCause": [{"ErrorCode": "property_value"}]}, "property_value"
+    ),
+    "value alone": answer(400, {"code": "property_value", "message": "no"}, "property_value"),
+    "value with fields": answer(
+        400, {"code": "property_value", "message": "no", "details": [{"field": "a", "message": "b"}]}, "property_value"
+    ),
+    "value beside an order": answer(
+        400, {"errors": [{"code": "property_value", "details": None}], "data": {"id": "ORD1"}}, "property_value"
+    ),
+    "value in plural causes": answer(400, {"message": "no", "causes": [{"code": "property_value"}]}, "property_value"),
+    "customer number": causes(400, "bad_request", 106),
+    "customer exists": causes(400, "bad_request", "101"),
+    "preference items": causes(400, "invalid_items"),
+    "unlisted": orders(400, "brand_new_code"),
+    # The platform, about the state.
+    "state": orders(409, "cannot_cancel_order"),
+    "state of a refund": orders(409, "cannot_refund_order"),
+    "already canceled": orders(409, "order_already_canceled"),
+    "already refunded": orders(409, "order_already_refunded"),
+    "key used": orders(409, "idempotency_key_already_used"),
+    "locked": orders(423, "resource_locked"),
+    "locked 409": orders(409, "resource_locked"),
+    "busy": orders(409, "refund_in_progress"),
+    "value and locked": orders(400, "property_value", "resource_locked"),
+    "state and busy": orders(409, "cannot_refund_order", "refund_in_progress"),
+}
+
+# --- what must come of it ---------------------------------------------------------------------------------------------
+
+#: What the platform says about the same bytes, or about a state that no attempt of this write can have led to.
+_BYTES = {(400, "property_value"), (400, "required_properties"), (400, "invalid_idempotency_key_length")}
+SETTLING: dict[str, set[tuple[int, str]]] = {
+    "orders.create": {*_BYTES, (404, "pos_not_found")},
+    "orders.cancel": {
+        (400, "invalid_idempotency_key_length"),
+        (404, "order_not_found"),
+        (409, "cannot_cancel_order"),
+    },
+    "orders.refund": {*_BYTES, (404, "order_not_found"), (409, "cannot_refund_order")},
+    "wallet_payments.create": set(),
+    # Without a key the platform cannot tell a resend from a second request.
+    "preferences.create": set(),
+    "customers.create": set(),
+}
+IN_PROGRESS = {"resource_locked", "refund_in_progress"}
+DONE = {"order_already_canceled", "order_already_refunded", "idempotency_key_already_used"}
+CLASSES = {
+    400: BadRequest,
+    401: AuthenticationFailed,
+    403: PermissionDenied,
+    404: NotFound,
+    409: Conflict,
+    429: RateLimited,
+}
+
+
+class Expected(NamedTuple):
+    """What a caller learns, and how many requests it took."""
+
+    error: type[PaymentsError]
+    settled: bool | None
+    requests: int
+
+
+def refused(given: Answer) -> type[PaymentsError]:
+    """Return the class of an error response."""
+    used = "idempotency_key_already_used" in given.codes[:1]
+    return IdempotencyConflict if used else CLASSES.get(given.status, APIError)
+
+
+def expected(write: str, given: Answer, *, in_doubt: bool, supplied: bool) -> Expected:
+    """Say by the rules what comes of *given*, which is the response to every attempt but the lost ones."""
+    before = int(in_doubt)
+    keyed = write in KEYED
+    settling = SETTLING[write] | ({(409, "idempotency_key_already_used")} if keyed and not supplied else set())
+    busy = bool(IN_PROGRESS & set(given.codes))
+    if not busy and any((given.status, code) in settling for code in given.codes):
+        return Expected(refused(given), True, before + 1)
+    if given.status == 429:
+        return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else not supplied, 4)
+    if given.status in {401, 403}:
+        return Expected(OutcomeUnknown if in_doubt else refused(given), None if in_doubt else not supplied, before + 1)
+    held = keyed and (busy or (given.status in {409, 423, 425} and not DONE & set(given.codes)))
+    if held or (keyed and in_doubt):
+        return Expected(OutcomeUnknown, None, before + 3)
+    if in_doubt:
+        return Expected(OutcomeUnknown, None, before + 1)
+    return Expected(refused(given), not supplied, 1)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What came of a call."""
+
+    error: PaymentsError
+    requests: list[Request]
+
+
+Play = Callable[..., Awaitable[Told]]
+
+
+@pytest.fixture
+def play() -> Play:
+    """Make a write, with answers to its attempts: the last one again and again."""
+
+    async def play(
+        operation: Operation[object, object], *answers: Response | SendFailed, key: str | None = None
+    ) -> Told:
+        left = list(answers)
+
+        def platform(request: Request) -> Response:
+            one = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(one, SendFailed):
+                raise one
+            return one
+
+        transport = MemoryTransport(platform)
+        retry = RetryPolicy(retry_unkeyed=True)
+        path = dict.fromkeys(operation.path_names, "ORD1")
+        async with PaymentsClient(
+            "TEST-token", base_url="https://platform.test", transport=transport, clock=FakeClock(), retry=retry
+        ) as client:
+            with pytest.raises(PaymentsError) as raised:
+                await client.call(operation, bodies()[operation.name], idempotency_key=key, **path)
+        return Told(raised.value, transport.requests)
+
+    return play
+
+
+def cells() -> list[object]:
+    """Return each answer to each write, in doubt or not, with a key of the caller's or not."""
+    return [
+        pytest.param(
+            write, given, in_doubt, supplied, id=f"{write}-{name}{'-in doubt' * in_doubt}{'-supplied' * supplied}"
+        )
+        for name, given in ANSWERS.items()
+        for write in WRITES
+        for in_doubt in (False, True)
+        for supplied in ((False, True) if write in KEYED else (False,))
+    ]
+
+
+Change = Callable[[ErrorCode], ErrorCode]
+
+
+async def told(
+    play: Play, write: str, given: Answer, *, in_doubt: bool, supplied: bool, change: Change = lambda error: error
+) -> tuple[Expected, Told]:
+    """Play a cell; return what came of it, in the form of what is expected, and the whole."""
+    operation = OPERATIONS[write]
+    operation = dataclasses.replace(operation, errors=tuple(map(change, operation.errors)))
+    one = Response(given.status, {}, given.body)
+    result = await play(operation, *[LOST] * in_doubt, one, key="k-1" if supplied else None)
+    settled = result.error.settled if isinstance(result.error, APIError) else None
+    return Expected(type(result.error), settled, len(result.requests)), result
+
+
+@pytest.mark.parametrize(("write", "given", "in_doubt", "supplied"), cells())
+async def test_what_an_error_response_says_of_a_write(
+    play: Play, write: str, given: Answer, in_doubt: bool, supplied: bool
+) -> None:
+    """Error class, `settled`, requests, one key and the same bytes: as the rules say for each of these responses."""
+    outcome, result = await told(play, write, given, in_doubt=in_doubt, supplied=supplied)
+
+    assert expected(write, given, in_doubt=in_doubt, supplied=supplied) == outcome
+    keys = {request.headers.get("X-Idempotency-Key") for request in result.requests}
+    assert 1 == len({(request.method, request.url, request.body) for request in result.requests})
+    assert {result.error.idempotency_key} == keys
+    assert (write in KEYED) == (None not in keys)
+    if isinstance(result.error, OutcomeUnknown):
+        last = result.error.last_error
+        assert isinstance(last, APIError)
+        assert not last.settled
+        assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason
+
+
+def test_the_table_is_about_every_write() -> None:
+    """The six writes of a program are here, and those that take a key are those that declare it."""
+    assert {name: OPERATIONS[name].retry is RetryClass.KEYED for name in WRITES} == {
+        name: name in KEYED for name in WRITES
+    }
+
+
+# --- the table can fail -----------------------------------------------------------------------------------------------
+
+
+def settling(error: ErrorCode) -> ErrorCode:
+    """Return *error* as one that settles, whatever it is."""
+    copy = ErrorCode(error.status, error.code, error.meaning)
+    structs.force_setattr(copy, "settles", True)
+    return copy
+
+
+def unsettling(error: ErrorCode) -> ErrorCode:
+    """Return *error* as one that settles nothing."""
+    return structs.replace(error, settles=False)
+
+
+async def failing(play: Play, change: Change = lambda error: error) -> set[tuple[str, str]]:
+    """Return the cells in doubt that fail where codes are declared otherwise: the write, and the name of the answer."""
+    failed = set()
+    for name, given in ANSWERS.items():
+        for write in WRITES:
+            outcome, _ = await told(play, write, given, in_doubt=True, supplied=False, change=change)
+            if outcome != expected(write, given, in_doubt=True, supplied=False):
+                failed.add((write, name))
+    return failed
+
+
+async def test_the_table_holds_without_a_change(play: Play) -> None:
+    """The control of the controls below: declared as they are, no cell fails."""
+    assert set() == await failing(play)
+
+
+async def test_the_table_fails_where_everything_settles(play: Play) -> None:
+    """If every documented code settled, a gateway's `bad_request` would be told as the platform's refusal."""
+    failed = await failing(play, settling)
+
+    assert {("orders.create", "gateway bad_request"), ("orders.refund", "already refunded")} <= failed
+    assert {("orders.refund", "amount"), ("orders.create", "401"), ("customers.create", "customer exists")} <= failed
+
+
+async def test_the_table_fails_where_nothing_settles(play: Play) -> None:
+    """If no code settled, a refusal that is certain would be told as an unknown outcome."""
+    failed = await failing(play, unsettling)
+
+    assert {("orders.create", "value"), ("orders.cancel", "state"), ("orders.cancel", "key used")} <= failed
+
+
+async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the status were enough, a gateway's 400 and 404 would settle."""
+
+    def by_status(errors, status, codes, *, random_key) -> bool:
+        return any(error.settles and error.status == status for error in errors)
+
+    monkeypatch.setattr("paymentsdk._core.call.settles", by_status)
+    failed = await failing(play)
+
+    assert {
+        ("orders.cancel", "no route"),
+        ("orders.create", "gateway Bad Request"),
+        ("orders.create", "text"),
+    } <= failed
+
+
+async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the first code alone were compared, a cause would settle nothing, and "in progress" would go unseen."""
+
+    def by_first(errors, status, codes, *, random_key) -> bool:
+        return settles(errors, status, codes[:1], random_key=random_key)
+
+    monkeypatch.setattr("paymentsdk._core.call.settles", by_first)
+    failed = await failing(play)
+
+    assert {("orders.create", "value and locked"), ("orders.refund", "state and busy")} <= failed
+
+
+# --- the declarations -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (423, "held"),
+        (500, "generic"),
+        (503, "property_value"),
+        (408, "slow"),
+        (425, "early"),
+        (429, "too_many_requests"),
+        (302, "elsewhere"),
+        (400, "bad_request"),
+        (409, "refund_in_progress"),
+        (409, "resource_locked"),
+        (409, "order_already_canceled"),
+        (409, "name_already_taken"),
+    ],
+)
+def test_what_can_never_settle_is_refused_at_declaration(status: int, code: str) -> None:
+    """A code that a gateway sends as well, or that an own earlier effect causes, cannot be declared to settle."""
+    with pytest.raises(RequestInvalid) as invalid:
+        ErrorCode(status, code, "", settles=True)
+
+    assert "settles" == invalid.value.path
+    assert not ErrorCode(status, code, "").settles
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_the_declarations_are_the_ones_of_this_table(write: str) -> None:
+    """Of the codes in the table, an operation declares as settling those that the rules name, and no other."""
+    known = {(given.status, code) for given in ANSWERS.values() for code in given.codes}
+    settles = {(error.status, error.code) for error in OPERATIONS[write].errors if error.settles}
+    used = {(409, "idempotency_key_already_used")} if write in KEYED else set()
+
+    assert SETTLING[write] | used == settles & known
+
+
+def test_a_code_settles_only_where_it_was_said() -> None:
+    """`settles` is no default."""
+    assert not ErrorCode(400, "property_value", "").settles
