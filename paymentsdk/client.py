@@ -91,8 +91,10 @@ class ClientOptions(TypedDict, total=False):
 class PaymentsClient(Caller):
     """Calls the platform for a seller.
 
-    A client belongs to the event loop that it is first used on. It is safe to use from any number of tasks, and cheap
-    to keep: make one per program, not one per call.
+    A client belongs to the event loop that it is first used on, until that loop is closed: then the next call binds it
+    to its own loop, with new connections. On another loop, as long as the first is not closed, a call raises
+    `ClientClosed`. A client is safe to use from any number of tasks, and cheap to keep: make one per program, not one
+    per call.
 
     Args:
         access_token: The seller's bearer token. Leave it out to obtain one through ``client.oauth``, or give *auth*.

@@ -472,19 +472,6 @@ async def test_closing_a_copy_closes_nothing() -> None:
         assert "ORD1" == (await one.orders.get("ORD1")).id
 
 
-def test_a_client_belongs_to_its_loop() -> None:
-    """A client that was used on one event loop refuses another in its own words, and does not hang or break there."""
-    one = client()
-
-    async def get() -> str:
-        return (await one.orders.get("ORD1")).id
-
-    assert "ORD1" == asyncio.run(get())
-    with pytest.raises(ClientClosed, match="another event loop"):
-        asyncio.run(get())
-    assert 1 == len(transport_of(one).requests)
-
-
 def test_a_client_can_be_made_without_a_loop() -> None:
     """Making a client touches no loop: it belongs to the one that it is first used on."""
     one = client()

@@ -481,7 +481,7 @@ class Caller(ABC):
         elapsed = self._elapsed(intent)
         observer = self._settings.observer
         if observer is not None or report.logs_successes():  # Asked here as well: nearly always nobody listens.
-            report.attempt_ended(intent, observer, elapsed, response)
+            report.attempt_ended(intent, observer, self._elapsed_of_attempt(intent), response)
         return Result(
             value=value,
             status=response.status,
@@ -518,10 +518,15 @@ class Caller(ABC):
         return failure
 
     def _report(self, intent: Intent[B, R], failure: AttemptFailed) -> None:
-        report.attempt_ended(intent, self._settings.observer, self._elapsed(intent), failure.response, failure)
+        report.attempt_ended(
+            intent, self._settings.observer, self._elapsed_of_attempt(intent), failure.response, failure
+        )
 
     def _elapsed(self, intent: Intent[B, R]) -> float:
         return self._shared.clock.monotonic() - intent.started
+
+    def _elapsed_of_attempt(self, intent: Intent[B, R]) -> float:
+        return self._shared.clock.monotonic() - intent.sending
 
     # --- after a failure -----------------------------------------------------------------------------------------
 

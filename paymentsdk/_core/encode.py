@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from operator import is_
@@ -294,8 +294,15 @@ def timestamp(value: object) -> str:
     """
     if not isinstance(value, datetime):
         raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
-    if value.utcoffset() is None:
+    offset = value.utcoffset()
+    if offset is None:
         raise RequestInvalid("", "a datetime needs a time zone")
+    if offset % timedelta(minutes=1):
+        # No wire format has seconds in an offset, as the local times of long ago have them.
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise RequestInvalid("", "the moment is out of range") from None
     text = value.isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
 

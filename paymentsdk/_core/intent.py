@@ -131,16 +131,31 @@ class Shared:
         """Let a call begin, and return the loop that it runs on.
 
         Raises:
-            ClientClosed: The client is closed, or its connections belong to another event loop.
+            ClientClosed: The client is closed, its connections belong to another event loop that is not closed, or no
+                loop of asyncio runs.
         """
         if self.closed:
             raise ClientClosed("the client is closed")
-        running = asyncio.get_running_loop()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ClientClosed("a call needs a running event loop of asyncio; trio has none") from None
         if self.loop is not running:
-            if self.loop is not None:
-                raise ClientClosed("the client belongs to another event loop; make one client per loop")
-            self.loop = running
+            self._bind(running)
         return running
+
+    def _bind(self, running: asyncio.AbstractEventLoop) -> None:
+        """Have the calls belong to the *running* loop, if there is none yet or the former one is closed.
+
+        A loop that stands still is not given up: it may go on, and with it calls and token refreshes in flight.
+        """
+        if self.loop is not None:
+            if not self.loop.is_closed():
+                raise ClientClosed("the client belongs to another event loop; make one client per loop")
+            # Nothing of that loop will ever wake up: neither its calls nor the alarm for their deadlines.
+            self.deadlines = Deadlines(self.clock)
+            self._pausing = set()
+        self.loop = running
 
 
 class Intent(Struct, Generic[B, R], kw_only=True, eq=False):

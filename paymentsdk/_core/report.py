@@ -41,7 +41,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
             token, or the client was closed.
         status: The HTTP status, or ``None`` when no answer came.
         failure: What went wrong, in words; ``None`` for a success.
-        elapsed: Seconds since the call began.
+        elapsed: Seconds since the attempt began; since the call began where no request was made.
         request_id: The platform's id of the request.
         idempotency_key: The key of a keyed write.
     """

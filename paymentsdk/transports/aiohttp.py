@@ -187,10 +187,11 @@ class AiohttpTransport:
 
     It is an ordinary `aiohttp.ClientSession`, its own or yours: proxies, resolvers, `trace_configs` and whatever
     instruments aiohttp work as ever. It opens its session at the first request, which binds it to that event loop and
-    process. It follows no redirects, keeps no cookies, sends nothing again by itself, and refuses a response with a
-    `Content-Encoding`. With every version of aiohttp, a connection on which bytes arrive while it is idle carries no
-    further request, and requests that wait for a connection are served in turn. A request with `fresh` goes out on a
-    connection of its own, which is closed after it.
+    process; once that loop is closed, the next request binds it to its own loop, with new connections. It follows no
+    redirects, keeps no cookies, sends nothing again by itself, and refuses a response with a `Content-Encoding`. With
+    every version of aiohttp, a connection on which bytes arrive while it is idle carries no further request, and
+    requests that wait for a connection are served in turn. A request with `fresh` goes out on a connection of its own,
+    which is closed after it.
 
     Over TLS, a response that has neither a length nor chunks ends when its connection does. asyncio does not tell
     whether TLS was ended properly, so such a response may have been cut off: then it is not valid JSON, and the engine
@@ -259,7 +260,10 @@ class AiohttpTransport:
             ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
         """
         if self._session is None or self._closed or not self._is_here():
+            left = self._leave_closed_loop()
             self._open()
+            if left:
+                await _close(left, here=False)
         task = asyncio.current_task()
         if task is None:
             raise SendFailed("requests are sent from a task", sent=False, permanent=True)
@@ -280,7 +284,7 @@ class AiohttpTransport:
         except BaseException as error:  # noqa: BLE001 - as above: it ends the program
             raise error.with_traceback(None) from None
         finally:
-            del self._attempts[task]
+            self._attempts.pop(task, None)  # It is gone if the loop was closed under the task.
             if self._closed and not self._attempts:
                 self._idle.set()
         # Outside the handlers: the repr of aiohttp's errors holds the token, so they must not become its context.
@@ -325,13 +329,20 @@ class AiohttpTransport:
     async def _close_connections(self, *, here: bool) -> None:
         for task, attempt in tuple(self._attempts.items()):
             attempt.end(task)
-        for session in (self._session, self._fresh):
-            # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
-            with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
-                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
-                async with asyncio.timeout(_PARTING):
-                    if session is not None:
-                        await session.close()
+        await _close([session for session in (self._session, self._fresh) if session is not None], here=here)
+
+    def _leave_closed_loop(self) -> list[aiohttp.ClientSession]:
+        """Forget everything that belongs to an event loop that is closed, and return the sessions to close."""
+        if not self._owned or self._closed or self._loop is None or not self._loop.is_closed():
+            return []
+        if self._process != os.getpid():
+            return []  # They are those of the parent.
+        left = [session for session in (self._session, self._fresh) if session is not None]
+        self._session = self._fresh = self._loop = None
+        self._attempts = {}
+        self._idle = asyncio.Event()
+        self._emptying = 0
+        return left
 
     async def _exchange(self, request: Request, attempt: Attempt) -> Response:
         url = _checked(request)
@@ -428,6 +439,16 @@ class AiohttpTransport:
             for connector in connectors
         )
         return kept, fresh
+
+
+async def _close(sessions: Sequence[aiohttp.ClientSession], *, here: bool) -> None:
+    """Close *sessions*, whose loop runs *here* or is another."""
+    for session in sessions:
+        # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
+        with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
+            # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+            async with asyncio.timeout(_PARTING):
+                await session.close()
 
 
 def _check_session(session: object, *, options: bool) -> None:
