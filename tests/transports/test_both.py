@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("kind", [AiohttpTransport])
 
 
 def test_a_transport_belongs_to_its_loop(kind) -> None:
-    """On a second loop it says so and sends nothing, until its own is closed; then it goes on there, and can be closed."""
+    """On a second loop it says so and sends nothing, until its own is closed; then it goes on there."""
     first = asyncio.new_event_loop()
     transport = kind()
     arrived: list[int] = []
