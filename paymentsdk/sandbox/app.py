@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import count
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -28,6 +29,9 @@ from paymentsdk.sandbox.pages import routes
 from paymentsdk.sandbox.platform import Platform
 
 __all__ = ["PLATFORM", "PREFIX", "STOPPING", "make_app"]
+
+if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
+    raise ImportError(f"the sandbox needs aiohttp 3.14 or later, and {aiohttp.__version__} is installed")
 
 _REQUEST_ID = web.RequestKey("request_id", str)
 _SERVICE: web.AppKey[_Service] = web.AppKey("service")
