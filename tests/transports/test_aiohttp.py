@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 import traceback
 import warnings
 from base64 import b64encode
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import aiohttp
@@ -216,6 +219,86 @@ async def test_a_session_of_another_loop() -> None:
     await transport.aclose()
     assert not elsewhere.closed
     await elsewhere.connector.close()
+
+
+# --- aiohttp as everybody has it --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("owned", [True, False])
+async def test_trace_configs_see_every_request(owned: bool) -> None:
+    """What instruments aiohttp sees the requests of a session, the transport's own or another's, and how they end."""
+    seen: list[tuple[str, object]] = []
+    config = aiohttp.TraceConfig()
+
+    async def began(session: object, context: object, params: aiohttp.TraceRequestStartParams) -> None:
+        seen.append(("began", str(params.url.path)))
+
+    async def ended(session: object, context: object, params: aiohttp.TraceRequestEndParams) -> None:
+        seen.append(("ended", params.response.status))
+
+    async def failed_(session: object, context: object, params: aiohttp.TraceRequestExceptionParams) -> None:
+        seen.append(("failed", "canary" in repr(params.exception) or type(params.exception) is Exception))
+
+    config.on_request_start.append(began)
+    config.on_request_end.append(ended)
+    config.on_request_exception.append(failed_)
+
+    async with FaultServer(always(http(201))) as server, contextlib.AsyncExitStack() as stack:
+        if owned:
+            transport = AiohttpTransport(trace_configs=[config], drain=0.1)
+        else:
+            session = await stack.enter_async_context(aiohttp.ClientSession(trace_configs=[config]))
+            transport = AiohttpTransport(session=session, drain=0.1)
+        stack.push_async_callback(transport.aclose)
+        for fresh in (False, True):
+            await transport.send(Request("POST", server.url("/orders"), TOKEN, b"{}", fresh=fresh))
+        with refused_port() as port:
+            await failed(transport, Request("POST", f"http://127.0.0.1:{port}/orders", TOKEN, b"{}"))
+
+    assert [("began", "/orders"), ("ended", 201)] * 2 + [("began", "/orders"), ("failed", False)] == seen
+
+
+def test_nothing_private_of_aiohttp_is_used() -> None:
+    """No name with an underscore is read from anything but what is our own, and no version is asked for."""
+    package = Path(find_spec("paymentsdk").origin).parent
+    files = [
+        path for path in package.rglob("*.py") if re.search(r"^(from|import) aiohttp", path.read_text(), re.MULTILINE)
+    ]
+    found = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if is_private_of_another(node)
+    ]
+
+    assert len(files) > 3
+    assert [] == found
+
+
+def is_private_of_another(node: ast.AST) -> bool:
+    """Whether *node* reads a private name: an attribute of something else than `self`, or of a module."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return False
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=name):
+            return name.startswith("_") and not name.startswith("__") and "gate" not in ast.unparse(node)
+        case ast.Attribute(value=ast.Name(id="aiohttp"), attr=name):
+            return name.startswith("_")
+        case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "aiohttp":
+            return any(part.startswith("_") for part in [*module.split("."), *(name.name for name in names)])
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+            return name.startswith("_")
+        case ast.Constant(value=str(text)):
+            return "aiohttp.__version__" in text
+    return False
+
+
+@pytest.mark.parametrize(
+    "line", ["aiohttp.__version__", "from aiohttp import _x", "getattr(pool, '_conns', {})", "self.session._conns"]
+)
+def test_what_is_private_is_found(line: str) -> None:
+    """The search finds what it looks for."""
+    assert any(map(is_private_of_another, ast.walk(ast.parse(line))))
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
