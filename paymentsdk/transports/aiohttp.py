@@ -120,6 +120,12 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
         raise unusable
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
+    framed = length is not None or "Transfer-Encoding" in headers
+    if framed and content.is_eof():  # It came along with the head, as a small body does.
+        body = content.read_nowait()
+        if len(body) > most:
+            raise too_long(most)
+        return body
     with ending_with_its_connection(response, wire) as broken:
         chunks, size = [], 0
         # Bounded whatever the header says, unlike `response.read()`.
@@ -128,7 +134,7 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
             size += len(chunk)
             if size > most:
                 raise too_long(most)
-        if length is None and "Transfer-Encoding" not in headers and broken():
+        if not framed and broken():
             # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
             raise SendFailed("the answer is cut off or malformed")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
