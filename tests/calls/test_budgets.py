@@ -1,0 +1,89 @@
+"""Retry budgets: whose failures cost whom their retries."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from paymentsdk import PaymentsClient, PaymentsError, Response, RetryPolicy
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+#: Enough failing calls to use up a budget of 500: four requests each, of which three cost 5.
+MANY = 60
+
+
+@contextlib.asynccontextmanager
+async def clients(status: int = 503):
+    """Yield a client, and the transport on which everything fails with *status*."""
+    transport = MemoryTransport(lambda request: Response(status))
+    async with PaymentsClient(
+        "TEST-one",
+        base_url="https://platform.test",
+        transport=transport,
+        clock=FakeClock(),
+        retry=RetryPolicy(base_delay=0),
+    ) as client:
+        yield client, transport
+
+
+async def requests_of(transport: MemoryTransport, call) -> int:
+    """Return how many requests a call takes that fails."""
+    before = len(transport.requests)
+    with pytest.raises(PaymentsError):
+        await call
+    return len(transport.requests) - before
+
+
+async def test_failing_reads_cost_writes_nothing() -> None:
+    """When the budget of the reads is used up, a payment has all of its retries."""
+    async with clients() as (client, transport):
+        for _ in range(MANY):
+            last = await requests_of(transport, client.orders.get("ORD1"))
+
+        assert 1 == last
+        assert 4 == await requests_of(transport, client.orders.cancel("ORD1"))
+
+
+async def test_a_failing_seller_costs_another_nothing() -> None:
+    """The sellers of one client do not share a budget; the copies for one token do."""
+    async with clients() as (client, transport):
+        for _ in range(MANY):
+            last = await requests_of(transport, client.with_options(access_token="TEST-two").orders.get("ORD1"))
+
+        assert 1 == last
+        assert 4 == await requests_of(transport, client.orders.get("ORD1"))
+
+
+async def test_a_429_spends_nothing() -> None:
+    """However often the platform asks to wait, a retry after that is free."""
+    async with clients(429) as (client, transport):
+        assert {4} == {await requests_of(transport, client.orders.get("ORD1")) for _ in range(2 * MANY)}
+
+
+async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more failing sellers than the bound, the one that failed longest ago is forgotten."""
+    monkeypatch.setattr("paymentsdk._core.retry.RetryBudgets.MOST", 10)
+    async with clients() as (client, transport):
+        for number in range(50):
+            await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
+
+        assert 10 == len(client._shared.budgets)
+
+
+@pytest.mark.parametrize("cost", ["group", "seller"])
+async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatch, cost: str) -> None:
+    """The control of the first two rules: with one budget, the healthy ones lose their retries."""
+    if cost == "group":
+        from paymentsdk._core.retry import GROUP
+
+        monkeypatch.setattr("paymentsdk._core.retry.GROUP", dict.fromkeys(GROUP, 1))
+    else:
+        monkeypatch.setattr("paymentsdk._core.call.Seller", lambda auth: None)
+    async with clients() as (client, transport):
+        failing = client if cost == "group" else client.with_options(access_token="TEST-two")
+        for _ in range(MANY):
+            await requests_of(transport, failing.orders.get("ORD1"))
+
+        other = client.orders.cancel("ORD1") if cost == "group" else client.orders.get("ORD1")
+        assert 1 == await requests_of(transport, other)

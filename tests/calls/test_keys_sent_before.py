@@ -1,0 +1,114 @@
+"""`first_sent_at=`: a key that an earlier call sent puts the write in doubt from the beginning."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from paymentsdk import (
+    APIError,
+    AuthenticationFailed,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+NOW = datetime.fromtimestamp(1_700_000_000, UTC)
+AN_HOUR_AGO = NOW - timedelta(hours=1)
+FAILURES = {
+    "401": Response(401, {}, b'{"code":"unauthorized"}'),
+    "404": Response(404, {}, b'{"message":"no Route matched with those values"}'),
+    "429": Response(429, {}, b"{}"),
+    "not sent": SendFailed("connection refused", sent=False),
+}
+
+
+async def cancel(
+    *answers: Response | SendFailed, since: datetime | None, key: str | None = "k-1"
+) -> tuple[PaymentsError, MemoryTransport]:
+    """Cancel an order with a key of ours, and return the error."""
+    left = list(answers)
+
+    def platform(request: object) -> Response:
+        one = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(one, SendFailed):
+            raise one
+        return one
+
+    transport = MemoryTransport(platform)
+    async with PaymentsClient(
+        "TEST-token",
+        base_url="https://platform.test",
+        transport=transport,
+        clock=FakeClock(),
+        retry=RetryPolicy(base_delay=0),
+    ) as client:
+        with pytest.raises(PaymentsError) as raised:
+            await client.orders.cancel("ORD1", idempotency_key=key, first_sent_at=since)
+    return raised.value, transport
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_what_settles_nothing_leaves_a_key_that_was_sent_before_in_doubt(name: str) -> None:
+    """A refused token, a gateway, a limit or a refused connection says nothing of the earlier call."""
+    error, _ = await cancel(FAILURES[name], since=AN_HOUR_AGO)
+
+    assert OutcomeUnknown is type(error)
+    assert ("k-1", AN_HOUR_AGO) == (error.idempotency_key, error.first_sent_at)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_without_it_a_key_of_ones_own_keeps_its_error(name: str) -> None:
+    """The control of the rule above: the error stays, and an `APIError` says that it settles nothing."""
+    error, _ = await cancel(FAILURES[name], since=None)
+
+    assert isinstance(error, NotSent if name == "not sent" else APIError)
+    assert not getattr(error, "settled", False)
+
+
+async def test_a_refused_token_settles_a_key_of_this_call_alone() -> None:
+    """A random key was never sent before: a 401 to its first request settles the write."""
+    error, _ = await cancel(FAILURES["401"], since=None, key=None)
+
+    assert AuthenticationFailed is type(error)
+    assert error.settled
+
+
+async def test_what_settles_ends_the_doubt() -> None:
+    """A code that settles is the platform's word about the earlier call as well."""
+    error, transport = await cancel(Response(409, {}, b'{"code":"cannot_cancel_order"}'), since=AN_HOUR_AGO)
+
+    assert isinstance(error, APIError)
+    assert (True, 1) == (error.settled, len(transport.requests))
+
+
+@pytest.mark.parametrize(("age", "requests"), [(timedelta(hours=22, minutes=59), 4), (timedelta(hours=23), 0)])
+async def test_the_23_hours_count_from_the_first_time(age: timedelta, requests: int) -> None:
+    """A key that may be forgotten is not sent, not even once; one that is younger is."""
+    error, transport = await cancel(SendFailed("reset", sent=True), since=NOW - age)
+
+    assert (OutcomeUnknown, requests) == (type(error), len(transport.requests))
+
+
+@pytest.mark.parametrize(
+    ("since", "key"),
+    [
+        (AN_HOUR_AGO, None),
+        (AN_HOUR_AGO.replace(tzinfo=None), "k-1"),
+        (NOW + timedelta(hours=2), "k-1"),
+        ("2026-01-01", "k-1"),
+    ],
+)
+async def test_a_moment_that_makes_no_sense_is_refused(since: datetime, key: str | None) -> None:
+    """It needs a key, an offset, and to lie in the past; nothing is sent otherwise."""
+    error, transport = await cancel(FAILURES["404"], since=since, key=key)
+
+    assert RequestInvalid is type(error)
+    assert ("first_sent_at", 0) == (error.path, len(transport.requests))
