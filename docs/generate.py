@@ -34,9 +34,9 @@ from paymentsdk import (
 from paymentsdk._core.refusal import TERMINAL
 from paymentsdk._core.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk.errors import error_class
-from paymentsdk.sandbox import FaultRule, behaviours, codes, commands, describe_policies
-from paymentsdk.sandbox.control import PREFIX
-from paymentsdk.sandbox.effects import EFFECTS
+from paymentsdk.sandbox import FaultRule, _codes, _commands, _handlers, describe_policies
+from paymentsdk.sandbox._control import PREFIX
+from paymentsdk.sandbox._effects import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -314,7 +314,7 @@ def settings() -> str:
 def control() -> str:
     """Write what the control API of a sandbox takes."""
     rows, bodies = [], {}
-    for (method, path), command in commands.COMMANDS.items():
+    for (method, path), command in _commands.COMMANDS.items():
         body = taken(command)
         link = ""
         if body is FaultRule:
@@ -332,15 +332,15 @@ def control() -> str:
     return "\n\n".join(parts)
 
 
-def asked(method: commands.Method, path: str) -> str:
+def asked(method: _commands.Method, path: str) -> str:
     """Return a request, with the parameters that it can have."""
-    parameters = "&".join(f"{name}=" for name in commands.PARAMETERS.get((method, path), ()))
+    parameters = "&".join(f"{name}=" for name in _commands.PARAMETERS.get((method, path), ()))
     return code(f"{method} {path}" + (f"?{parameters}" if parameters else ""))
 
 
-def taken(command: commands.Command) -> type[Struct] | None:
+def taken(command: _commands.Command) -> type[Struct] | None:
     """Return the Struct that a command reads its body as: the one that it names."""
-    named = (getattr(commands, name, None) for name in command.__code__.co_names)
+    named = (getattr(_commands, name, None) for name in command.__code__.co_names)
     return next((one for one in named if isinstance(one, type) and issubclass(one, Struct)), None)
 
 
@@ -364,12 +364,12 @@ def refusals() -> str:
     """Write how to be refused with every code."""
     parts = ["# Refusals and magic values", ABOUT_REFUSALS]
     for operation in OPERATIONS.values():
-        where = behaviours.MAGIC.get(operation.name)
+        where = _handlers.HANDLERS[operation.name].magic
         parts.append(f"## {operation.name}")
         when = " of the order when it is created" if where and where.later else ""
         parts.append(f"Magic values go into {code(where.member)}{when}." if where else "It takes no magic value.")
         rows = (
-            [str(e.status), code(e.code), codes.natural(operation, e) or "", magically(operation, e)]
+            [str(e.status), code(e.code), _codes.cause_of(operation, e) or "", magically(operation, e)]
             for e in operation.errors
         )
         parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
@@ -378,7 +378,7 @@ def refusals() -> str:
 
 def magically(operation: Operation[object, object], error: ErrorCode) -> str:
     """Return the magic value that leads to a refusal."""
-    value = codes.magic_value(operation, error)
+    value = _codes.magic_value(operation, error)
     return code(value) if value else ""
 
 

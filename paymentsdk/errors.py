@@ -137,10 +137,16 @@ class RequestInvalid(PaymentsError, ValueError):
         reason: The rule.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
+    rule: str
+    """Which rule, for programs: ``"required"``, ``"unknown"``, ``"type"``, ``"object"``, ``"choice"``, ``"pattern"``,
+    ``"min_length"``, ``"max_length"``, ``"min_items"``, ``"max_items"``, ``"min"``, ``"max"``, ``"sum"``, ``"syntax"``,
+    or ``"value"`` for any other. These do not change; *reason* is for people, and may."""
+
+    def __init__(self, path: str, reason: str, rule: str = "value") -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason
+        self.rule = rule
 
     def __str__(self) -> str:
         return visible(f"{self.path}: {self.reason}")

@@ -21,8 +21,8 @@ import pytest
 if TYPE_CHECKING:
     from paymentsdk import PaymentsClient, Request, Response
     from paymentsdk.resources.plans import Plan
-    from paymentsdk.sandbox import Buyer, Entry, FaultRule, PlanRequest, Sandbox, SandboxClock, Tenant
-    from paymentsdk.sandbox.faults import AddedFault
+    from paymentsdk.sandbox import Buyer, Clock, Entry, FaultRule, PlanRequest, Sandbox, Tenant
+    from paymentsdk.sandbox._faults import AddedFault
 
 __all__ = ["SandboxTenant", "paymentsdk_client", "paymentsdk_clock", "paymentsdk_sandbox", "paymentsdk_tenant"]
 
@@ -152,7 +152,7 @@ class _OneConnectionEach:
 
 
 @pytest.fixture
-def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox) -> SandboxClock:
+def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox) -> Clock:
     """The clock of this test: it stands still until ``paymentsdk_clock.advance("PT15M")`` moves it.
 
     Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which its

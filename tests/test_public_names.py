@@ -22,7 +22,7 @@ import pytest
 import paymentsdk
 from paymentsdk.resources.common import AnswerStruct, RequestStruct
 from paymentsdk.resources.orders import TransactionsRequest
-from paymentsdk.sandbox.intake import ControlStruct
+from paymentsdk.sandbox._parsing import ControlStruct
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 

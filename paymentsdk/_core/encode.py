@@ -170,7 +170,28 @@ def _in_clear(value: object) -> str:
 
 
 def _below(place: str, error: RequestInvalid) -> RequestInvalid:
-    return RequestInvalid(place + error.path, error.reason)
+    return RequestInvalid(place + error.path, error.reason, error.rule)
+
+
+#: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
+_RULES = {
+    re.compile(beginning): rule
+    for beginning, rule in {
+        r"JSON is malformed": "syntax",
+        r"Object missing required field": "required",
+        r"Object contains unknown field": "unknown",
+        r"Invalid enum value": "choice",
+        r"Expected `array` of length (>=|>)": "min_items",
+        r"Expected `array` of length (<=|<)": "max_items",
+        r"Expected `\w+` of length (>=|>)": "min_length",
+        r"Expected `\w+` of length (<=|<)": "max_length",
+        r"Expected `str` matching regex": "pattern",
+        r"Expected `\w+` (>=|>)": "min",
+        r"Expected `\w+` (<=|<)": "max",
+        r"Expected `object.*, got ": "object",
+        r"Expected .*, got ": "type",
+    }.items()
+}
 
 
 def request_invalid(error: ValidationError, body: type | None = None) -> RequestInvalid:
@@ -183,12 +204,13 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
         # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
-        return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason)
+        return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason, cause.rule)
+    rule = next((rule for beginning, rule in _RULES.items() if beginning.match(reason)), "value")
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
     if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
         reason += f": must be one of {', '.join(map(str, choices))}"
-    return RequestInvalid(path, reason)
+    return RequestInvalid(path, reason, rule)
 
 
 def _choices(body: type, path: str) -> tuple[object, ...]:
@@ -374,7 +396,7 @@ class QueryEncoder:
                 msgspec.convert(given, self._filters, builtin_types=(datetime,))
             except ValidationError as error:
                 found = request_invalid(error)
-                raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason) from None
+                raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
         return text
 
 

@@ -104,7 +104,7 @@ class _Payment(Struct):
 
 
 def _payment_methods() -> Iterable[str]:
-    from paymentsdk.sandbox.buyer import PaymentMethod  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox._buyer import PaymentMethod  # noqa: PLC0415 - it takes the whole server along
 
     return get_args(PaymentMethod)
 

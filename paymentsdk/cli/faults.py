@@ -61,7 +61,7 @@ class _Explain(argparse.Action):
 
 def _explained() -> Iterable[str]:
     from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
-    from paymentsdk.sandbox.effects import COMMON, EFFECTS  # noqa: PLC0415
+    from paymentsdk.sandbox._effects import COMMON, EFFECTS  # noqa: PLC0415
 
     usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
 
@@ -80,7 +80,7 @@ def _explained() -> Iterable[str]:
 
 
 def _effects() -> Iterable[str]:
-    from paymentsdk.sandbox.effects import EFFECTS  # noqa: PLC0415 - as above
+    from paymentsdk.sandbox._effects import EFFECTS  # noqa: PLC0415 - as above
 
     return EFFECTS
 
@@ -113,10 +113,10 @@ def _clear(running: Running, options: Namespace) -> Answer:
 
 def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
     from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
-    from paymentsdk.sandbox.values import misfit  # noqa: PLC0415
+    from paymentsdk.sandbox._values import describe_mismatch  # noqa: PLC0415
 
     # What makes no sense is found here, before anybody is asked.
-    if problem := misfit(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
+    if problem := describe_mismatch(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
         raise argparse.ArgumentTypeError(problem)
     try:
         # From text, so that `times=3` is a number.

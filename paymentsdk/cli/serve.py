@@ -14,7 +14,7 @@ import msgspec
 
 from paymentsdk.cli.arguments import pairs
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
-from paymentsdk.sandbox import Sandbox, SandboxClock, SandboxInfo
+from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -93,7 +93,7 @@ async def _run(sandbox: Sandbox, *, as_json: bool) -> None:
             await over.wait()
 
 
-def _for_people(info: SandboxInfo, clock: SandboxClock) -> str:
+def _for_people(info: SandboxInfo, clock: Clock) -> str:
     # A file keeps the clock as well: whoever moved or froze it on another day would wonder what expires, and what not.
     still = ", and it stands still" if clock.frozen else ""
     time = f"  clock                 {clock.now():%Y-%m-%d %H:%M:%S} UTC{still}\n"

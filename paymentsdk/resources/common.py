@@ -145,14 +145,14 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(**{unit: float(value) for unit, value in match.groupdict().items() if value})
 
 
-def require(condition: object, path: str, reason: str) -> None:
+def require(condition: object, path: str, reason: str, rule: str = "value") -> None:
     """Refuse a request Struct that breaks a rule across its members.
 
     Raises:
         RequestInvalid: *condition* is false.
     """
     if not condition:
-        raise RequestInvalid(path, reason)
+        raise RequestInvalid(path, reason, rule)
 
 
 def comparable(one: object, other: object) -> bool:

@@ -270,7 +270,7 @@ class OrderRequest(OrderRequestStruct):
         # What is not of its type, or more than one payment, is refused by the call, with its place.
         match self.transactions:
             case TransactionsRequest(payments=[PaymentRequest(amount=paid)]) if comparable(paid, self.total_amount):
-                require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments")
+                require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments", "sum")
         if self.marketplace_fee is not None:
             require_within_total(self.marketplace_fee, self.total_amount, "$.marketplace_fee")
         if self.discounts is not None:

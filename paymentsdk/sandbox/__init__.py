@@ -6,31 +6,32 @@ It is not a real service and moves no money. By default it listens on this machi
 
 from __future__ import annotations
 
-from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours.plans import (
+from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._clock import Clock, ClockEvent
+from paymentsdk.sandbox._faults import FaultRule, Faults
+from paymentsdk.sandbox._handlers.plans import (
     FreeTrialRequest,
     PaymentMethodsAllowedRequest,
     PlanRequest,
     RecurringRequest,
 )
-from paymentsdk.sandbox.buyer import Buyer
-from paymentsdk.sandbox.clock import Happening, SandboxClock
-from paymentsdk.sandbox.faults import FaultRule, Faults
-from paymentsdk.sandbox.platform import Platform, SandboxInfo
-from paymentsdk.sandbox.policies import Policies, Policy
-from paymentsdk.sandbox.policies import describe as describe_policies
-from paymentsdk.sandbox.records import Entry, EntryKind, Subscription, Tenant
-from paymentsdk.sandbox.server import Sandbox, SandboxThread
-from paymentsdk.sandbox.tenants import TenantRequest
+from paymentsdk.sandbox._platform import Platform, SandboxInfo
+from paymentsdk.sandbox._policies import Policies, Policy
+from paymentsdk.sandbox._policies import describe as describe_policies
+from paymentsdk.sandbox._records import Entry, EntryKind, Subscription, Tenant
+from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._server import Sandbox, SandboxThread
+from paymentsdk.sandbox._tenants import TenantRequest
 
 __all__ = [
     "Buyer",
+    "Clock",
+    "ClockEvent",
     "Entry",
     "EntryKind",
     "FaultRule",
     "Faults",
     "FreeTrialRequest",
-    "Happening",
     "PaymentMethodsAllowedRequest",
     "PlanRequest",
     "Platform",
@@ -39,7 +40,6 @@ __all__ = [
     "RecurringRequest",
     "Refused",
     "Sandbox",
-    "SandboxClock",
     "SandboxInfo",
     "SandboxThread",
     "Subscription",

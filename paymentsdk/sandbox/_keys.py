@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import aiohttp
 from aiohttp import web
 
-from paymentsdk.sandbox.platform import Platform
+from paymentsdk.sandbox._platform import Platform
 
-__all__ = ["ALLOWED_HOSTS", "PLATFORM", "PREFIX", "STOPPING", "Handler"]
+if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
+    raise ImportError(f"the sandbox needs aiohttp 3.14 or later, and {aiohttp.__version__} is installed")
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+__all__ = ["ALLOWED_HOSTS", "PLATFORM", "PREFIX", "STOPPING", "Route"]
+
+Route: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PLATFORM = web.AppKey("platform", Platform)
 #: Names besides those of this machine that a browser may know the control API by.

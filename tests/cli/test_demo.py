@@ -16,7 +16,7 @@ from paymentsdk.cli import main
 from paymentsdk.cli.demo import job, picture
 from paymentsdk.cli.demo.job import FAULTS, at_once
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Entry, FaultRule, Sandbox, app
+from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _pipeline
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
@@ -71,7 +71,7 @@ def test_every_fault_fires(capsys):
 def test_every_kind_of_call_is_made(capsys, monkeypatch):
     """The job reads, walks, and writes in every way that differs in what a resend can do."""
     used: set[str] = set()
-    handler = app._Service.handler
+    handler = _pipeline.Pipeline.handler
 
     def noting(self, operation):
         handle = handler(self, operation)
@@ -82,7 +82,7 @@ def test_every_kind_of_call_is_made(capsys, monkeypatch):
 
         return note
 
-    monkeypatch.setattr(app._Service, "handler", noting)
+    monkeypatch.setattr(_pipeline.Pipeline, "handler", noting)
 
     demo(capsys)
 

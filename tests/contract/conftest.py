@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox.policies import describe
+from paymentsdk.sandbox._policies import describe
 
 #: What the spec gives twice, at the value that is not the default.
 TWICE = {

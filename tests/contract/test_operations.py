@@ -11,13 +11,13 @@ import pytest
 from paymentsdk import OPERATIONS, IdempotencyConflict, NotFound, PaymentsClient
 from paymentsdk.resources import orders
 from paymentsdk.resources.orders import OrderRequest
-from paymentsdk.sandbox import Sandbox, answers, behaviours
+from paymentsdk.sandbox import Sandbox, _handlers, _responses
 from tests.contract.calls import arguments_of, body_of
 
 
 def test_every_operation_has_a_behaviour_and_an_example():
     """An operation that is declared is in the sandbox, and with an example in the documents and in the tests below."""
-    assert set(OPERATIONS.values()) == set(behaviours.BEHAVIOUR)
+    assert set(OPERATIONS) == set(_handlers.HANDLERS)
     assert not [name for name, operation in OPERATIONS.items() if operation.body and not operation.example]
     assert not [name for name, operation in OPERATIONS.items() if not operation.summary or not operation.section]
 
@@ -27,7 +27,7 @@ def test_an_operation_and_what_it_does_are_in_the_files_of_its_noun(noun):
     """Whoever adds one changes a file of the resources and a file of the sandbox, and no list of all operations."""
     declared = {name for name in OPERATIONS if name.split(".")[0] == noun}
 
-    assert declared == {operation.name for operation in import_module(f"{behaviours.__name__}.{noun}").BEHAVIOUR}
+    assert declared == {one.operation.name for one in import_module(f"{_handlers.__name__}.{noun}").NOUN.handlers}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -43,7 +43,7 @@ async def test_an_example_is_carried_out_and_its_answer_understood(name, sandbox
     assert "application/json" == result.headers["Content-Type"]
     assert () == result.anomalies
     told = result.raw.replace(b'"next_offset":null,', b"")  # What a policy sends as null, the client reads as unset.
-    assert told == answers.encode(result.value, decimal_strings=operation.decimal_strings)
+    assert told == _responses.encode(result.value, decimal_strings=operation.decimal_strings)
     assert 1 == result.attempts
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -18,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, control_bodies
-from paymentsdk.sandbox import exchange as module
-from paymentsdk.sandbox.app import make_app
-from paymentsdk.sandbox.intake import ControlStruct
+from paymentsdk.sandbox import Sandbox, _control_bodies
+from paymentsdk.sandbox import _pipeline as module
+from paymentsdk.sandbox._app import make_app
+from paymentsdk.sandbox._handlers import HANDLERS
+from paymentsdk.sandbox._parsing import ControlStruct
 
 #: What an answer may be: data, a page and what belongs to it, a ledger, a snippet of code.
 KINDS = {
@@ -60,7 +62,7 @@ HOSTILE = (
 #: The bodies of the control API, each as the names of its members.
 COMMANDS = [
     kind.__struct_fields__
-    for kind in vars(control_bodies).values()
+    for kind in vars(_control_bodies).values()
     if isinstance(kind, type) and issubclass(kind, ControlStruct) and kind.__struct_fields__
 ]
 MEMBERS = sorted({name for names in COMMANDS for name in names})
@@ -298,12 +300,13 @@ def test_a_body_that_never_comes_holds_nothing_up(served):
 
 
 def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):
-    """Negative control: a behaviour that fails is a 500, which the check of every answer finds."""
+    """Negative control: a handler that fails is a 500, which the check of every answer finds."""
 
     def fail(book: object, call: object) -> None:
         raise RuntimeError(__file__)
 
-    monkeypatch.setattr(module, "BEHAVIOUR", {OPERATIONS["release_reports.disable_schedule"]: fail})
+    handler = HANDLERS["release_reports.disable_schedule"]
+    monkeypatch.setattr(module, "HANDLERS", {handler.operation.name: replace(handler, handle=fail)})
     answer = ask(served, "DELETE", "/v1/account/release_report/schedule", b"", {})
 
     assert 500 == answer[0]

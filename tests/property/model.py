@@ -260,7 +260,9 @@ class Model:
     def preference_refusal(self, preference_id: str, method: str | None) -> str | None:
         """Why a preference cannot be opened, or be paid with *method*."""
         body, sale = self.preferences[preference_id], self.sale_of(preference_id)
-        if body.get("expires") and self.now >= body["expiration_date_to"]:
+        # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
+        waits = sale is None or (sale.status != "closed" and sale.payments[-1:] != ["in_process"])
+        if waits and body.get("expires") and self.now >= body["expiration_date_to"]:
             return "preference_expired"
         if method in [one["id"] for one in body.get("payment_methods", {}).get("excluded_payment_types", ())]:
             return "bad_request"

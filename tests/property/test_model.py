@@ -35,8 +35,8 @@ from paymentsdk._core.clock import SystemClock
 from paymentsdk._core.encode import timestamp
 from paymentsdk._core.retry import RetryBudgets
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.records import INVOICES, MERCHANT_ORDERS
+from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS
+from paymentsdk.sandbox._responses import Refused
 from tests.property.model import MONTHLY, POLICIES, ZERO, Grant, Model, Remembered, Sale, Subscription
 
 BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
@@ -561,7 +561,7 @@ class Machine(RuleBasedStateMachine):
         made = self.buyer.subscribe(rejections=rejections)
         subscription = self.model.subscriptions[made.id] = Subscription(made.id, self.model.now, rejections)
         self.model.issue(subscription, self.new_invoice(made.id))
-        self.fell_due(self.sandbox.platform.settle())
+        self.fell_due(self.sandbox.platform.run_due())
 
     def new_invoice(self, subscription):
         """The oldest invoice of a subscription that the model does not know yet."""
@@ -649,10 +649,17 @@ class Machine(RuleBasedStateMachine):
             sums[one.order_id] = sums.get(one.order_id, ZERO) + one.amount
             assert sums[one.order_id] >= 0, one
 
+    @invariant()
+    def what_went_back_is_seen_in_the_merchant_order(self):
+        back = {}
+        for one in self.sandbox.ledger():
+            back[one.order_id] = back.get(one.order_id, ZERO) - min(one.amount, ZERO)
+        for record in self.sandbox.platform.store.find(MERCHANT_ORDERS, None):
+            assert back.get(record.source, ZERO) == record.merchant_order.refunded_amount
 
-@pytest.mark.control("paymentsdk.sandbox.idempotency.replay", lambda *_, **__: None)
-@pytest.mark.control("paymentsdk.sandbox.behaviours.orders.refundable", lambda payment: payment.paid_amount or ZERO)
-@pytest.mark.control("paymentsdk.sandbox.behaviours.merchant_orders.revert", lambda book, source, amount: None)
+
+@pytest.mark.control("paymentsdk.sandbox._idempotency.replay", lambda *_, **__: None)
+@pytest.mark.control("paymentsdk.sandbox._handlers.merchant_orders.revert", lambda book, source, amount: None)
 def test_what_happens_is_what_the_contract_promises():
     """In whatever order, with whatever faults in between: each effect once, and a search that finds what there is."""
     run_state_machine_as_test(

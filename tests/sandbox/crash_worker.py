@@ -16,11 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from paymentsdk.resources import orders
-from paymentsdk.sandbox.buyer import Buyer
-from paymentsdk.sandbox.exchange import Incoming, carry_out, identify
-from paymentsdk.sandbox.faults import Hit
-from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import MERCHANT_ORDERS, ORDERS
+from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._faults import Hit
+from paymentsdk.sandbox._pipeline import Incoming, authenticate, execute
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, ORDERS
 
 BODY = json.dumps(orders.CREATE.example).encode()
 
@@ -31,9 +31,9 @@ def ask(platform: Platform, operation, key: str, body: bytes = b"", **path: str)
     incoming = Incoming(
         path=path, query={}, authorization=f"Bearer {token}", content_type="application/json", key=key, body=body
     )
-    platform.settle()
-    caller = identify(platform, operation, incoming, live_tokens=False)
-    return json.loads(carry_out(platform, operation, incoming, caller, Hit()).body)
+    platform.run_due()
+    principal = authenticate(platform, operation, incoming, live_tokens=False)
+    return json.loads(execute(platform, operation, incoming, principal, Hit()).body)
 
 
 def live(platform: Platform) -> None:
@@ -65,7 +65,7 @@ class Killer:
 def open_platform(path: Path, *, sabotage: bool) -> Platform:
     """Open the books in *path*, with or without the defence."""
     platform = Platform(db=str(path))
-    platform.open_at("http://sandbox")
+    platform.bind("http://sandbox")
     if sabotage:  # The defence taken away: every statement is committed by itself.
         platform.store.transaction = nullcontext
     return platform

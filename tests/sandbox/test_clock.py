@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox.clock import ClockState, SandboxClock
+from paymentsdk.sandbox._clock import Clock, ClockState
 
 
-def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> SandboxClock:
+def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> Clock:
     """Return a clock that nothing hangs on."""
-    return SandboxClock(ClockState(**state), changed=lambda state: None, settle=lambda until: (), wall=wall)
+    return Clock(ClockState(**state), changed=lambda state: None, run_due=lambda until: (), wall=wall)
 
 
 def test_time_is_counted_in_whole_milliseconds():

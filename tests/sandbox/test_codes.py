@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -12,11 +10,11 @@ import pytest
 
 from paymentsdk import ErrorCode
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import FaultRule, answers, app, behaviours, codes, exchange, intake, magic
-from paymentsdk.sandbox.answers import Refused
-from paymentsdk.sandbox.behaviours import MAGIC
-from paymentsdk.sandbox.codes import NATURAL, magic_value, ways
-from paymentsdk.sandbox.exchange import Incoming
+from paymentsdk.sandbox import FaultRule, _app, _codes, _magic_values, _parsing, _pipeline, _responses
+from paymentsdk.sandbox._codes import CAUSES, magic_value, ways
+from paymentsdk.sandbox._handlers import HANDLERS
+from paymentsdk.sandbox._pipeline import Incoming
+from paymentsdk.sandbox._responses import Refused
 
 CODES = [(operation, error) for operation in OPERATIONS.values() for error in operation.errors]
 NAMES = [f"{operation.name}-{error.status}-{error.code}" for operation, error in CODES]
@@ -56,12 +54,12 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation, error):
 
 @pytest.mark.parametrize(
     ("operation", "error"),
-    [pair for pair in CODES if pair[0].name in MAGIC],
-    ids=[name for name, pair in zip(NAMES, CODES, strict=True) if pair[0].name in MAGIC],
+    [pair for pair in CODES if HANDLERS[pair[0].name].magic],
+    ids=[name for name, pair in zip(NAMES, CODES, strict=True) if HANDLERS[pair[0].name].magic],
 )
 async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
-    where, value = MAGIC[operation.name], magic_value(operation, error)
+    where, value = HANDLERS[operation.name].magic, magic_value(operation, error)
     member = where.member
     if where.later:
         made = await client.orders.create(order(external_reference=value))
@@ -89,25 +87,12 @@ def test_every_code_has_a_way_to_be_produced():
     """The table that people read has a line for each code; without a way, this fails. A way names its member."""
     for operation, error in CODES:
         assert ways(operation, error), (operation.name, error.code)
-        assert (magic_value(operation, error) is None) == (operation.name not in MAGIC)
+        assert (magic_value(operation, error) is None) == (HANDLERS[operation.name].magic is None)
 
 
-def test_the_table_of_conditions_knows_no_code_that_is_not_documented():
-    """A condition for a code that was renamed would be a promise that nobody keeps."""
-    documented = {(operation.name, error.code) for operation, error in CODES}
-
-    for operation, code in NATURAL:
-        assert [name for name, one in documented if one == code and fnmatchcase(name, operation)], (operation, code)
-
-
-@pytest.mark.parametrize("noun", {name.partition(".")[0]: None for name in OPERATIONS})
-def test_what_a_noun_is_refused_for_stands_in_its_own_file(noun):
-    """Whoever adds an operation says beside its behaviour how it is refused, and changes no table of all operations."""
-    file = import_module(f"{behaviours.__name__}.{noun}")
-    members, conditions = getattr(file, "MAGIC", {}), getattr(file, "NATURAL", {})
-
-    assert members.keys() <= file.BEHAVIOUR.keys()
-    assert conditions == {key: text for key, text in NATURAL.items() if key[0].partition(".")[0] == noun}
+def test_the_causes_of_all_operations_are_of_documented_codes():
+    """A cause of a code that was renamed would be a promise that nobody keeps."""
+    assert set(CAUSES) <= {error.code for _, error in CODES}
 
 
 def test_a_token_is_refused_with_the_code_that_the_operation_documents(sandbox):
@@ -117,12 +102,12 @@ def test_a_token_is_refused_with_the_code_that_the_operation_documents(sandbox):
     incoming = Incoming(path={}, query={}, authorization="Bearer x", content_type="", key=None, body=b"")
 
     with pytest.raises(Refused) as refused:
-        exchange.identify(sandbox.platform, operation, incoming, live_tokens=False)
+        _pipeline.authenticate(sandbox.platform, operation, incoming, live_tokens=False)
 
     assert (401, "token_not_known") == (refused.value.status, refused.value.code)
 
 
-@pytest.mark.parametrize("file", [answers, app, codes, exchange, intake, magic])
+@pytest.mark.parametrize("file", [_responses, _app, _codes, _pipeline, _parsing, _magic_values])
 def test_what_all_operations_share_knows_no_noun(file):
     """Which code a wrong member leads to, and in which shape, stands in the file of the noun, not in a table of all."""
     text = Path(file.__file__).read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ import pytest
 from paymentsdk._core.operation import MIB
 from paymentsdk._core.secrets import Secretive
 from paymentsdk.resources.common import RequestStruct
-from paymentsdk.sandbox import FaultRule, masks
-from paymentsdk.sandbox.clock import ClockState
-from paymentsdk.sandbox.events import KEPT_REQUESTS, MOST_BEHIND, Changed, Event, Feed, RequestLine
-from paymentsdk.sandbox.masks import mask_body, mask_parameters
+from paymentsdk.sandbox import FaultRule, _redaction
+from paymentsdk.sandbox._clock import ClockState
+from paymentsdk.sandbox._events import KEPT_REQUESTS, MOST_BEHIND, Changed, Event, Feed, RequestLine
+from paymentsdk.sandbox._redaction import redact_body, redact_parameters
 
 
 async def test_an_order_can_be_paid(client, plain, order):
@@ -415,7 +415,7 @@ async def test_a_credential_is_masked_wherever_it_is_sent(plain, name):
     assert line["body"].endswith(':"***"},"code":"7"}')
 
 
-@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda secrets, name: False)
+@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
 @pytest.mark.parametrize(
     "name",
     [
@@ -439,14 +439,14 @@ async def test_a_credential_in_a_form_is_masked(plain, name):
     assert f"a=5&{name}=***&{rest}" == line["body"]
 
 
-@pytest.mark.control("paymentsdk.sandbox.masks._is_secret", lambda secrets, name: False)
+@pytest.mark.control("paymentsdk.sandbox._redaction._is_secret", lambda secrets, name: False)
 @pytest.mark.parametrize(
     "form",
     ["token={}&", "a=5&&token={}", "a&token={}", "a=two words&token={}", 'token="{}"&a=5', "a=5\ntoken={}"],
 )
 def test_a_credential_in_an_odd_form_is_masked(form):
     """A form that a program puts together by itself is no better a place for a token to be shown."""
-    masked = mask_body(form.format("SECRET").encode(), grant=False)
+    masked = redact_body(form.format("SECRET").encode(), grant=False)
 
     assert form.replace('"', "").format("***") == masked
 
@@ -463,7 +463,7 @@ async def test_a_credential_in_a_dict_that_was_made_no_json_is_masked(plain):
 @pytest.mark.parametrize("kind", ["b'{}'", 'b"{}"', "u'{}'"])
 def test_bytes_of_a_dict_are_masked_whole(kind: str) -> None:
     """The letter before the quote is a part of the value, and its end."""
-    assert """{'token': "***"}""" == mask_body(f"{{'token': {kind.format('SECRET')}}}".encode(), grant=False)
+    assert """{'token': "***"}""" == redact_body(f"{{'token': {kind.format('SECRET')}}}".encode(), grant=False)
 
 
 @pytest.mark.parametrize("kind", ["bytearray(b'{}')", "Secret('{}')", "Secret({}, 1)", "rb'{}'", "[b'{}']"])
@@ -471,7 +471,7 @@ def test_all_is_masked_after_a_value_whose_end_nobody_knows(kind: str) -> None:
     """The name of a type is no value: what it stands before is the credential."""
     body = f"{{'id': 7, 'token': {kind.format('SECRET')}}}".encode()
 
-    assert """{'id': 7, 'token': "***\"""" == mask_body(body, grant=False)
+    assert """{'id': 7, 'token': "***\"""" == redact_body(body, grant=False)
 
 
 class Statement(Secretive, RequestStruct):
@@ -484,14 +484,14 @@ class Statement(Secretive, RequestStruct):
 @pytest.mark.parametrize("kind", [Statement, list[Statement]])
 def test_what_an_operation_declares_a_credential_is_masked(monkeypatch, kind):
     """A member that is hidden in the Struct of a request is hidden here too: its name stands in no second list."""
-    body, known = b'{"assertion": "SECRET", "scope": "read"}', masks.OPERATIONS
-    assert "SECRET" in mask_body(body, grant=True)
+    body, known = b'{"assertion": "SECRET", "scope": "read"}', _redaction.OPERATIONS
+    assert "SECRET" in redact_body(body, grant=True)
 
-    monkeypatch.setattr(masks, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
-    monkeypatch.setattr(masks, "_secrets", masks._secrets.__wrapped__)
+    monkeypatch.setattr(_redaction, "OPERATIONS", {**known, "new": replace(known["oauth.token"], body=kind)})
+    monkeypatch.setattr(_redaction, "_secrets", _redaction._secrets.__wrapped__)
 
-    assert '{"assertion":"***","scope":"read"}' == mask_body(body, grant=True)
-    assert "a?assertion=***&b=c" == mask_parameters("a?assertion=SECRET&b=c")
+    assert '{"assertion":"***","scope":"read"}' == redact_body(body, grant=True)
+    assert "a?assertion=***&b=c" == redact_parameters("a?assertion=SECRET&b=c")
 
 
 #: Bodies that are no JSON, or none that can be read, with a credential in each.
@@ -514,7 +514,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.control("paymentsdk.sandbox.masks._member_of", lambda names: re.compile("nothing is a secret"))
+@pytest.mark.control("paymentsdk.sandbox._redaction._member_of", lambda names: re.compile("nothing is a secret"))
 async def test_a_credential_in_what_is_no_json_is_masked(plain):
     """What comes after such a name is not shown; nor is any of it, where nobody knows what is a name."""
     for body in BROKEN:
@@ -539,13 +539,13 @@ async def test_a_body_without_credentials_is_shown_as_it_came(plain):
 @pytest.mark.parametrize("body", [b"code 7: no such till", b"a b=c&code=7", b""], ids=str)
 def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
     """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
-    assert body.decode() == mask_body(body, grant=False)
-    assert (body == b"") == (body.decode() == mask_body(body, grant=True))
+    assert body.decode() == redact_body(body, grant=False)
+    assert (body == b"") == (body.decode() == redact_body(body, grant=True))
 
 
 def test_bytes_that_are_no_text_are_shown_as_such():
     """A body that cannot be read is refused like any other, and noted like any other."""
-    assert "\ufffd" == mask_body(b"\xff", grant=False)
+    assert "\ufffd" == redact_body(b"\xff", grant=False)
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ def test_bytes_that_are_no_text_are_shown_as_such():
 )
 def test_what_is_no_form_has_no_parameters(body):
     """A text in JSON, whole or not, that looks like a parameter is shown as it came."""
-    assert body.decode() == mask_body(body, grant=False)
+    assert body.decode() == redact_body(body, grant=False)
 
 
 @pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
@@ -561,7 +561,7 @@ def test_a_long_body_is_masked_in_time(body):
     """The time grows as the body does: nothing is looked at over and over."""
     began = time.perf_counter()
 
-    mask_body(body * (MIB // len(body)), grant=True)
+    redact_body(body * (MIB // len(body)), grant=True)
 
     assert 5 > time.perf_counter() - began
 
@@ -578,12 +578,12 @@ def test_long_bodies_are_kept_as_far_as_there_is_room():
     """The newest of them; the others say that they are not kept, and none outlives its line."""
     feed = Feed()
     for number in range(10):
-        feed.note(line_of(number, str(number) * MIB))
+        feed.log(line_of(number, str(number) * MIB))
     kept = [feed.body_of(line) for line in feed.requests]
     assert [None, None, *(str(number) * MIB for number in range(2, 10))] == kept
 
     for number in range(KEPT_REQUESTS):
-        feed.note(line_of(number, "short"))
+        feed.log(line_of(number, "short"))
 
     assert {"short"} == {feed.body_of(line) for line in feed.requests}
     assert not feed._long_bodies
@@ -630,7 +630,7 @@ async def test_orders_are_watched_live(session, sandbox, client, order, until):
     assert sandbox.authorization_code not in json.dumps(seen)
 
 
-@pytest.mark.control("paymentsdk.sandbox.app._GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
 async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplog):
     """Every page that is loaded anew leaves its stream: what is written to it then is nobody's, and not logged."""
     response = await session.get(f"{sandbox.base_url}/_sandbox/events")
@@ -638,7 +638,7 @@ async def test_a_watcher_who_leaves_is_no_failure(session, sandbox, until, caplo
 
     response.close()
     for _ in range(200):
-        sandbox.platform.feed.tell(Event(kind="clock", tenant=None, document=sandbox.platform.clock.state))
+        sandbox.platform.feed.publish(Event(kind="clock", tenant=None, document=sandbox.platform.clock.state))
         await asyncio.sleep(0)
     await until(lambda: not sandbox.platform.feed._watchers)
 
@@ -685,7 +685,7 @@ async def test_a_watcher_who_missed_something_is_told_to_look_at_everything():
     feed = Feed()
     with feed.watch() as queue:
         for number in range(MOST_BEHIND + 5):
-            feed.tell(Event(kind=str(number), tenant=None, document=ClockState()))
+            feed.publish(Event(kind=str(number), tenant=None, document=ClockState()))
         await asyncio.sleep(0)
 
         told = [queue.get_nowait() for _ in range(queue.qsize())]

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from paymentsdk import NoAnswer, OutcomeUnknown, RateLimited, RetryPolicy, ServerError
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.clock import ClockState
-from paymentsdk.sandbox.effects import EFFECTS
-from paymentsdk.sandbox.faults import Hit
+from paymentsdk.sandbox._clock import ClockState
+from paymentsdk.sandbox._effects import EFFECTS
+from paymentsdk.sandbox._faults import Hit
 
 
 def created(sandbox: Sandbox) -> int:
@@ -96,7 +96,7 @@ async def test_a_hang_ends_with_its_client(plain, sandbox, data, until):
 
 async def test_a_hang_ends_with_the_sandbox(start, plain_to, data, until, monkeypatch):
     """Stopping does not wait for what would never end: the hang ends by itself, and is not cut off after a while."""
-    monkeypatch.setattr("paymentsdk.sandbox.server._GRACE", 3600.0)
+    monkeypatch.setattr("paymentsdk.sandbox._server._GRACE", 3600.0)
     sandbox = await start()
     sandbox.faults.add(FaultRule(effect="hang"))
     call = asyncio.create_task(plain_to(sandbox)("POST", "/v1/orders", data(), key="k"))
@@ -153,7 +153,7 @@ def late(plain, sandbox, until, end_delays):
     return late
 
 
-@pytest.mark.control("paymentsdk.sandbox.platform.Platform.settle", lambda *_: ())
+@pytest.mark.control("paymentsdk.sandbox._platform.Platform.run_due", lambda *_: ())
 @pytest.mark.parametrize("twin", [False, True])
 async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late, twin):
     """What is asked for is done as things stand then, and not as they stood when the request came."""
@@ -260,7 +260,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
         await call
 
 
-@pytest.mark.control("paymentsdk.sandbox.app._GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
 async def test_an_answer_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
     """Who has left before a late answer begins gets none of it, and nothing is logged: what was done stays done."""
     sandbox.faults.add(FaultRule(effect="truncate"))
@@ -500,7 +500,7 @@ def test_every_effect_says_what_it_takes():
         assert set(info.members) <= set(FaultRule.__struct_fields__), effect
 
 
-@pytest.mark.control("paymentsdk.sandbox.faults.Faults.match", lambda self, operation, tenant: Hit())
+@pytest.mark.control("paymentsdk.sandbox._faults.Faults.match", lambda self, operation, tenant: Hit())
 async def test_every_effect_has_one(plain, sandbox, monkeypatch):
     """An effect that is declared, and that nothing brings about, would be a test that passes for nothing."""
     waits: list[float] = []
@@ -519,7 +519,7 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
             return type(error), *waits
         return answer.status, answer.raw, answer.headers["Content-Type"], *waits
 
-    for name, replacement in {"app.pause": pause, "line.pause": pause, "app.hang": hang}.items():
+    for name, replacement in {"_pipeline.pause": pause, "_delivery.pause": pause, "_pipeline.hang": hang}.items():
         monkeypatch.setattr(f"paymentsdk.sandbox.{name}", replacement)
     usual = await seen()
 

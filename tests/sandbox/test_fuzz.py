@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, exchange, intake
-from paymentsdk.sandbox.commands import COMMANDS
+from paymentsdk.sandbox import Sandbox, _parsing, _pipeline
+from paymentsdk.sandbox._commands import COMMANDS
 
 scalars = (
     st.none()
@@ -147,7 +147,7 @@ def test_bottomless_nesting_is_refused(served, levels, monkeypatch, caplog):
     """At a depth that is safe; without the limit (the negative control), some depth breaks the sandbox."""
     assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
     if levels == 900 and sys.version_info < (3, 12):  # Later ones count the stack of C apart: nothing runs out of it.
-        monkeypatch.setattr(intake, "MAX_DEPTH", 10**6)
+        monkeypatch.setattr(_parsing, "MAX_DEPTH", 10**6)
         assert 500 == max(ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
         assert caplog.records
 
@@ -157,7 +157,7 @@ def test_half_a_character_is_refused(served, monkeypatch, caplog):
     path = "/v1/orders/ORD" + "0" * 26
     lone = {"Authorization": "Bearer \xed\xa0\x80"}
     assert 401 == ask(served, "GET", path, headers=lone)[0]
-    monkeypatch.setattr(exchange, "unfit", lambda text: False)
+    monkeypatch.setattr(_pipeline, "unstorable", lambda text: False)
     assert 500 == ask(served, "GET", path, headers=lone)[0]
     assert caplog.records
 

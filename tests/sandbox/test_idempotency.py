@@ -203,10 +203,10 @@ async def test_a_key_is_forgotten_after_24_hours(plain, sandbox, data):
 
 def kept(sandbox, key):
     """Return how many saved answers of *key* the first seller has."""
-    return len(sandbox.platform.store.saved_answers(sandbox.tenant.user_id, key))
+    return len(sandbox.platform.store.saved_responses(sandbox.tenant.user_id, key))
 
 
-@pytest.mark.control("paymentsdk.sandbox.idempotency.forgotten", lambda book: book.now - timedelta(days=36500))
+@pytest.mark.control("paymentsdk.sandbox._idempotency.forgotten", lambda book: book.now - timedelta(days=36500))
 async def test_the_answer_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
     """A sandbox that runs for weeks keeps the answers of a day; the answers of other sellers are left alone."""
     other = sandbox.create_tenant()
@@ -220,7 +220,7 @@ async def test_the_answer_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox,
 
     rows = [[kept(sandbox, f"{day}-{number}") for number in range(3)] for day in range(4)]
     assert [[0] * 3, [0] * 3, [0] * 3, [1] * 3] == rows
-    assert 1 == len(sandbox.platform.store.saved_answers(other.user_id, "others"))
+    assert 1 == len(sandbox.platform.store.saved_responses(other.user_id, "others"))
 
 
 async def test_a_shorter_memory_of_keys_can_be_taken_back(plain, sandbox, data):

@@ -9,8 +9,8 @@ import pytest
 
 from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired, RequestInvalid
 from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest, parse_access_token
-from paymentsdk.sandbox.behaviours.oauth import KINDS
-from paymentsdk.sandbox.records import TENANTS
+from paymentsdk.sandbox._handlers.oauth import KINDS
+from paymentsdk.sandbox._records import TENANTS
 
 
 def test_every_type_of_grant_is_known_at_both_ends():
@@ -303,7 +303,7 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
     assert "forbidden" == refused.value.code
 
 
-@pytest.mark.control("paymentsdk.sandbox.intake._once_each", lambda members: None)
+@pytest.mark.control("paymentsdk.sandbox._parsing._once_each", lambda members: None)
 async def test_a_parameter_that_is_given_twice_is_refused(plain, sandbox):
     """Which of the two counts, nobody could say; the grant is not spent."""
     info = sandbox.describe()

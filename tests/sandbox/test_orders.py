@@ -13,7 +13,7 @@ from paymentsdk import APIError, BadRequest, Conflict, NotFound
 from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Refused
-from paymentsdk.sandbox.codes import NATURAL
+from paymentsdk.sandbox._handlers import HANDLERS
 
 
 def payment(order: Order):
@@ -259,6 +259,11 @@ async def test_a_refund_is_of_one_payment(client, plain, sandbox, order, parts):
 
 @pytest.mark.parametrize("status", ["refunded", "processed"])
 @pytest.mark.parametrize("detail", ["partially_refunded", "accredited"])
+@pytest.mark.control(
+    "paymentsdk.sandbox._handlers.orders.refundable",
+    lambda payment: payment.paid_amount,
+    raises=pytest.fail.Exception,
+)
 async def test_parts_go_back_until_nothing_is_left(start, connect, order, status, detail):
     """A part leads to the state of the policies, the last part to refunded; then nothing can be refunded."""
     sandbox = await start(policies={"partial_refund_status": status, "partial_refund_detail": detail})
@@ -356,7 +361,7 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
         sandbox.clock.advance("PT60S")
 
     assert (423, "resource_locked") == (refused.value.status, refused.value.code)
-    assert "a refund that is processing" in NATURAL[("orders.cancel", "resource_locked")]
+    assert "a refund that is processing" in HANDLERS["orders.cancel"].causes["resource_locked"]
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
@@ -433,7 +438,7 @@ async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, 
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
-@pytest.mark.control("paymentsdk.sandbox.behaviours.orders.refundable", lambda payment: payment.paid_amount)
+@pytest.mark.control("paymentsdk.sandbox._handlers.orders.refundable", lambda payment: payment.paid_amount)
 async def test_the_rest_of_a_half_refunded_order_goes_back_when_it_is_canceled(start, connect, order):
     """The cancellation gives back what the refund left, and is none itself: `refunded_amount` is of refunds alone."""
     sandbox = await start(frozen=True, policies={"cancel_from": "any"})

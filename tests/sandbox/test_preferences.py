@@ -560,7 +560,7 @@ async def test_one_date_of_validity_is_enough(client, sandbox, date, before, aft
     assert [before, after] == seen
 
 
-@pytest.mark.control("paymentsdk.sandbox.behaviours.preferences._within", lambda begin, now, end: now <= end)
+@pytest.mark.control("paymentsdk.sandbox._handlers.preferences._within", lambda begin, now, end: now <= end)
 async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox, order):
     """At the moment that both are to be paid before, neither can be."""
     sandbox.clock.freeze()

@@ -16,10 +16,10 @@ import pytest
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, SandboxThread, TenantRequest
-from paymentsdk.sandbox.intake import MAX_BODY
-from paymentsdk.sandbox.line import break_off
-from paymentsdk.sandbox.records import SUBSCRIPTIONS
-from paymentsdk.sandbox.tenants import TenantOptions
+from paymentsdk.sandbox._delivery import reset_connection
+from paymentsdk.sandbox._parsing import MAX_BODY
+from paymentsdk.sandbox._records import SUBSCRIPTIONS
+from paymentsdk.sandbox._tenants import TenantOptions
 
 
 async def test_it_says_everything_that_a_program_needs(sandbox):
@@ -319,7 +319,7 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
 
 
-@pytest.mark.control("paymentsdk.sandbox.intake._check_empty", lambda body: None)
+@pytest.mark.control("paymentsdk.sandbox._parsing._check_empty", lambda body: None)
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -422,12 +422,14 @@ async def test_who_goes_away_amid_a_body_is_no_failure(sandbox, until, caplog):
     assert [] == caplog.records
 
 
-@pytest.mark.control("paymentsdk.sandbox.app._GONE", ())
+@pytest.mark.control("paymentsdk.sandbox._app.CLIENT_GONE", ())
 @pytest.mark.parametrize("path", ["/_sandbox/scan", "/subscriptions/{plan}"])
 async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, until, caplog, monkeypatch, path):
     """Nor is it logged as one: a page that is closed, or a script that is stopped, says nothing of the sandbox."""
     over = []
-    monkeypatch.setattr("paymentsdk.sandbox.app.break_off", lambda request: over.append(request) or break_off(request))
+    monkeypatch.setattr(
+        "paymentsdk.sandbox._app.reset_connection", lambda request: over.append(request) or reset_connection(request)
+    )
     host = sandbox.base_url.removeprefix("http://")
     _, writer = await asyncio.open_connection(*host.split(":"))
     head = f"POST {path.format(plan=sandbox.plan_id)} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n"
@@ -464,7 +466,7 @@ async def test_what_fails_inside_stays_inside(plain, sandbox, data, monkeypatch,
     def fail(*args: object) -> None:
         raise ZeroDivisionError("/secret/path")
 
-    monkeypatch.setattr(sandbox.platform, "settle", fail)
+    monkeypatch.setattr(sandbox.platform, "run_due", fail)
     answer = await plain("POST", "/v1/orders", data(), key="k")
 
     assert (500, "generic") == (answer.status, answer.code)
@@ -489,7 +491,7 @@ def test_importing_the_client_does_not_import_the_sandbox():
     )
 
     assert "paymentsdk.sandbox" not in client
-    assert "paymentsdk.sandbox.server" in server
+    assert "paymentsdk.sandbox._server" in server
 
 
 async def test_many_at_once(plain, sandbox, data):

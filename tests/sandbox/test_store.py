@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from paymentsdk.resources.orders import TypeResponse
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox.ids import Ids
-from paymentsdk.sandbox.platform import Platform
-from paymentsdk.sandbox.records import MERCHANT_ORDERS
-from paymentsdk.sandbox.store import Due, Noun, Store
+from paymentsdk.sandbox._ids import Ids
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._records import MERCHANT_ORDERS
+from paymentsdk.sandbox._store import Due, Store, Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ class Thing(Struct, frozen=True):
     at: datetime = NOW
 
 
-THINGS = Noun(
+THINGS = Table(
     "things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at}
 )
 
@@ -65,7 +65,7 @@ def test_documents_belong_to_a_tenant(store):
 @pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
 def test_a_page_does_not_cost_more_with_every_document(order):
     """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
-    things = Noun("things", Thing, key=THINGS.key, columns=THINGS.columns, order=order)
+    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, order=order)
 
     def steps(documents, colour):
         store = Store([things])
@@ -203,7 +203,7 @@ def test_threads_take_turns(store):
     assert 400 == store.count(THINGS, 1) == len(store.ledger())
 
 
-@pytest.mark.control("paymentsdk.sandbox.store.Store.alone", lambda self: nullcontext())
+@pytest.mark.control("paymentsdk.sandbox._store.Store.locked", lambda self: nullcontext())
 @pytest.mark.parametrize(
     "change",
     [
@@ -230,7 +230,7 @@ def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
     # Closed also when the check fails, as it does in the controls: Python 3.13 reports a database that is left open.
     with closing(Platform()) as platform:
         platform.snapshot()
-        monkeypatch.setattr(platform.feed, "tell", look)
+        monkeypatch.setattr(platform.feed, "publish", look)
         monkeypatch.setattr(platform.faults, "snapshot", look)
         change(platform)
 
@@ -277,7 +277,7 @@ async def test_a_file_keeps_everything(tmp_path, connect, order):
     assert str(first.user_id) in seller
 
 
-@pytest.mark.control("paymentsdk.sandbox.platform.RELINK", ())
+@pytest.mark.control("paymentsdk.sandbox._store.Store._decoded", lambda self, table, stored: table.decode(stored))
 async def test_links_follow_the_address_of_a_restart(tmp_path, connect, order):
     """Codes, checkouts and plans of an earlier start lead to where the sandbox is now; nothing else changes."""
     path, dynamic = str(tmp_path / "sandbox.db"), {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}
@@ -395,7 +395,7 @@ def test_other_identifiers_have_their_lengths():
     assert Ids(1).token() == Ids(1).token() != Ids(2).token()
 
 
-@pytest.mark.control("paymentsdk.sandbox.store.Store.unused", lambda self, noun, number: number())
+@pytest.mark.control("paymentsdk.sandbox._store.Store.unused", lambda self, noun, number: number())
 async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
     """A new seller, merchant order or invoice never takes the place of another, however often chance repeats itself."""
     fours = count()

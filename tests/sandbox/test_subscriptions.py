@@ -10,8 +10,8 @@ import pytest
 from paymentsdk import BadRequest, NotFound
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial
 from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, Platform, RecurringRequest, Refused
-from paymentsdk.sandbox.behaviours.invoices import debited_at
-from paymentsdk.sandbox.records import PLANS
+from paymentsdk.sandbox._handlers.invoices import debited_at
+from paymentsdk.sandbox._records import PLANS
 
 
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
@@ -482,7 +482,7 @@ async def test_a_part_is_one_of_what_a_whole_charge_is_for(plain, sandbox, recur
 
 
 @pytest.mark.parametrize(("currency", "charged"), [("CLP", "333"), ("UYU", "333.33")])
-@pytest.mark.control("paymentsdk.sandbox.behaviours.invoices._WHOLE", {"UYU": Decimal(1)})
+@pytest.mark.control("paymentsdk.sandbox._handlers.invoices._WHOLE", {"UYU": Decimal(1)})
 async def test_a_part_has_no_cents_where_the_currency_has_none(plain, sandbox, currency, charged):
     """A third of 1000 pesos of Chile is 333 of them: there is no coin for the rest."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))

@@ -23,10 +23,10 @@ from referencing.jsonschema import DRAFT202012
 
 from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.resources.common import RequestStruct
-from paymentsdk.sandbox import Sandbox, openapi
-from paymentsdk.sandbox.behaviours import SCHEMAS, required
-from paymentsdk.sandbox.openapi import document
-from paymentsdk.sandbox.policies import Policies
+from paymentsdk.sandbox import Sandbox, _openapi
+from paymentsdk.sandbox._handlers import SCHEMAS, required
+from paymentsdk.sandbox._openapi import document
+from paymentsdk.sandbox._policies import Policies
 from tests.contract.calls import arguments_of
 
 NAME = "urn:document"
@@ -175,7 +175,7 @@ def test_what_has_no_content_has_no_schema(monkeypatch):
     found = {}
     for status in (200, 204):
         disable = replace(OPERATIONS["release_reports.disable_schedule"], status=status)
-        monkeypatch.setattr(openapi, "OPERATIONS", {**OPERATIONS, disable.name: disable})
+        monkeypatch.setattr(_openapi, "OPERATIONS", {**OPERATIONS, disable.name: disable})
         found[status] = document(BASE_URL, Policies())["paths"][disable.path]["delete"]["responses"][str(status)]
 
     assert {200: True, 204: False} == {status: "content" in success for status, success in found.items()}
@@ -187,7 +187,7 @@ def test_a_search_links_to_what_takes_the_id_of_a_row(monkeypatch, noun, rows):
     search = OPERATIONS[f"{noun}.search"]
     path = search.path.removesuffix("search") + "{id}"
     get = replace(OPERATIONS["plans.get"], name=f"{noun}.get", path=path)
-    monkeypatch.setattr(openapi, "OPERATIONS", {**OPERATIONS, get.name: get})
+    monkeypatch.setattr(_openapi, "OPERATIONS", {**OPERATIONS, get.name: get})
 
     links = document(BASE_URL, Policies())["paths"][search.path]["get"]["responses"]["200"]["links"]
 
@@ -205,7 +205,7 @@ def test_policies_are_in_it():
 
 def test_it_knows_no_noun():
     """Rules that no type says stand in the file of their noun, each about an operation, or a Struct, that there is."""
-    text = Path(openapi.__file__).read_text(encoding="utf-8")
+    text = Path(_openapi.__file__).read_text(encoding="utf-8")
     known = set(OPERATIONS) | {struct.__name__ for struct in structs()}
 
     assert [] == [name for name in known if f'"{name}"' in text]
@@ -282,7 +282,7 @@ async def refusals(sandbox: Sandbox) -> list[object]:
 def test_without_docstrings_nothing_else_is_said():
     """Under `python -OO` a Struct has no description, and not that of msgspec, which says nothing of the platform."""
     show = f"import json; print(json.dumps(d.document({BASE_URL!r}, Policies())['components']['schemas']))"
-    program = f"from paymentsdk.sandbox import Policies, openapi as d; {show}"
+    program = f"from paymentsdk.sandbox import Policies, _openapi as d; {show}"
     said = subprocess.run([sys.executable, "-OO", "-c", program], capture_output=True, text=True, check=True).stdout
 
     described = [schema.get("description", "") for schema in json.loads(said).values()]

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox.pages import headers, markup, routes
+from paymentsdk.sandbox._pages import headers, markup, routes
 
 #: What a computer and a phone show, by day and by night.
 SCREENS = {"wide": (1280, False), "wide-dark": (1280, True), "phone": (360, False), "phone-dark": (360, True)}

@@ -12,9 +12,9 @@ import pytest
 from paymentsdk._core.operation import MIB
 from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox import Refused
-from paymentsdk.sandbox.pages import forms, markup, routes
-from paymentsdk.sandbox.pages.forms import FormKey
-from paymentsdk.sandbox.pages.views import RETURN_SECONDS
+from paymentsdk.sandbox._pages import forms, markup, routes
+from paymentsdk.sandbox._pages.forms import FormKey
+from paymentsdk.sandbox._pages.views import RETURN_SECONDS
 
 #: Spaces and signs as a keyboard has them.
 PLAIN = str.maketrans("\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}", " x")

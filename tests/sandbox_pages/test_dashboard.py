@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 
 from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox.effects import COMMON, EFFECTS, EffectInfo
-from paymentsdk.sandbox.faults import Effect, FaultRule
-from paymentsdk.sandbox.pages import views
-from paymentsdk.sandbox.pages.markup import PAGES
+from paymentsdk.sandbox._effects import COMMON, EFFECTS, EffectInfo
+from paymentsdk.sandbox._faults import Effect, FaultRule
+from paymentsdk.sandbox._pages import views
+from paymentsdk.sandbox._pages.markup import PAGES
 
 STATIC = {file.name: file.read_text(encoding="utf-8") for file in (PAGES / "static").iterdir()}
 PAGE = views.dashboard()
@@ -215,7 +215,7 @@ async def test_a_slash_too_many_is_shown_as_one_too_many(visitor) -> None:
     assert '"path":"//v1/orders?limit=1"' in await visitor.get("/_sandbox/requests")
 
 
-@pytest.mark.control("paymentsdk.sandbox.app.mask_parameters", str)
+@pytest.mark.control("paymentsdk.sandbox._pipeline.redact_parameters", str)
 async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
     """It is among the requests, as one that no operation has, and without the credentials in it."""
     await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")

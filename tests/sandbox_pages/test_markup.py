@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from paymentsdk.sandbox.pages import markup
-from paymentsdk.sandbox.pages.markup import Markup, join, render
+from paymentsdk.sandbox._pages import markup
+from paymentsdk.sandbox._pages.markup import Markup, join, render
 
 
 def test_every_value_is_escaped() -> None:

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox.events import LONGEST_SHOWN, RequestLine
-from paymentsdk.sandbox.pages.snippets import curl, python
+from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
+from paymentsdk.sandbox._pages.snippets import curl, python
 
 BASE_URL = "http://127.0.0.1:8787"
 IDS = {"{order_id}": "ORD01J67CQQH5904WDBVZEM4JMEP3", "{id}": "plan-1"}
@@ -166,7 +166,7 @@ TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\x9b201~", "\x7f\x15", "
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, which this machine does not have")
-@pytest.mark.control("paymentsdk.sandbox.pages.snippets._word", shlex.quote)
+@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", shlex.quote)
 @pytest.mark.parametrize("body", TYPED)
 async def test_what_is_pasted_presses_no_key(body: str) -> None:
     """Any page can post a body here: in a command that is pasted into a terminal, it is a text, and the very same."""
@@ -178,7 +178,7 @@ async def test_what_is_pasted_presses_no_key(body: str) -> None:
     assert body == sent
 
 
-@pytest.mark.control("paymentsdk.sandbox.pages.snippets._word", lambda text: text)
+@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", lambda text: text)
 def test_a_method_is_no_command() -> None:
     """A parser in Python takes any word for the method of a request."""
     assert curl(line("`ID`&", operation=None), BASE_URL).startswith("curl -X '`ID`&' ")
@@ -217,7 +217,7 @@ async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
 
 async def test_a_body_that_is_not_kept_is_no_refusal(shop, sandbox, visitor, monkeypatch) -> None:
     """Where newer bodies have taken its room, both say so, in lines that do nothing in a shell or in Python."""
-    monkeypatch.setattr("paymentsdk.sandbox.events.MOST_KEPT", 0)
+    monkeypatch.setattr("paymentsdk.sandbox._events.MOST_KEPT", 0)
     await shop.order(items=MANY)
     [line] = sandbox.platform.feed.requests
 

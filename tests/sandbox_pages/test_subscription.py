@@ -7,9 +7,9 @@ import re
 import pytest
 
 from paymentsdk.resources.plans import AutoRecurring, FreeTrial, Plan, PlanStatus
-from paymentsdk.sandbox.behaviours.plans import PlanRequest, RecurringRequest, make
-from paymentsdk.sandbox.pages.subscription import offer
-from paymentsdk.sandbox.records import SUBSCRIPTIONS
+from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest, make
+from paymentsdk.sandbox._pages.subscription import offer
+from paymentsdk.sandbox._records import SUBSCRIPTIONS
 
 
 async def make_plan(sandbox, reason: str = "Gym", **members: object) -> str:
@@ -17,7 +17,7 @@ async def make_plan(sandbox, reason: str = "Gym", **members: object) -> str:
     recurring = RecurringRequest(transaction_amount=30, frequency=2, repetitions=6)
     request = PlanRequest(reason=reason, auto_recurring=recurring, **members)
     with sandbox.platform.store.transaction():
-        plan = make(sandbox.platform.book(sandbox.tenant), request)
+        plan = make(sandbox.platform.context(sandbox.tenant), request)
     return plan.init_point.removeprefix(sandbox.base_url)
 
 

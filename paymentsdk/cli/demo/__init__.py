@@ -13,7 +13,7 @@ from paymentsdk.cli.demo.report import Report, text
 from paymentsdk.cli.words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox.pages.codes import INSTALL
+from paymentsdk.sandbox._pages.codes import INSTALL
 
 __all__ = ["demonstrate"]
 

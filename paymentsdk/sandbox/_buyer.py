@@ -1,0 +1,254 @@
+"""The buyer: scans, pays, is rejected, subscribes. Python, the control API and the pages all come here."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal, TypeVar, get_args
+
+from msgspec import Struct
+
+from paymentsdk import money
+from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import Order, OrderStatus, QRMode
+from paymentsdk.resources.preferences import MOST_INSTALLMENTS, Preference
+from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._handlers import invoices, merchant_orders, orders, preferences
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._records import (
+    INVOICES,
+    MERCHANT_ORDERS,
+    ORDERS,
+    PLANS,
+    PREFERENCES,
+    SUBSCRIPTIONS,
+    MerchantOrderRecord,
+    PreferenceRecord,
+    Subscription,
+    Tenant,
+)
+from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._store import Table
+
+__all__ = ["Buyer", "Outcome", "PaymentMethod"]
+
+D = TypeVar("D", bound=Struct)
+
+Outcome = Literal["approved", "rejected", "in_review"]
+PaymentMethod = Literal["account_money", "credit_card", "debit_card", "prepaid_card"]
+
+#: The buyer that everything is paid by, unless it names another.
+DEFAULT_PAYER = 100_000_001
+
+
+class Buyer:
+    """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
+
+    Every method raises :class:`Refused` if it cannot do what it is asked to: an expired order cannot be paid, and an
+    unknown code cannot be scanned.
+
+    Args:
+        platform: Where they buy.
+        payer_id: Who they are.
+        tenant: Their seller, by default the first one: a method that names no other seller uses the points of sale and
+            the plan of this one.
+    """
+
+    def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
+        self._platform = platform
+        self.payer_id = payer_id
+        self.tenant = tenant
+
+    def scan(self, code: str, *, tenant: int | None = None) -> Order:
+        """Return the order behind a QR code.
+
+        Args:
+            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale, which stands for
+                the newest order there that waits to be paid.
+            tenant: The seller of the point of sale; the buyer's own by default.
+
+        Raises:
+            Refused: There is no such order, or the point of sale has none.
+        """
+        name = _name_in(code)
+        self._platform.run_due()
+        record = self._platform.store.get(ORDERS, name)
+        if record is not None:
+            return record.order
+        seller = self._seller(self.tenant if tenant is None else tenant)
+        if seller is not None and name in seller.external_pos_ids:
+            waiting = self._platform.context(seller).find(
+                ORDERS,
+                [("external_pos_id", "=", name), ("status", "=", OrderStatus.CREATED), ("mode", "<>", QRMode.DYNAMIC)],
+                descending=True,
+                limit=1,
+            )
+            if waiting:
+                return waiting[0].order
+        if self._platform.store.get(PREFERENCES, name) is not None:
+            raise Refused(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
+        raise Refused(404, "order_not_found", "the code leads to no order that waits to be paid")
+
+    def pay(
+        self,
+        order: str | Order,
+        *,
+        payment_method: PaymentMethod = "account_money",
+        installments: int = 1,
+        outcome: Outcome = "approved",
+    ) -> Order:
+        """Pay an order.
+
+        Args:
+            order: The order, its id or its code.
+            payment_method: The kind of method; it picks the order's discount for it.
+            installments: In how many parts; always one, except with a credit card.
+            outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
+                another call.
+
+        Returns:
+            The order as it is now.
+        """
+        if payment_method not in orders.METHODS:
+            raise Refused(400, "bad_request", f"a payment method is one of {', '.join(orders.METHODS)}")
+        if not 1 <= orders.counted_installments(payment_method, installments) <= MOST_INSTALLMENTS:
+            raise Refused(400, "bad_request", f"an order is paid in 1 to {MOST_INSTALLMENTS} installments")
+        _check_outcome(outcome)
+        order_id = order.id if isinstance(order, Order) else self.scan(order).id
+        with self._platform.store.transaction():
+            return orders.pay(
+                *self._found(ORDERS, order_id),
+                method=payment_method,
+                installments=installments,
+                outcome=outcome,
+                payer_id=self.payer_id,
+            )
+
+    def reject(self, order: str | Order) -> Order:
+        """Try to pay an order, and be rejected: the order stays ``created``, and does not show the attempt."""
+        return self.pay(order, outcome="rejected")
+
+    def open_checkout(self, preference: str | Preference) -> tuple[PreferenceRecord, MerchantOrderRecord]:
+        """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
+        with self._platform.store.transaction():
+            context, record = self._found(PREFERENCES, _checkout_name(preference))
+            return record, preferences.open_checkout(context, record)
+
+    def pay_preference(
+        self,
+        preference: str | Preference,
+        *,
+        payment_method: PaymentMethod = "account_money",
+        installments: int = 1,
+        outcome: Outcome = "approved",
+    ) -> MerchantOrder:
+        """Pay what a preference asks for: its merchant order is ``closed`` and ``paid``.
+
+        The buyer can pay only as the checkout offers: not by a method that the preference excludes, nor in more
+        installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
+        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
+        review, the next call decides that payment and makes no other.
+
+        Args:
+            preference: The preference, its id or its ``init_point``.
+            payment_method: The kind of method.
+            installments: In how many parts; always one, except with a credit card.
+            outcome: ``approved``, ``rejected`` or ``in_review``.
+
+        Returns:
+            The merchant order as it is now.
+        """
+        _check_outcome(outcome)
+        with self._platform.store.transaction():
+            context, record = self._found(PREFERENCES, _checkout_name(preference))
+            opened = preferences.open_checkout(context, record)
+            preferences.check_way(record.preference, payment_method, installments)
+            if outcome == "approved":
+                return merchant_orders.pay_preference(context, opened, self.payer_id)
+            reviewed = outcome == "in_review" and not record.preference.binary_mode
+            return merchant_orders.attempt(context, opened, self.payer_id, "in_process" if reviewed else "rejected")
+
+    def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
+        """Have the seller refund *amount* of a paid preference, or all that is left.
+
+        Once all of it is refunded, its merchant order is ``reverted``.
+
+        Raises:
+            ValueError: *amount* has more than two decimals, or is not a number.
+        """
+        amount = None if amount is None else money.exact(amount)
+        with self._platform.store.transaction():
+            context, record = self._found(MERCHANT_ORDERS, str(merchant_order))
+            if record.merchant_order.preference_id is None:
+                raise Refused(404, "not_found", "a QR order is refunded through the Orders API")
+            return merchant_orders.refund_preference(context, record, amount)
+
+    def subscribe(
+        self, plan: str | None = None, *, external_reference: str | None = None, rejections: int = 0
+    ) -> Subscription:
+        """Subscribe to a plan.
+
+        Args:
+            plan: The plan, its id or its ``init_point``; by default the plan of the buyer's seller.
+            external_reference: The integrator's own name for the subscription.
+            rejections: How many attempts to collect are rejected before one is approved; -1 for all.
+        """
+        if plan is None:
+            seller = self._seller(self.tenant)
+            plan = seller.plan_id if seller else ""
+        with self._platform.store.transaction():
+            return invoices.subscribe(
+                *self._found(PLANS, _name_in(plan)),
+                payer_id=self.payer_id,
+                external_reference=external_reference,
+                rejections=rejections,
+            )
+
+    def unsubscribe(self, subscription: str | Subscription) -> Subscription:
+        """End a subscription: its open invoices are ``canceled``."""
+        name = subscription.id if isinstance(subscription, Subscription) else subscription
+        with self._platform.store.transaction():
+            return invoices.end(*self._found(SUBSCRIPTIONS, name))
+
+    def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
+        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
+
+        The state of the invoice follows: if its payment was made or canceled, the invoice is not collected again.
+        """
+        with self._platform.store.transaction():
+            return invoices.change_payment(*self._found(INVOICES, str(invoice)), status)
+
+    def _seller(self, user_id: int | None) -> Tenant | None:
+        return self._platform.default_tenant() if user_id is None else self._platform.tenant(user_id)
+
+    def _found(self, table: Table[D], name: str) -> tuple[SellerContext, D]:
+        """Return the thing *name*, as it is once all that is due is done, and before it the context that it is in."""
+        now = self._platform.clock.now()
+        self._platform.run_due(now)
+        owner = self._platform.find_owner(table, name)
+        if owner is None:
+            raise Refused(404, "not_found", f"there is no {name!r}")
+        context = self._platform.context(owner, now=now)
+        return context, context.require(table, name)
+
+
+def _checkout_name(preference: str | Preference) -> str:
+    return preference.id if isinstance(preference, Preference) else _name_in(preference)
+
+
+def _name_in(address: str) -> str:
+    """Return the name that *address* ends with; the page there adds how the last attempt came out.
+
+    Raises:
+        TypeError: It is no text: another kind of thing, which is paid in another way.
+    """
+    if not isinstance(address, str):
+        raise TypeError(f"expected a code, an id or a link as text, got {type(address).__name__}")
+    return address.strip().partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
+def _check_outcome(outcome: str) -> None:
+    """Refuse what is no outcome: a word that nobody knows must not move money."""
+    known = get_args(Outcome)
+    if outcome not in known:
+        raise Refused(400, "bad_request", f"an outcome is one of {', '.join(known)}")

@@ -1,0 +1,164 @@
+"""One clock for every rule of the sandbox: live, frozen, or moved forward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from paymentsdk.resources.common import parse_duration
+
+__all__ = ["Clock", "ClockEvent", "ClockState"]
+
+_NOTHING = timedelta(0)
+#: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
+LONGEST_ADVANCE = timedelta(days=3660)
+#: Between them every rule can count forward and back, and what falls due can be counted.
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+
+class ClockEvent(Struct, frozen=True, kw_only=True):
+    """Something that fell due.
+
+    Attributes:
+        at: When, by the clock of the sandbox.
+        kind: What: ``order.expired``, ``refund.processed``, ``refund.failed``, ``invoice.processed``,
+            ``invoice.recycling`` or ``invoice.canceled``.
+        tenant: The seller.
+        id: The order, invoice or other thing that it happened to.
+    """
+
+    at: datetime
+    kind: str
+    tenant: int
+    id: str
+
+
+class ClockState(Struct, frozen=True, kw_only=True):
+    """Where the clock stands: how far it is ahead of the machine's, or the moment that it is frozen at."""
+
+    ahead: timedelta = _NOTHING
+    frozen_at: datetime | None = None
+
+
+class Clock:
+    """The time of the sandbox, in whole milliseconds, as the contract writes it.
+
+    Args:
+        state: Where it stands at first.
+        wall: Seconds since 1970 by the machine's clock.
+        changed: Called with the new state when it was frozen, resumed or moved.
+        run_due: Runs what is due up to a moment, in time order, and says what happened.
+        locked: Keeps other threads out from the moment the clock is set until everything due by then has happened.
+    """
+
+    def __init__(
+        self,
+        state: ClockState,
+        *,
+        changed: Callable[[ClockState], None],
+        run_due: Callable[[datetime], Sequence[ClockEvent]],
+        wall: Callable[[], float] = time.time,
+        locked: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.state: ClockState = state
+        self._changed = changed
+        self._run_due = run_due
+        self._wall = wall
+        self._locked = locked
+
+    @property
+    def frozen(self) -> bool:
+        """Whether time stands still."""
+        return self.state.frozen_at is not None
+
+    def now(self) -> datetime:
+        """Return the moment that every rule goes by, UTC."""
+        state = self.state  # Looked at once: another thread may set it.
+        return state.frozen_at or self._machine() + state.ahead
+
+    def freeze(self, at: datetime | None = None) -> tuple[ClockEvent, ...]:
+        """Stop the clock, now or at the moment *at*.
+
+        What falls due up to then happens at its own moment, in time order. A moment in the past undoes nothing.
+
+        Returns:
+            What happened.
+
+        Raises:
+            ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
+        """
+        with self._locked():
+            now = self.now()
+            moment = now if at is None else _possible(at)
+            # Back in time nothing falls due, however far.
+            if moment - now > LONGEST_ADVANCE:
+                raise ValueError("the clock moves at most ten years at once")
+            self._set(ClockState(frozen_at=moment))
+            return tuple(self._run_due(moment))
+
+    def resume(self) -> None:
+        """Let time go on from where it stands."""
+        with self._locked():
+            self._set(ClockState(ahead=self.now() - self._machine()))
+
+    def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
+        """Move forward by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
+
+        What falls due meanwhile happens at its own moment, in time order.
+
+        Returns:
+            What happened.
+
+        Raises:
+            ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
+                duration.
+            TypeError: *duration* is neither text nor a ``timedelta``.
+        """
+        if isinstance(duration, str):
+            duration = _read(duration)
+        if not isinstance(duration, timedelta):
+            raise TypeError(f"a duration is a timedelta, or text such as PT15M, not {duration!r}")
+        if duration < _NOTHING:
+            raise ValueError("time does not go backwards; restore a snapshot instead")
+        if duration > LONGEST_ADVANCE:
+            raise ValueError("the clock moves at most ten years at once")
+        with self._locked():
+            state = self.state
+            if state.frozen_at is not None:
+                self._set(ClockState(frozen_at=_possible(state.frozen_at + duration)))
+            else:
+                _possible(self.now() + duration)
+                self._set(ClockState(ahead=state.ahead + duration))
+            return tuple(self._run_due(self.now()))
+
+    def _set(self, state: ClockState) -> None:
+        self.state = state
+        self._changed(state)
+
+    def _machine(self) -> datetime:
+        return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
+
+
+def _read(duration: str) -> timedelta:
+    try:
+        return parse_duration(duration)
+    except ValueError as error:
+        raise ValueError(f"{duration!r} {error}") from None
+
+
+def _possible(moment: datetime) -> datetime:
+    """Return *moment* as the clock has it, if the clock can stand there."""
+    if moment.tzinfo is None:
+        raise ValueError("a moment needs a time zone")
+    if not EARLIEST <= moment <= LATEST:
+        raise ValueError("the clock runs from the year 1970 to 3000")
+    return _whole_milliseconds(moment)
+
+
+def _whole_milliseconds(moment: datetime) -> datetime:
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

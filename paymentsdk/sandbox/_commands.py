@@ -1,0 +1,308 @@
+"""What the control API can do: one function per command, each ``(platform, request) -> plain data or Structs``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox import _policies
+from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._codes import ways
+from paymentsdk.sandbox._control_bodies import (
+    AdvanceRequest,
+    ControlRequest,
+    FreezeRequest,
+    NewPlanRequest,
+    PayRequest,
+    RefundRequest,
+    RevokeRequest,
+    ScanRequest,
+    SnapshotRequest,
+    StatusRequest,
+    SubscribeRequest,
+    number_of,
+)
+from paymentsdk.sandbox._faults import AddedFault, FaultRule
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, Tenant
+from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._store import Table
+from paymentsdk.sandbox._tenants import TenantRequest
+
+__all__ = ["COMMANDS", "PARAMETERS", "Command"]
+
+S = TypeVar("S", bound=Struct)
+
+#: Rows that a list holds unless `limit` asks for others, newest first.
+_LISTED = 100
+
+
+Command = Callable[[Platform, ControlRequest], object]
+
+
+def state(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """Say where it is, who sells, what time it is and which policies hold."""
+    return {
+        "sandbox": platform.describe(),
+        "clock": _clock(platform),
+        "policies": msgspec.structs.asdict(platform.policies),
+        "orders": platform.store.count(ORDERS, None),
+        "faults": len(platform.faults.list()),
+    }
+
+
+def pay_order(platform: Platform, request: ControlRequest) -> object:
+    """Have the buyer pay an order."""
+    how = request.read(PayRequest)
+    return Buyer(platform, how.payer_id).pay(
+        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
+    )
+
+
+def scan(platform: Platform, request: ControlRequest) -> object:
+    """Return the order behind a code."""
+    asked = request.read(ScanRequest)
+    return Buyer(platform).scan(asked.code, tenant=asked.tenant)
+
+
+def open_checkout(platform: Platform, request: ControlRequest) -> object:
+    """Open the checkout of a preference."""
+    return Buyer(platform).open_checkout(request.path["id"])[1].merchant_order
+
+
+def pay_preference(platform: Platform, request: ControlRequest) -> object:
+    """Have the buyer pay a preference."""
+    how = request.read(PayRequest)
+    return Buyer(platform, how.payer_id).pay_preference(
+        request.path["id"], payment_method=how.payment_method, installments=how.installments, outcome=how.decided
+    )
+
+
+def refund_merchant_order(platform: Platform, request: ControlRequest) -> object:
+    """Refund what a preference was paid."""
+    return Buyer(platform).refund_merchant_order(request.path["id"], request.read(RefundRequest).amount)
+
+
+def listing(table: Table[S]) -> Command:
+    """Return a command that lists the newest documents of *table*, of one tenant or of all."""
+
+    def documents(platform: Platform, request: ControlRequest) -> object:
+        limit = request.number("limit")
+        return platform.store.find(
+            table, request.number("tenant"), descending=True, limit=_LISTED if limit is None else limit
+        )
+
+    return documents
+
+
+def create_tenant(platform: Platform, request: ControlRequest) -> object:
+    """Make a seller."""
+    return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
+
+
+def tenants(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """List the sellers, with credentials that can be used."""
+    return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in platform.tenants()]
+
+
+def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
+    return {**msgspec.structs.asdict(tenant), "base_url": platform.base_url}
+
+
+def authorize(platform: Platform, request: ControlRequest) -> object:
+    """Have a seller consent, and return the new authorization code."""
+    return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
+
+
+def revoke(platform: Platform, request: ControlRequest) -> object:
+    """End a token at once."""
+    return {"revoked": platform.revoke(request.read(RevokeRequest).token)}
+
+
+def create_plan(platform: Platform, request: ControlRequest) -> object:
+    """Make a plan."""
+    asked = request.read(NewPlanRequest)
+    tenant = platform.default_tenant() if asked.tenant is None else _tenant(platform, asked.tenant)
+    return platform.create_plan(tenant, asked)
+
+
+def subscribe(platform: Platform, request: ControlRequest) -> object:
+    """Subscribe a buyer to a plan."""
+    asked = request.read(SubscribeRequest)
+    return Buyer(platform, asked.payer_id).subscribe(
+        asked.plan_id, external_reference=asked.external_reference, rejections=asked.rejections
+    )
+
+
+def unsubscribe(platform: Platform, request: ControlRequest) -> object:
+    """End a subscription."""
+    return Buyer(platform).unsubscribe(request.path["id"])
+
+
+def change_invoice_payment(platform: Platform, request: ControlRequest) -> object:
+    """Bring the payment of an invoice into a state."""
+    return Buyer(platform).change_invoice_payment(request.path["id"], request.read(StatusRequest).status)
+
+
+def clock(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """Say what time it is."""
+    return _clock(platform)
+
+
+def freeze(platform: Platform, request: ControlRequest) -> object:
+    """Stop the clock, and say what fell due up to then."""
+    happened = platform.clock.freeze(request.read(FreezeRequest).at)
+    return {**_clock(platform), "happened": happened}
+
+
+def resume(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """Let the clock go on."""
+    platform.clock.resume()
+    return _clock(platform)
+
+
+def advance(platform: Platform, request: ControlRequest) -> object:
+    """Move the clock, and say what happened meanwhile."""
+    happened = platform.clock.advance(request.read(AdvanceRequest).duration)
+    return {**_clock(platform), "happened": happened}
+
+
+def _clock(platform: Platform) -> dict[str, object]:
+    return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
+
+
+def add_fault(platform: Platform, request: ControlRequest) -> object:
+    """Put a rule in force."""
+    return _shown_fault(platform.faults.add(request.read(FaultRule)))
+
+
+def faults(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """List the rules in force."""
+    return [_shown_fault(added) for added in platform.faults.list()]
+
+
+def clear_faults(platform: Platform, request: ControlRequest) -> object:
+    """Take out every rule, of one tenant or of all."""
+    platform.faults.clear(request.number("tenant"))
+    return []
+
+
+def remove_fault(platform: Platform, request: ControlRequest) -> object:
+    """Take one rule out."""
+    for added in platform.faults.list():
+        if str(added.id) == request.path["id"]:
+            added.remove()
+            return _shown_fault(added)
+    raise Refused(404, "not_found", "no fault has this number")
+
+
+def _shown_fault(added: AddedFault) -> object:
+    return {"id": added.id, "seen": added.seen, "hits": added.hits, "rule": added.rule}
+
+
+def list_policies(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """List the policies: what each may be, and what it is."""
+    values = msgspec.structs.asdict(platform.policies)
+    return [
+        {**msgspec.structs.asdict(one), "default": one.value, "value": values[one.name]} for one in _policies.describe()
+    ]
+
+
+def change_policies(platform: Platform, request: ControlRequest) -> object:
+    """Set policies: the body is an object of names and values."""
+    try:
+        changes = msgspec.json.decode(request.body or b"{}", type=dict[str, object])
+    except (ValueError, RecursionError):
+        raise Refused(400, "bad_request", "the body is not a JSON object") from None
+    return msgspec.structs.asdict(platform.change_policies(changes))
+
+
+def snapshot(platform: Platform, request: ControlRequest) -> object:
+    """Remember everything as it is: documents, ledger, keys, clock, policies and faults; until the sandbox ends."""
+    name = request.read(SnapshotRequest).name
+    platform.snapshot(name)
+    return {"name": name}
+
+
+def restore(platform: Platform, request: ControlRequest) -> object:
+    """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
+    name = request.read(SnapshotRequest).name
+    try:
+        platform.restore(name)
+    except KeyError:
+        raise Refused(404, "not_found", "there is no such snapshot") from None
+    return {"name": name, **_clock(platform)}
+
+
+def requests(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """List the last requests, newest first, without credentials."""
+    return list(reversed(platform.feed.requests))
+
+
+def codes(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+    """List every documented code, and the ways to be refused with it."""
+    return [
+        {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}
+        for operation in OPERATIONS.values()
+        for error in operation.errors
+    ]
+
+
+def _tenant(platform: Platform, user_id: int | None) -> Tenant:
+    tenant = None if user_id is None else platform.tenant(user_id)
+    if tenant is None:
+        raise Refused(404, "not_found", "there is no such seller")
+    return tenant
+
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+
+COMMANDS: Mapping[tuple[Method, str], Command] = {
+    ("GET", "state"): state,
+    ("GET", "orders"): listing(ORDERS),
+    ("POST", "orders/{id}/pay"): pay_order,
+    ("POST", "scan"): scan,
+    ("POST", "preferences/{id}/open"): open_checkout,
+    ("POST", "preferences/{id}/pay"): pay_preference,
+    ("GET", "merchant_orders"): listing(MERCHANT_ORDERS),
+    ("POST", "merchant_orders/{id}/refund"): refund_merchant_order,
+    ("GET", "tenants"): tenants,
+    ("POST", "tenants"): create_tenant,
+    ("POST", "tenants/{id}/authorize"): authorize,
+    ("POST", "tokens/revoke"): revoke,
+    ("GET", "plans"): listing(PLANS),
+    ("POST", "plans"): create_plan,
+    ("GET", "subscriptions"): listing(SUBSCRIPTIONS),
+    ("POST", "subscriptions"): subscribe,
+    ("POST", "subscriptions/{id}/cancel"): unsubscribe,
+    ("GET", "invoices"): listing(INVOICES),
+    ("POST", "invoices/{id}/payment"): change_invoice_payment,
+    ("GET", "clock"): clock,
+    ("POST", "clock/freeze"): freeze,
+    ("POST", "clock/resume"): resume,
+    ("POST", "clock/advance"): advance,
+    ("GET", "faults"): faults,
+    ("POST", "faults"): add_fault,
+    ("DELETE", "faults"): clear_faults,
+    ("DELETE", "faults/{id}"): remove_fault,
+    ("GET", "policies"): list_policies,
+    ("PATCH", "policies"): change_policies,
+    ("POST", "snapshot"): snapshot,
+    ("POST", "restore"): restore,
+    ("GET", "requests"): requests,
+    ("GET", "codes"): codes,
+}
+#: What can be asked behind a question mark. Nothing else is taken there: a misspelt ``tenant`` would stand for all.
+PARAMETERS: Mapping[tuple[Method, str], tuple[str, ...]] = {
+    ("GET", "orders"): ("tenant", "limit"),
+    ("GET", "merchant_orders"): ("tenant", "limit"),
+    ("GET", "plans"): ("tenant", "limit"),
+    ("GET", "subscriptions"): ("tenant", "limit"),
+    ("GET", "invoices"): ("tenant", "limit"),
+    ("DELETE", "faults"): ("tenant",),
+    ("GET", "ledger"): ("tenant",),
+}

@@ -1,0 +1,137 @@
+"""What a behaviour works with: one seller's documents, the moment, and the means to leave traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk import money
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
+from paymentsdk.sandbox._responses import encode
+from paymentsdk.sandbox._store import Condition, Due, Store, Table
+
+if TYPE_CHECKING:
+    from paymentsdk.sandbox._ids import Ids
+
+__all__ = ["Call", "SellerContext"]
+
+D = TypeVar("D", bound=Struct)
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[B]):
+    """A request that was read.
+
+    Attributes:
+        body: The body, or ``None``.
+        path: The values in the path.
+        query: The filters.
+        grant: The token that it came with; ``None`` at the token endpoint.
+        sent: The bytes of the body, for what is echoed as it came.
+        drift: Rows that appeared (or vanished, below zero) before the page that is asked for.
+    """
+
+    body: B
+    path: Mapping[str, str]
+    query: Mapping[str, object]
+    grant: Grant | None = None
+    sent: bytes = b""
+    drift: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SellerContext:
+    """One seller's part of the sandbox, at one moment.
+
+    Attributes:
+        tenant: The seller.
+        now: The moment.
+        policies: Those that hold for the seller.
+        ids: Makes identifiers.
+        base_url: Where links lead: the sandbox as buyers reach it.
+        key: The idempotency key of the request, if it has one.
+        publish: Hears of every document that changed, once it is committed.
+    """
+
+    tenant: Tenant
+    now: datetime
+    policies: Policies
+    ids: Ids
+    base_url: str
+    store: Store = field(repr=False)
+    publish: Callable[[str, int, Struct], None] = field(repr=False)
+    key: str | None = None
+
+    def get(self, table: Table[D], key: str) -> D | None:
+        """Return the seller's document *key*."""
+        return self.store.get(table, key, self.tenant.user_id)
+
+    def require(self, table: Table[D], key: str) -> D:
+        """Return the seller's document *key*, which is there."""
+        document = self.get(table, key)
+        assert document is not None  # noqa: S101 - no document is ever taken out
+        return document
+
+    def put(self, table: Table[D], document: D) -> D:
+        """Keep *document*, and let those who watch know of it."""
+        self.store.put(table, self.tenant.user_id, document)
+        self.store.after_commit(lambda: self.publish(table.name, self.tenant.user_id, document))
+        return document
+
+    def find(
+        self,
+        table: Table[D],
+        conditions: Sequence[Condition] = (),
+        *,
+        order: str = "seq",
+        descending: bool = False,
+        limit: int = -1,
+        offset: int = 0,
+    ) -> list[D]:
+        """Return the seller's documents that meet all *conditions*; see :meth:`Store.find`."""
+        return self.store.find(
+            table, self.tenant.user_id, conditions, order=order, descending=descending, limit=limit, offset=offset
+        )
+
+    def number(self, table: Table[D], digits: int) -> int:
+        """Return a number of *digits* digits for a new document of *table*."""
+        return self.store.unused(table, lambda: self.ids.number(digits))
+
+    def count(self, table: Table[D], conditions: Sequence[Condition] = ()) -> int:
+        """Return how many of the seller's documents meet all *conditions*."""
+        return self.store.count(table, self.tenant.user_id, conditions)
+
+    def record(
+        self,
+        kind: EntryKind,
+        *,
+        id: str,  # noqa: A002 - the ledger's own word
+        order_id: str,
+        amount: Decimal = money.ZERO,
+        currency: str | None = None,
+        external_reference: str | None = None,
+    ) -> None:
+        """Write a line of the ledger; its *currency* is the seller's by default."""
+        entry = Entry(
+            at=self.now,
+            tenant=self.tenant.user_id,
+            kind=kind,
+            amount=amount,
+            currency=currency or self.tenant.currency,
+            id=id,
+            order_id=order_id,
+            external_reference=external_reference,
+            idempotency_key=self.key,
+        )
+        self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
+
+    def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `record`
+        """Have *kind* happen to *id* at a moment."""
+        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))

@@ -1,0 +1,188 @@
+"""What the control API takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from paymentsdk._core.encode import request_invalid
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.preferences import Installments
+from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Outcome, PaymentMethod
+from paymentsdk.sandbox._handlers.plans import PlanRequest
+from paymentsdk.sandbox._parsing import ControlStruct, check_amounts
+from paymentsdk.sandbox._responses import Refused
+
+S = TypeVar("S", bound=Struct)
+_MOST_DIGITS = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlRequest:
+    """A request to the control API: the values in the path, the parameters, and the body."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+    def read(self, form: type[S]) -> S:
+        """Return the body as *form*; no body is an empty object.
+
+        Raises:
+            Refused: It is something else.
+        """
+        body = self.body.strip() or b"{}"
+        try:
+            check_amounts(form, body)
+            return msgspec.json.decode(body, type=form)
+        except (ValidationError, RequestInvalid) as error:
+            found = error if isinstance(error, RequestInvalid) else request_invalid(error)
+            raise Refused(400, "bad_request", str(found), details=(found.path,)) from None
+        except (ValueError, ArithmeticError, RecursionError):
+            raise Refused(400, "bad_request", "the body is not JSON") from None
+
+    def number(self, name: str) -> int | None:
+        """Return the parameter *name*.
+
+        Raises:
+            Refused: It is no number.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return None
+        number = number_of(text)
+        if number is None:
+            raise Refused(400, "bad_request", f"{name} is not a number")
+        return number
+
+
+def number_of(text: str) -> int | None:
+    """Return the number that *text* is; ``None`` if it is none, or has more digits than any id."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+class PayRequest(ControlStruct):
+    """How to pay.
+
+    Attributes:
+        payment_method: What to pay with; ``account_money`` by default.
+        installments: In how many parts, with a credit card; 1 by default.
+        outcome: ``approved``, the default; ``rejected``; or ``in_review``, to be decided by another payment.
+        reject: ``true`` is short for the outcome ``rejected``.
+        payer_id: Who pays; 100000001 by default.
+    """
+
+    payment_method: PaymentMethod = "account_money"
+    installments: Installments = 1
+    outcome: Outcome = "approved"
+    reject: bool = False
+    payer_id: int = DEFAULT_PAYER
+
+    @property
+    def decided(self) -> Outcome:
+        """How it ends."""
+        return "rejected" if self.reject else self.outcome
+
+
+class ScanRequest(ControlStruct):
+    """A code to scan.
+
+    Attributes:
+        code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale.
+        tenant: The user id of the seller of that point of sale; the first seller by default.
+    """
+
+    code: str
+    tenant: int | None = None
+
+
+class RefundRequest(ControlStruct):
+    """A refund of a merchant order.
+
+    Attributes:
+        amount: How much; all that is left by default.
+    """
+
+    amount: Decimal | None = None
+
+
+class SubscribeRequest(ControlStruct):
+    """A subscription to make.
+
+    Attributes:
+        plan_id: The plan; the first seller's own by default.
+        payer_id: Who subscribes; 100000001 by default.
+        external_reference: The integrator's own name for the subscription.
+        rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 by default.
+    """
+
+    plan_id: str | None = None
+    payer_id: int = DEFAULT_PAYER
+    external_reference: str | None = None
+    rejections: int = 0
+
+
+class NewPlanRequest(PlanRequest):
+    """A plan to make.
+
+    Attributes:
+        tenant: The user id of its seller; the first seller by default.
+    """
+
+    tenant: int | None = None
+
+
+class StatusRequest(ControlStruct):
+    """The state to bring the payment of an invoice into.
+
+    Attributes:
+        status: One of those of the contract: ``approved``, ``refunded``, ``charged_back``, ``in_mediation``, ...
+    """
+
+    status: str
+
+
+class FreezeRequest(ControlStruct):
+    """The moment to freeze the clock at.
+
+    Attributes:
+        at: The moment, with its offset; now by default.
+    """
+
+    at: datetime | None = None
+
+
+class AdvanceRequest(ControlStruct):
+    """How far to move the clock.
+
+    Attributes:
+        duration: An ISO 8601 duration of weeks to seconds, such as ``PT15M`` or ``P30D``; ten years at most.
+    """
+
+    duration: str
+
+
+class RevokeRequest(ControlStruct):
+    """A token to revoke.
+
+    Attributes:
+        token: An access token, a refresh token or an authorization code.
+    """
+
+    token: str
+
+
+class SnapshotRequest(ControlStruct):
+    """The name of a snapshot.
+
+    Attributes:
+        name: ``snapshot`` by default. A snapshot replaces an earlier one of the same name.
+    """
+
+    name: str = "snapshot"

@@ -1,0 +1,114 @@
+"""The way back to the client: an answer as it should be, or as a fault has it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+
+from aiohttp import web
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk.sandbox._faults import Hit
+from paymentsdk.sandbox._responses import phrase
+
+__all__ = ["Response", "apply_faults", "hang", "pause", "reset_connection", "send"]
+
+_HTML = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
+#: Seconds between two looks whether the client of a hanging request is still there.
+_LOOK = 0.05
+#: With this option a closed connection ends in a reset instead of an orderly goodbye.
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Response(Struct, frozen=True, kw_only=True):
+    """An answer, ready to be sent.
+
+    Attributes:
+        status: The HTTP status.
+        body: The bytes that are sent.
+        headers: Headers of its own.
+        content_type: What it says the body is.
+        missing: How many bytes it promises and never sends: the connection breaks instead.
+        replayed: Whether it was given before.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}
+    content_type: str = "application/json"
+    missing: int = 0
+    replayed: bool = False
+
+
+async def pause(seconds: float, stopping: asyncio.Event) -> None:
+    """Wait for *seconds*, or until the server stops."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
+
+
+async def hang(request: web.Request, stopping: asyncio.Event) -> None:
+    """Wait until the client has gone, or the server stops."""
+    while request.transport is not None and not stopping.is_set():
+        await pause(_LOOK, stopping)
+
+
+def reset_connection(request: web.Request) -> web.StreamResponse:
+    """Reset the connection; the answer that is returned goes nowhere."""
+    transport = request.transport
+    if transport is not None:
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        transport.abort()
+    return web.Response()
+
+
+def apply_faults(outcome: Response, hit: Hit) -> Response | None:
+    """Return what the faults in *hit* leave of *outcome*, as it will be sent; ``None`` when nothing will be."""
+    if hit.first("lose_response_after_commit"):
+        return None
+    if page := hit.first("html"):
+        status = page.status or 502
+        outcome = replace(outcome, status=status, body=_html(status), content_type="text/html")
+    if hit.first("malformed"):
+        outcome = replace(outcome, body=outcome.body[: len(outcome.body) // 2] + b"\x00<<")
+    if hit.first("wrong_content_type"):
+        outcome = replace(outcome, content_type="text/plain")
+    if hit.first("truncate"):
+        half = outcome.body[: len(outcome.body) // 2]
+        outcome = replace(outcome, body=half, missing=len(outcome.body) - len(half))
+    return outcome
+
+
+def _html(status: int) -> bytes:
+    """Return the page of a gateway that answers in place of the platform."""
+    return _HTML.format(f"{status} {phrase(status)}").encode()
+
+
+async def send(request: web.Request, outcome: Response | None, hit: Hit, stopping: asyncio.Event) -> web.StreamResponse:
+    """Send what is left of an answer, as late and as slowly as *hit* has it. Everything is committed by now."""
+    for rule in hit.of("delay_after_commit"):
+        await pause(rule.seconds, stopping)
+    if outcome is None:
+        return reset_connection(request)
+    slow = hit.first("drip")
+    if slow is None and not outcome.missing:
+        return web.Response(
+            status=outcome.status, body=outcome.body, content_type=outcome.content_type, headers=outcome.headers
+        )
+    response = web.StreamResponse(status=outcome.status, headers=outcome.headers)
+    response.content_type = outcome.content_type
+    response.content_length = len(outcome.body) + outcome.missing
+    pieces = [outcome.body] if slow is None else [outcome.body[i : i + 1] for i in range(len(outcome.body))]
+    await response.prepare(request)
+    for piece in pieces:
+        if stopping.is_set():
+            return reset_connection(request)
+        await response.write(piece)
+        if slow is not None:
+            await pause(slow.seconds, stopping)
+    return reset_connection(request) if outcome.missing else response

@@ -1,0 +1,212 @@
+"""Faults as data: which requests they hit, and what happens to those.
+
+``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from random import Random
+from types import TracebackType
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox._effects import EFFECTS, Effect
+
+__all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
+
+#: The details that say how an effect comes about; a rule has no others than its own effect takes.
+_DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
+
+
+class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule: it counts the requests that match ``operation`` and ``tenant``; the other members pick which it hits.
+
+    Attributes:
+        effect: What happens. Before anything is done: ``fail_before_commit`` (``status``, by default 500, in the shape
+            of the API), ``refuse`` (``status`` and ``code``), ``rate_limit`` (429 with ``retry_after``), ``reset`` (the
+            connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
+            done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
+            ``truncate`` (half of the body), ``malformed`` (a body that is not JSON), ``wrong_content_type``, ``drip``
+            (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
+            the first find ``rows`` more rows before them, or fewer if ``rows`` is below zero.
+        operation: The name of the operation; ``*`` stands for anything (``orders.*``). Must match at least one.
+        tenant: The seller; any by default.
+        nth: Only the request with this number, from 1, among those that match.
+        probability: The share of them that is hit, at random, from 0 to 1; the same ones for the same ``seed``.
+        times: How many are hit before the rule is spent; no end by default.
+        seed: The seed of the random choice.
+        status: The status of the answer.
+        code: The code of the answer; by default the one that the contract has for the operation and ``status``.
+        seconds: How long; 1 by default.
+        retry_after: Seconds for the header Retry-After; 1 by default.
+        rows: How many rows; one fewer by default.
+
+    Raises:
+        ValueError: There is no such effect or operation, or the effect does not take a detail that is given.
+    """
+
+    effect: Effect
+    operation: str = "*"
+    tenant: int | None = None
+    nth: Annotated[int, Meta(ge=1)] | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    times: Annotated[int, Meta(ge=1)] | None = None
+    seed: int = 0
+    status: Annotated[int, Meta(ge=400, le=599)] | None = None
+    code: str | None = None
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
+    retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
+    rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
+
+    def __post_init__(self) -> None:
+        if self.effect not in EFFECTS:
+            raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
+        if not any(fnmatch.fnmatchcase(name, self.operation) for name in OPERATIONS):
+            raise ValueError(f"no operation is called {self.operation!r}; there are {', '.join(OPERATIONS)}")
+        details = EFFECTS[self.effect].members
+        for field in fields(self):
+            idle = field.name in _DETAILS and field.name not in details
+            if idle and getattr(self, field.name) != field.default:
+                takes = ", ".join(details) or "none"
+                raise ValueError(f"{self.effect} does not take {field.name}; of the details it takes {takes}")
+
+
+class AddedFault(AbstractContextManager["AddedFault"]):
+    """A rule in force, until it is removed: the context manager that :meth:`Faults.add` returns.
+
+    Attributes:
+        id: Its number.
+        rule: The rule.
+        seen: How many requests matched.
+        hits: How many were hit.
+    """
+
+    def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
+        self.id = number
+        self.rule = rule
+        self.seen: int = 0
+        self.hits: int = 0
+        self._random = Random(rule.seed)  # noqa: S311 - repeatable on purpose
+        self._remove = remove
+
+    def remove(self) -> None:
+        """Take the rule out of force. Removing it twice does no harm."""
+        self._remove(self.id)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def standing(self) -> Callable[[], None]:
+        """Return what sets the counters and chance back to where they stand now."""
+        seen, hits, chance = self.seen, self.hits, self._random.getstate()
+
+        def set_back() -> None:
+            self.seen, self.hits = seen, hits
+            self._random.setstate(chance)
+
+        return set_back
+
+    def picks(self, operation: str, tenant: int | None) -> bool:
+        """Count a request, and say whether it is hit."""
+        rule = self.rule
+        if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
+            return False
+        self.seen += 1
+        # Drawn for every request, so that the rest of the rule does not shift the sequence.
+        drawn = self._random.random() < rule.probability
+        hit = drawn and (rule.times is None or self.hits < rule.times) and rule.nth in (None, self.seen)
+        self.hits += hit
+        return hit
+
+
+class Hit(Struct, frozen=True):
+    """The rules that one request was hit by, in the order of their making."""
+
+    rules: tuple[FaultRule, ...] = ()
+
+    def of(self, effect: Effect) -> Iterator[FaultRule]:
+        """Yield the rules with *effect*."""
+        return (rule for rule in self.rules if rule.effect == effect)
+
+    def first(self, effect: Effect) -> FaultRule | None:
+        """Return the first rule with *effect*."""
+        return next(self.of(effect), None)
+
+
+class Faults:
+    """The rules in force; it may be used from any thread.
+
+    Args:
+        changed: Called when a rule was added or taken out.
+    """
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._rules: dict[int, AddedFault] = {}
+        self._made = 0
+
+    def add(self, rule: FaultRule) -> AddedFault:
+        """Put *rule* in force. Used as a context manager, the result takes it out again at the end.
+
+        Raises:
+            ValueError: A detail is of the wrong type or out of bounds.
+        """
+        # Structs check nothing when Python makes them, and a rule of 150 % would hit whatever it can.
+        msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
+        with self._lock:
+            self._made += 1
+            added = self._rules[self._made] = AddedFault(self._made, rule, self._remove)
+        self._changed()
+        return added
+
+    def clear(self, tenant: int | None = None) -> None:
+        """Take out every rule, or every rule of *tenant*."""
+        with self._lock:
+            self._rules = {
+                number: added
+                for number, added in self._rules.items()
+                if tenant is not None and added.rule.tenant != tenant
+            }
+        self._changed()
+
+    def list(self) -> tuple[AddedFault, ...]:
+        """Return the rules in force, in the order of their making."""
+        with self._lock:
+            return tuple(self._rules.values())
+
+    def snapshot(self) -> Callable[[], None]:
+        """Return what puts the rules of now in force again, and no others, as far as they have come by now."""
+        with self._lock:
+            rules = [(added, added.standing()) for added in self._rules.values()]
+
+        def restore() -> None:
+            with self._lock:
+                for _, set_back in rules:
+                    set_back()
+                self._rules = {added.id: added for added, _ in rules}
+
+        return restore
+
+    def match(self, operation: str, tenant: int | None) -> Hit:
+        """Count a request of *operation* with every rule, and return those that hit it."""
+        if not self._rules:
+            return Hit()
+        with self._lock:
+            return Hit(tuple(added.rule for added in self._rules.values() if added.picks(operation, tenant)))
+
+    def _remove(self, number: int) -> None:
+        with self._lock:
+            gone = self._rules.pop(number, None)
+        if gone:
+            self._changed()

@@ -1,0 +1,62 @@
+"""The nouns of the API, each as one value in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paymentsdk._core.operation import Operation
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._handlers import (
+    customers,
+    invoices,
+    merchant_orders,
+    oauth,
+    orders,
+    plans,
+    preferences,
+    release_reports,
+    wallet_payments,
+)
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._policies import Policies
+
+__all__ = ["HANDLERS", "JOBS", "NOUNS", "SCHEMAS", "noun_of", "required"]
+
+NOUNS: Mapping[str, Noun] = {
+    noun.name: noun
+    for noun in (
+        oauth.NOUN,
+        invoices.NOUN,
+        preferences.NOUN,
+        wallet_payments.NOUN,
+        plans.NOUN,
+        merchant_orders.NOUN,
+        customers.NOUN,
+        release_reports.NOUN,
+        orders.NOUN,
+    )
+}
+HANDLERS: Mapping[str, Handler[Any, Any]] = {
+    handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers
+}
+JOBS: Mapping[str, Callable[[SellerContext, str], str | None]] = {
+    name: job for noun in NOUNS.values() for name, job in noun.jobs.items()
+}
+SCHEMAS: Mapping[tuple[str, str], Mapping[str, object]] = {
+    place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()
+}
+if missing := OPERATIONS.keys() - HANDLERS.keys():
+    raise TypeError(f"no noun of the sandbox handles {', '.join(sorted(missing))}")
+
+
+def noun_of(operation: Operation[Any, Any]) -> Noun:
+    """Return the noun that *operation* belongs to."""
+    return NOUNS[operation.name.partition(".")[0]]
+
+
+def required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that *policies* ask for, by the name of their Struct."""
+    asked = (noun.required(policies) for noun in NOUNS.values() if noun.required)
+    return {struct: names for one in asked for struct, names in one.items()}

@@ -1,0 +1,122 @@
+"""Customers (4.8): one per seller and email."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import customers
+from paymentsdk.resources.customers import Customer, CustomerRequest
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._magic_values import MagicValue
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._records import CUSTOMERS
+from paymentsdk.sandbox._responses import Refused, cause, dates_as_sent, echo, wire_form
+
+#: The contract has a limit of lengths (code 104) and does not show it.
+MAX_TEXT = 255
+_TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
+#: The code for each member that has one of its own, and what leads to it.
+_CODES: Mapping[str, tuple[str, str]] = {
+    "email": ("106", "an email of the wrong form"),
+    "first_name": ("107", "a first_name that is not text"),
+    "last_name": ("108", "a last_name that is not text"),
+    "phone.area_code": ("109", "a phone.area_code that is neither text nor a number"),
+    "phone.number": ("110", "a phone.number that is neither text nor a number"),
+    "identification.type": ("111", "an identification.type that is not text"),
+    "identification.number": ("112", "an identification.number that is neither text nor a number"),
+    "address.zip_code": ("113", "an address.zip_code that is neither text nor a number"),
+    "address.street_name": ("114", "an address.street_name that is not text"),
+    "date_registered": ("115", "a date_registered that is not a moment, or has no zone"),
+    "description": ("116", "a description that is not text"),
+    "metadata": ("117", "a metadata that is not an object"),
+    "default_card": ("121", "a default_card that is neither text nor a number"),
+}
+#: What a customer needs, by the policy ``customer_required``.
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "email": ("email",),
+    "five": ("email", "first_name", "last_name", "phone", "identification"),
+}
+
+
+def create(context: SellerContext, call: Call[CustomerRequest]) -> object:
+    """Create a customer that the seller does not have yet."""
+    body = call.body
+    missing = tuple(name for name in REQUIRED[context.policies.customer_required] if getattr(body, name) is None)
+    if missing:
+        raise Refused(400, "125", details=tuple(f"{name}: is required" for name in missing))
+    _check_lengths(body)
+    if context.policies.test_emails == "test_payer" and not _TEST_EMAIL.match(body.email or ""):
+        raise Refused(400, "128", details=("email",))
+    if context.count(CUSTOMERS, [("email", "=", (body.email or "").lower())]):
+        raise Refused(400, "101", details=("email",))
+    customer = echo(
+        body,
+        Customer,
+        id=f"{context.ids.number(9)}-{context.ids.token(16)}",
+        date_created=context.now,
+        cards=(),
+        addresses=(),
+        live_mode=False,
+    )
+    context.put(CUSTOMERS, customer)
+    context.record("customer_created", id=customer.id, order_id=customer.id)
+    return dates_as_sent(wire_form(customer), msgspec.json.decode(call.sent), {"date_registered"})
+
+
+def _check_lengths(body: Struct, place: str = "") -> None:
+    for name in body.__struct_fields__:
+        member = getattr(body, name)
+        if isinstance(member, Struct):
+            _check_lengths(member, f"{place}{name}.")
+        elif isinstance(member, str) and len(member) > MAX_TEXT:
+            raise Refused(400, "104", details=(f"{place}{name}: has more than {MAX_TEXT} characters",))
+
+
+def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that a policy asks for."""
+    return {CustomerRequest.__name__: REQUIRED[policies.customer_required]}
+
+
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+    """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
+    place, kind = error.path.removeprefix("$").removeprefix("."), error.rule
+    if not place:
+        return "118" if kind in {"syntax", "object"} else "125"
+    if kind == "object" and place != "metadata":
+        return "103"
+    return next((code for member, (code, _) in _CODES.items() if place.startswith(member)), "125")
+
+
+def _shape(refused: Refused, message: str) -> Mapping[str, object]:
+    """Write the codes as the numbers that they are, under a general error."""
+    if not refused.code.isdigit():
+        return cause(refused, message)
+    entry = {"code": int(refused.code), "description": message, "data": ", ".join(refused.details) or None}
+    return {"message": message, "error": "bad_request", "status": refused.status, "cause": [entry]}
+
+
+NOUN = Noun(
+    name="customers",
+    handlers=[
+        Handler(operation=customers.CREATE, handle=create, magic=MagicValue("email", ending="@example.com")),
+    ],
+    code_of=_code_of,
+    shape=_shape,
+    required=_required,
+    causes={
+        **dict(_CODES.values()),
+        "101": "the email of a customer that the seller already has",
+        "103": "a phone, identification or address that is not an object",
+        "104": f"a text of more than {MAX_TEXT} characters",
+        "118": "a body that is not a JSON object",
+        "125": "no email, or any other member of the wrong type",
+        "128": "an email other than test_payer_ and digits, under the policy test_emails=test_payer",
+    },
+)

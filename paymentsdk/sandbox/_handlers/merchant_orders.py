@@ -1,0 +1,355 @@
+"""Merchant orders (4.7): what preferences and orders come to, opened, paid and reverted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk import money
+from paymentsdk.resources import merchant_orders
+from paymentsdk.resources.merchant_orders import (
+    MerchantOrder,
+    MerchantOrderItem,
+    MerchantOrderPayment,
+    MerchantOrderState,
+    MerchantOrderStatus,
+    Party,
+    Shipment,
+)
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._handlers._details import DETAILS
+from paymentsdk.sandbox._handlers._sales import currency_of, shipments_of, shipping_cost, total
+from paymentsdk.sandbox._magic_values import MagicValue
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._paging import Window, window
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
+from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._store import Comparison, Condition
+
+#: How far back a search sees (spec: Limits).
+SEARCH_DAYS = 90
+_EQUAL = (
+    "status",
+    "preference_id",
+    "application_id",
+    "payer_id",
+    "sponsor_id",
+    "external_reference",
+    "site_id",
+    "marketplace",
+)
+
+
+class _Page(Struct, frozen=True, kw_only=True):
+    """A page of the search. It has no defaults: what is ``None`` is sent as null."""
+
+    elements: tuple[MerchantOrder, ...] | None
+    next_offset: int | None
+    total: int
+
+
+def search(context: SellerContext, call: Call[None]) -> _Page:
+    """Return a page of the orders of the last 90 days that meet the filters."""
+    conditions = _conditions(context, call.query)
+    part = window(context.policies, call, context.count(MERCHANT_ORDERS, conditions))
+    rows = context.find(
+        MERCHANT_ORDERS,
+        conditions,
+        order="date_created",
+        descending=context.policies.search_order == "newest",
+        limit=part.limit,
+        offset=part.start,
+    )
+    elements = tuple(row.merchant_order for row in rows)
+    return _Page(
+        elements=None if not elements and context.policies.empty_elements == "null" else elements,
+        next_offset=_next_offset(context, part, len(elements)),
+        total=part.total,
+    )
+
+
+def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:
+    since: Comparison = ">="
+    until: Comparison = "<="
+    if context.policies.window_edge == "exclusive":
+        since, until = ">", "<"
+    conditions: list[Condition] = [("date_created", since, context.now - timedelta(days=SEARCH_DAYS))]
+    conditions.extend((name, "=", query[name]) for name in _EQUAL if name in query)
+    for column in ("date_created", "last_updated"):
+        if f"{column}_from" in query:
+            conditions.append((column, since, query[f"{column}_from"]))
+        if f"{column}_to" in query:
+            conditions.append((column, until, query[f"{column}_to"]))
+    if "items" in query:
+        conditions.append(("items", "holds", f"\n{query['items']}\n"))
+    return conditions
+
+
+def _next_offset(context: SellerContext, part: Window, rows: int) -> int | None:
+    following = part.offset + rows
+    if rows and following < part.total:
+        return following
+    return {"total": part.total, "zero": 0, "null": None}[context.policies.last_next_offset]
+
+
+def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
+    """Keep what a QR order came to: it was paid."""
+    items = tuple(
+        MerchantOrderItem(
+            id=item.external_code,
+            title=item.title,
+            quantity=item.quantity,
+            unit_price=item.unit_price,
+            currency_id=order.currency,
+        )
+        for item in order.items or ()
+    )
+    opened = _opened(
+        context,
+        amount=order.total_amount or money.ZERO,
+        items=items,
+        external_reference=order.external_reference,
+        additional_info=order.description,
+    )
+    data = order.integration_data
+    sponsor = data.sponsor.id if data and data.sponsor else None
+    record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
+    payment = order.payment
+    _paid(context, record, payer_id, (payment and payment.paid_amount) or money.ZERO)
+
+
+def open_preference(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
+    """Return what *record* has come to; the first look at its checkout opens it."""
+    found = of_source(context, record.preference.id)
+    if found:
+        return found
+    preference = record.preference
+    currency = currency_of(preference.items or (), context.tenant.currency)
+    items = tuple(
+        MerchantOrderItem(
+            id=item.id,
+            category_id=item.category_id,
+            currency_id=currency,
+            description=item.description,
+            picture_url=item.picture_url,
+            title=item.title,
+            quantity=item.quantity,
+            unit_price=item.unit_price,
+        )
+        for item in preference.items or ()
+    )
+    opened = _opened(
+        context,
+        amount=total(items),
+        items=items,
+        shipping_cost=shipping_cost(preference),
+        shipments=shipments_of(context, preference, items),
+        preference_id=preference.id,
+        external_reference=preference.external_reference,
+        marketplace=preference.marketplace,
+        additional_info=preference.additional_info,
+    )
+    return context.put(
+        MERCHANT_ORDERS,
+        MerchantOrderRecord(merchant_order=opened, source=preference.id, sponsor_id=preference.sponsor_id),
+    )
+
+
+def of_source(context: SellerContext, source: str) -> MerchantOrderRecord | None:
+    """Return what the order or preference *source* has come to."""
+    return next(iter(context.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
+
+
+def attempt(context: SellerContext, record: MerchantOrderRecord, payer_id: int, status: str) -> MerchantOrder:
+    """Keep a payment that was not approved, or the one in review as it was decided: the order stays open.
+
+    Raises:
+        Refused: It was paid before.
+    """
+    order = _waiting(record)
+    payments = _with_payment(context, order, amount_due(order), status)
+    return _keep(context, record, replace(order, payments=payments, payer=Party(id=payer_id))).merchant_order
+
+
+def pay_preference(context: SellerContext, record: MerchantOrderRecord, payer_id: int) -> MerchantOrder:
+    """Keep an approved payment of all that a preference asks for.
+
+    Raises:
+        Refused: It was paid before.
+    """
+    order = _waiting(record)
+    amount = amount_due(order)
+    paid = _paid(context, record, payer_id, amount)
+    context.record(
+        "payment",
+        id=str(paid.payments[-1].id) if paid.payments else "",
+        order_id=record.source,
+        amount=amount,
+        currency=_currency(context, order),
+        external_reference=order.external_reference,
+    )
+    return paid
+
+
+def _waiting(record: MerchantOrderRecord) -> MerchantOrder:
+    """Return the order of *record*, which waits to be paid."""
+    order = record.merchant_order
+    if order.status != MerchantOrderStatus.OPENED:
+        raise Refused(409, "already_paid", f"the merchant order is {order.status}")
+    return order
+
+
+def amount_due(order: MerchantOrder) -> Decimal:
+    """Return what the buyer is asked for."""
+    return money.total([(1, order.total_amount or money.ZERO), (1, order.shipping_cost or money.ZERO)])
+
+
+def refund_preference(context: SellerContext, record: MerchantOrderRecord, amount: Decimal | None) -> MerchantOrder:
+    """Give back *amount*, or all that is left, of what was paid through a preference.
+
+    Raises:
+        Refused: Less than that is left, or it is no amount to give back.
+    """
+    if amount is not None and amount <= 0:
+        raise Refused(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
+    order = record.merchant_order
+    left = (order.paid_amount or money.ZERO) - (order.refunded_amount or money.ZERO)
+    amount = left if amount is None else amount
+    if not money.ZERO < amount <= left:
+        raise Refused(409, "refund_amount_exceeds", f"{left} is left")
+    context.record(
+        "refund",
+        id=context.ids.sortable("REF", context.now),
+        order_id=record.source,
+        amount=-amount,
+        currency=_currency(context, order),
+        external_reference=order.external_reference,
+    )
+    return revert(context, record.source, amount)
+
+
+def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrder:
+    """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
+    [record] = context.find(MERCHANT_ORDERS, [("source", "=", source)])
+    order = record.merchant_order
+    refunded = (order.refunded_amount or money.ZERO) + amount
+    whole = refunded >= (order.paid_amount or money.ZERO)
+    *others, payment = order.payments or (MerchantOrderPayment(),)
+    payment = replace(payment, amount_refunded=refunded, last_modified=context.now)
+    if whole:
+        payment = replace(payment, status="refunded", status_detail=DETAILS["refunded"])
+    changed = replace(
+        order,
+        refunded_amount=refunded,
+        order_status=MerchantOrderState.REVERTED if whole else order.order_status,
+        payments=(*others, payment),
+    )
+    return _keep(context, record, changed).merchant_order
+
+
+def _opened(
+    context: SellerContext,
+    *,
+    amount: Decimal,
+    items: tuple[MerchantOrderItem, ...],
+    external_reference: str | None,
+    additional_info: str | None,
+    preference_id: str | None = None,
+    marketplace: str | None = None,
+    shipping_cost: Decimal = money.ZERO,
+    shipments: tuple[Shipment, ...] = (),
+) -> MerchantOrder:
+    return MerchantOrder(
+        id=context.number(MERCHANT_ORDERS, 11),
+        status=MerchantOrderStatus.OPENED,
+        order_status=MerchantOrderState.PAYMENT_REQUIRED,
+        external_reference=external_reference,
+        preference_id=preference_id,
+        application_id=context.tenant.client_id,
+        site_id=context.tenant.country,
+        marketplace=marketplace or context.tenant.marketplace or "NONE",
+        date_created=context.now,
+        last_updated=context.now,
+        shipping_cost=shipping_cost,
+        total_amount=amount,
+        paid_amount=money.ZERO,
+        refunded_amount=money.ZERO,
+        additional_info=additional_info,
+        collector=Party(id=context.tenant.user_id),
+        items=items,
+        payments=(),
+        shipments=shipments,
+    )
+
+
+def _currency(context: SellerContext, order: MerchantOrder) -> str:
+    return currency_of(order.items or (), context.tenant.currency)
+
+
+def in_review(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the payment that waits to be decided, if there is one: no other is made while it does."""
+    last = last_payment(order)
+    return last if last and last.status == "in_process" else None
+
+
+def last_payment(order: MerchantOrder) -> MerchantOrderPayment | None:
+    """Return the newest payment of an order."""
+    return order.payments[-1] if order.payments else None
+
+
+def _with_payment(
+    context: SellerContext, order: MerchantOrder, amount: Decimal, status: str
+) -> tuple[MerchantOrderPayment, ...]:
+    """Return the payments of *order* with one of *amount*; the one in review becomes it."""
+    waiting = in_review(order)
+    payment = replace(
+        waiting or _payment(context, order, amount),
+        status=status,
+        status_detail=DETAILS[status],
+        date_approved=context.now if status == "approved" else None,
+        last_modified=context.now,
+    )
+    payments = order.payments or ()
+    return (*(payments[:-1] if waiting else payments), payment)
+
+
+def _payment(context: SellerContext, order: MerchantOrder, amount: Decimal) -> MerchantOrderPayment:
+    shipping = order.shipping_cost or money.ZERO
+    return MerchantOrderPayment(
+        id=context.ids.number(11),
+        transaction_amount=amount - shipping,
+        total_paid_amount=amount,
+        shipping_cost=shipping,
+        currency_id=_currency(context, order),
+        date_created=context.now,
+        amount_refunded=money.ZERO,
+    )
+
+
+def _paid(context: SellerContext, record: MerchantOrderRecord, payer_id: int, amount: Decimal) -> MerchantOrder:
+    order = record.merchant_order
+    changed = replace(
+        order,
+        status=MerchantOrderStatus.CLOSED,
+        order_status=MerchantOrderState.PAID,
+        paid_amount=amount,
+        payer=Party(id=payer_id),
+        payments=_with_payment(context, order, amount, "approved"),
+    )
+    return _keep(context, record, changed).merchant_order
+
+
+def _keep(context: SellerContext, record: MerchantOrderRecord, order: MerchantOrder) -> MerchantOrderRecord:
+    return context.put(MERCHANT_ORDERS, replace(record, merchant_order=replace(order, last_updated=context.now)))
+
+
+NOUN = Noun(
+    name="merchant_orders",
+    handlers=[Handler(operation=merchant_orders.SEARCH, handle=search, magic=MagicValue("external_reference"))],
+    causes={"ds_search_query": "a moment without a zone, a limit below 1, an offset below 0"},
+)

@@ -1,0 +1,424 @@
+"""In-person QR orders (4.10 to 4.13): created, paid, refunded, canceled, expired."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from paymentsdk import money
+from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import orders
+from paymentsdk.resources.common import parse_duration
+from paymentsdk.resources.orders import (
+    IntegrationData,
+    Order,
+    OrderPayment,
+    OrderRequest,
+    OrderStatus,
+    OrderStatusDetail,
+    PaymentDiscounts,
+    PaymentMethod,
+    PaymentStatus,
+    PaymentStatusDetail,
+    QRConfig,
+    QRMode,
+    Refund,
+    RefundRequest,
+    RefundStatus,
+    Transactions,
+    TypeResponse,
+)
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._handlers import merchant_orders
+from paymentsdk.sandbox._magic_values import MagicValue, requested_error
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, OrderRecord, order_link
+from paymentsdk.sandbox._responses import Refused, echo, errors
+
+DEFAULT_EXPIRATION = "PT15M"
+_CODES: Mapping[str, str] = {
+    "syntax": "property_type",
+    "object": "property_type",
+    "type": "property_type",
+    "unknown": "unsupported_properties",
+    "required": "required_properties",
+    "min_items": "minimum_items",
+    "max_items": "maximum_items",
+    "sum": "invalid_total_amount",
+}
+#: The kinds of payment methods that discounts know, each with a method of its kind.
+METHODS = {"account_money": "account_money", "credit_card": "visa", "debit_card": "debvisa", "prepaid_card": "prepaid"}
+ORDER_ID = re.compile(r"\AORD[0-9A-Za-z]{26}\Z")
+B = TypeVar("B")
+
+
+def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
+    """Create an order that waits for its buyer."""
+    body = call.body
+    _check_seller(context, call)
+    _check_body(context, body)
+    order_id = context.ids.sortable("ORD", context.now)
+    qr = body.config.qr if body.config else None
+    mode = QRMode(qr.mode or "static") if qr else QRMode.STATIC
+    payment = OrderPayment(
+        id=context.ids.sortable("PAY", context.now),
+        amount=body.transactions.payments[0].amount,
+        status=PaymentStatus.CREATED,
+        status_detail=PaymentStatusDetail.READY_TO_PROCESS,
+    )
+    order = echo(
+        body,
+        Order,
+        id=order_id,
+        user_id=str(context.tenant.user_id),
+        expiration_time=body.expiration_time or DEFAULT_EXPIRATION,
+        processing_mode="automatic",
+        status=OrderStatus.CREATED,
+        status_detail=OrderStatusDetail.CREATED,
+        currency=context.tenant.currency,
+        country_code=context.tenant.country,
+        created_date=context.now,
+        last_updated_date=context.now,
+        transactions=Transactions(payments=(payment,)),
+    )
+    order = replace(
+        order,
+        config=order.config and replace(order.config, qr=replace(order.config.qr or QRConfig(), mode=mode)),
+        type_response=None if mode == QRMode.STATIC else TypeResponse(qr_data=order_link(context.base_url, order_id)),
+        integration_data=replace(order.integration_data or IntegrationData(), application_id=context.tenant.client_id),
+    )
+    expires_at = context.now + parse_duration(order.expiration_time or DEFAULT_EXPIRATION)
+    context.put(ORDERS, OrderRecord(order=order, expires_at=expires_at))
+    context.schedule(expires_at, "order.expire", order_id)
+    context.record("order_created", id=order_id, order_id=order_id, external_reference=order.external_reference)
+    return order
+
+
+def _check_seller(context: SellerContext, call: Call[OrderRequest]) -> None:
+    if context.tenant.country not in CURRENCIES:
+        raise Refused(400, "unsupported_site")
+    if call.body.marketplace_fee is not None:
+        if call.grant is None or not call.grant.oauth:
+            raise Refused(400, "marketplace_not_valid")
+        if context.tenant.marketplace is None:
+            raise Refused(404, "marketplace_fee_not_allowed")
+
+
+def _check_body(context: SellerContext, body: OrderRequest) -> None:
+    if body.expiration_time is not None:
+        orders.check_expiration(body.expiration_time, context.policies.longest_expiration)
+    data = body.integration_data
+    if data and data.sponsor and not _may_sponsor(context, data.sponsor.id):
+        raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
+    pos = body.config.qr.external_pos_id if body.config else None
+    if pos is not None and pos not in context.tenant.external_pos_ids:
+        raise Refused(404, "pos_not_found", details=("config.qr.external_pos_id",))
+
+
+def _may_sponsor(context: SellerContext, name: str) -> bool:
+    if not (name.isascii() and name.isdigit()):
+        return False
+    # A sponsor is another seller, beyond the own context.
+    return context.policies.sponsors == "any" or context.store.get(TENANTS, name.lstrip("0")) is not None
+
+
+def get(context: SellerContext, call: Call[None]) -> Order:
+    """Return an order."""
+    return _asked(context, call.path, orders.GET).order
+
+
+def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
+    order_id = path["order_id"]
+    if not ORDER_ID.match(order_id):
+        raise Refused(400, "invalid_path_param", details=("order_id",))
+    record = context.get(ORDERS, order_id)
+    if record is None:
+        raise Refused(404, "order_not_found", details=(order_id,))
+    demand = requested_error(operation, record.order.external_reference, later=True)
+    if demand:
+        raise demand
+    return record
+
+
+def cancel(context: SellerContext, call: Call[None]) -> Order:
+    """Cancel an order that nobody has paid; under the policy ``cancel_from=any`` a paid one too."""
+    record = _asked(context, call.path, orders.CANCEL)
+    order = record.order
+    if order.status == OrderStatus.CANCELED:
+        raise Refused(409, "order_already_canceled")
+    if order.status != OrderStatus.CREATED and context.policies.cancel_from == "created":
+        raise Refused(409, "cannot_cancel_order", details=(f"the order is {order.status}",))
+    if any(one.status == RefundStatus.PROCESSING for one in order.refunds):
+        raise Refused(423, "resource_locked", details=("a refund is being processed",))
+    payment = payment_of(order)
+    left = refundable(payment)
+    changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
+    order = _moved(context, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
+    context.record(
+        "order_canceled", id=order.id, order_id=order.id, amount=-left, external_reference=order.external_reference
+    )
+    if left:
+        merchant_orders.revert(context, order.id, left)
+    return order
+
+
+def expire(context: SellerContext, order_id: str) -> str | None:
+    """Let an order run out that nobody has paid or canceled."""
+    record = context.require(ORDERS, order_id)
+    if record.order.status != OrderStatus.CREATED:
+        return None
+    changed = replace(payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED)
+    order = _moved(context, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
+    context.record("order_expired", id=order.id, order_id=order.id, external_reference=order.external_reference)
+    return "order.expired"
+
+
+def pay(
+    context: SellerContext, record: OrderRecord, *, method: str, installments: int, outcome: str, payer_id: int
+) -> Order:
+    """Have the buyer try to pay: ``approved``, ``rejected`` (nothing changes) or ``in_review`` (decided later).
+
+    Raises:
+        Refused: The order cannot be paid any more.
+    """
+    order = record.order
+    if order.status != OrderStatus.CREATED:
+        raise Refused(409, "cannot_pay_order", f"the order is {order.status}")
+    payment = payment_of(order)
+    # A rejection leaves no trace, unless it ends a review.
+    if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
+        return order
+    if outcome != "approved":
+        detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
+        return _moved(context, record, replace(payment, status_detail=detail))
+    discounted = discounted_total(order, method)
+    paid = payment.amount if discounted is None else discounted
+    payment = replace(
+        payment,
+        status=PaymentStatus.PROCESSED,
+        status_detail=PaymentStatusDetail.ACCREDITED,
+        paid_amount=paid,
+        reference_id=str(context.ids.number(12)),
+        payment_method=PaymentMethod(
+            id=METHODS[method], type=method, installments=counted_installments(method, installments)
+        ),
+        discounts=None if discounted is None else PaymentDiscounts(type=method),
+    )
+    record = replace(record, payer_id=payer_id)
+    order = _moved(context, record, payment, OrderStatus.PROCESSED, OrderStatusDetail.ACCREDITED)
+    context.record(
+        "payment",
+        id=payment.id,
+        order_id=order.id,
+        amount=paid or money.ZERO,
+        external_reference=order.external_reference,
+    )
+    merchant_orders.from_order(context, order, payer_id)
+    return order
+
+
+def discounted_total(order: Order, method: str) -> Decimal | None:
+    """Return what a buyer pays with *method*, if the order has a total for it; the first counts, should it have two."""
+    entries = (order.discounts and order.discounts.payment_methods) or ()
+    return next((one.new_total_amount for one in entries if one.type == method), None)
+
+
+def counted_installments(method: str, installments: int) -> int:
+    """Return in how many parts *method* is paid: only a credit card has more than one."""
+    return installments if method == "credit_card" else 1
+
+
+def refund(context: SellerContext, call: Call[RefundRequest]) -> Order:
+    """Give back what is left of the payment, or a part of it."""
+    record = _asked(context, call.path, orders.REFUND)
+    order, payment = record.order, payment_of(record.order)
+    earlier = order.refunds
+    if any(one.status == RefundStatus.PROCESSING for one in earlier):
+        raise Refused(409, "refund_in_progress")
+    left = refundable(payment)
+    if payment.paid_amount is None or order.status in (OrderStatus.CANCELED, OrderStatus.EXPIRED):
+        raise Refused(409, "cannot_refund_order", details=(f"the order is {order.status}",))
+    if not left:
+        raise Refused(409, "order_already_refunded")
+    amount = _asked_amount(call.body, payment, left)
+    made = Refund(
+        id=context.ids.sortable("REF", context.now),
+        transaction_id=payment.id,
+        reference_id=str(context.ids.number(12)),
+        amount=amount,
+        status=RefundStatus.PROCESSING,
+    )
+    record = replace(record, order=_with_refunds(order, (*earlier, made)), refund_key=context.key)
+    if context.policies.refund_seconds:
+        order = _moved(context, record, payment)
+        context.schedule(context.now + timedelta(seconds=context.policies.refund_seconds), "refund.settle", order.id)
+    else:
+        order = _settle(context, record)
+    return order if context.policies.refund_answer == "full" else _refund_answer(order, made.id)
+
+
+def _asked_amount(body: RefundRequest | None, payment: OrderPayment, left: Decimal) -> Decimal:
+    if body is None or not body.transactions:
+        return left
+    part = body.transactions[0]
+    if part.id != payment.id:
+        raise Refused(400, "property_value", details=("transactions[0].id: is not a payment of the order",))
+    if part.amount > left:
+        raise Refused(400, "refund_amount_exceeds", details=(f"transactions[0].amount: {left} is left",))
+    return part.amount
+
+
+def settle_refund(context: SellerContext, order_id: str) -> str:
+    """Bring the refund that is processing to its end."""
+    record = context.require(ORDERS, order_id)
+    # The money moves now, and for the request that asked for it.
+    order = _settle(dataclasses.replace(context, key=record.refund_key), record)
+    return f"refund.{order.refunds[-1].status}"
+
+
+def _settle(context: SellerContext, record: OrderRecord) -> Order:
+    """End the newest refund of an order as the policy says."""
+    *earlier, made = record.order.refunds
+    made = replace(made, status=RefundStatus(context.policies.refund_outcome))
+    record = replace(record, order=_with_refunds(record.order, (*earlier, made)), refund_key=None)
+    order, payment, amount = record.order, payment_of(record.order), made.amount or money.ZERO
+    failed = made.status == RefundStatus.FAILED
+    context.record(
+        "refund_failed" if failed else "refund",
+        id=made.id,
+        order_id=order.id,
+        amount=money.ZERO if failed else -amount,
+        external_reference=order.external_reference,
+    )
+    if failed:
+        return _moved(context, record, payment)
+    payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
+    if refundable(payment):
+        status, detail = context.policies.partial_refund_status, context.policies.partial_refund_detail
+    else:
+        payment = replace(payment, status=PaymentStatus.REFUNDED, status_detail=PaymentStatusDetail.REFUNDED)
+        status, detail = OrderStatus.REFUNDED.value, OrderStatusDetail.REFUNDED.value
+    order = _moved(context, record, payment, OrderStatus(status), OrderStatusDetail(detail))
+    merchant_orders.revert(context, order.id, amount)
+    return order
+
+
+def _refund_answer(order: Order, refund_id: str) -> Order:
+    """Return the members that a refund changed (wire-facts: a refund answer is a partial order)."""
+    made = tuple(one for one in order.refunds if one.id == refund_id)
+    return Order(
+        id=order.id, status=order.status, status_detail=order.status_detail, transactions=Transactions(refunds=made)
+    )
+
+
+def payment_of(order: Order) -> OrderPayment:
+    """Return the one payment of an order."""
+    assert order.payment is not None  # noqa: S101 - every order is made with it
+    return order.payment
+
+
+def refundable(payment: OrderPayment) -> Decimal:
+    """Return how much of what was paid has not gone back."""
+    return money.total([(1, payment.paid_amount or money.ZERO), (-1, payment.refunded_amount or money.ZERO)])
+
+
+def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
+    return replace(order, transactions=Transactions(payments=(payment_of(order),), refunds=refunds))
+
+
+def _moved(
+    context: SellerContext,
+    record: OrderRecord,
+    payment: OrderPayment,
+    status: OrderStatus | None = None,
+    detail: OrderStatusDetail | None = None,
+) -> Order:
+    """Keep the order with its payment changed, in its new state where it has one."""
+    order = replace(
+        record.order,
+        status=status or record.order.status,
+        status_detail=detail or record.order.status_detail,
+        last_updated_date=context.now,
+        transactions=Transactions(payments=(payment,), refunds=record.order.refunds or None),
+    )
+    context.put(ORDERS, replace(record, order=order))
+    return order
+
+
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
+    """Return the code for what is wrong (spec: Errors, Orders API; wire-facts: order codes beyond the spec)."""
+    code = _CODES.get(error.rule, "property_value")
+    return code if code in operation.meanings else "property_value"
+
+
+_OF_THE_ORDER = MagicValue("external_reference", later=True)
+_ID: Mapping[str, object] = {"type": "string", "pattern": ORDER_ID.pattern}
+NOUN = Noun(
+    name="orders",
+    handlers=[
+        Handler(
+            operation=orders.CREATE,
+            handle=create,
+            magic=MagicValue("external_reference"),
+            causes={
+                "maximum_items": "two payments, or five discounts",
+                "invalid_total_amount": "a total_amount that is not the sum of the payments",
+                "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
+                "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
+                "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
+                "invalid_credentials": "an APP_USR token",
+                "pos_not_found": "an external_pos_id that the seller does not have",
+                "marketplace_fee_not_allowed": "a marketplace_fee of a seller without a marketplace",
+            },
+        ),
+        Handler(operation=orders.GET, handle=get, magic=_OF_THE_ORDER),
+        Handler(
+            operation=orders.CANCEL,
+            handle=cancel,
+            magic=_OF_THE_ORDER,
+            causes={
+                "order_already_canceled": "an order that was canceled",
+                "cannot_cancel_order": "an order that was paid, refunded or has expired",
+                "resource_locked": "a key that is in flight (concurrent_twin=locked), or a refund that is processing "
+                "(cancel_from=any)",
+            },
+        ),
+        Handler(
+            operation=orders.REFUND,
+            handle=refund,
+            magic=_OF_THE_ORDER,
+            causes={
+                "refund_amount_exceeds": "an amount above what is left of the payment",
+                "cannot_refund_order": "an order that was not paid",
+                "order_already_refunded": "an order of which nothing is left",
+                "refund_in_progress": "a second refund while the first is processing (policy refund_seconds)",
+            },
+        ),
+    ],
+    code_of=_code_of,
+    shape=errors,
+    causes={
+        "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
+        "order_not_found": "an order id that is unknown, or another seller's",
+        "forbidden": "a token whose scope does not have `write`, or `read` for a GET",
+        "unsupported_properties": "a member that the contract does not have",
+        "property_value": "a member that breaks a rule",
+        "property_type": "a member of another type, an amount as a JSON number, malformed JSON",
+        "required_properties": "a missing member",
+        "minimum_items": "an empty list of payments",
+    },
+    schemas={
+        ("orders.get", "order_id"): _ID,
+        ("orders.cancel", "order_id"): _ID,
+        ("orders.refund", "order_id"): _ID,
+        ("OrderRequest", "expiration_time"): {"type": "string", "format": "duration"},
+    },
+    jobs={"order.expire": expire, "refund.settle": settle_refund},
+)

@@ -1,0 +1,184 @@
+"""Plans (4.5, 4.6); they are made through the control API, since the contract has no operation for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from paymentsdk import money
+from paymentsdk.resources import plans
+from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
+from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._magic_values import MagicValue
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._paging import window
+from paymentsdk.sandbox._parsing import ControlStruct
+from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, plan_link
+from paymentsdk.sandbox._responses import Refused, echo, wire_form
+from paymentsdk.sandbox._store import Condition
+
+Frequency = Annotated[int, Meta(ge=1, le=1000)]
+Unit = Literal["days", "months"]
+SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_methods_allowed"}
+
+
+class FreeTrialRequest(ControlStruct):
+    """How long a subscription is free.
+
+    Attributes:
+        frequency: For how many units; 1 by default.
+        frequency_type: The unit; ``months`` by default.
+        first_invoice_offset: How many days more; 0 by default.
+    """
+
+    frequency: Frequency = 1
+    frequency_type: Unit = "months"
+    first_invoice_offset: Annotated[int, Meta(ge=0, le=1000)] = 0
+
+
+class RecurringRequest(ControlStruct):
+    """What is charged how often.
+
+    Attributes:
+        transaction_amount: What is charged each time.
+        frequency: How many units lie between two charges; 1 by default.
+        frequency_type: The unit; ``months`` by default.
+        repetitions: How many charges there are in all; no end by default.
+        billing_day: The day of the month to which the first charge is moved.
+        billing_day_proportional: Whether the first charge is only for the days up to the billing day, out of the 30 of
+            each month (or of the days) that a whole one is for.
+        free_trial: What is free at the beginning.
+        currency_id: The seller's currency by default.
+    """
+
+    transaction_amount: PositiveAmount
+    frequency: Frequency = 1
+    frequency_type: Unit = "months"
+    repetitions: Frequency | None = None
+    billing_day: Annotated[int, Meta(ge=1, le=28)] | None = None
+    billing_day_proportional: bool | None = None
+    free_trial: FreeTrialRequest | None = None
+    currency_id: str | None = None
+
+    def __post_init__(self) -> None:
+        require(money.exact(self.transaction_amount) > 0, "$.transaction_amount", "must be above 0")
+
+
+class PaymentMethodsAllowedRequest(ControlStruct):
+    """What a subscriber may pay with."""
+
+    payment_types: list[Metadata] | None = None
+    payment_methods: list[Metadata] | None = None
+
+
+class PlanRequest(ControlStruct):
+    """A plan to make.
+
+    Attributes:
+        reason: What the subscriber is shown.
+        auto_recurring: What is charged how often.
+        payment_methods_allowed: What a subscriber may pay with; the sandbox keeps it and does not look at it.
+        back_url: Where the subscriber goes after the checkout.
+        external_reference: The integrator's own name for the plan.
+        status: ``active`` by default; nobody can subscribe to a plan of another status.
+    """
+
+    reason: str
+    auto_recurring: RecurringRequest
+    payment_methods_allowed: PaymentMethodsAllowedRequest | None = None
+    back_url: str | None = None
+    external_reference: str | None = None
+    status: str = "active"
+
+
+def make(context: SellerContext, request: PlanRequest, plan_id: str | None = None) -> Plan:
+    """Make a plan of the seller."""
+    plan_id = plan_id or context.ids.token()
+    currency = request.auto_recurring.currency_id or context.tenant.currency
+    plan = echo(
+        request,
+        Plan,
+        id=plan_id,
+        application_id=int(context.tenant.client_id),
+        collector_id=context.tenant.user_id,
+        auto_recurring=echo(request.auto_recurring, AutoRecurring, currency_id=currency),
+        init_point=plan_link(context.base_url, plan_id),
+        date_created=context.now,
+        last_modified=context.now,
+        status=PlanStatus(request.status),
+    )
+    return context.put(PLANS, plan)
+
+
+def get(context: SellerContext, call: Call[None]) -> Plan:
+    """Return a plan."""
+    plan = context.get(PLANS, call.path["id"])
+    if plan is None:
+        raise Refused(404, "not-found")
+    return plan
+
+
+def search(context: SellerContext, call: Call[None]) -> PlanPage:
+    """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
+    status, words = call.query.get("status"), str(call.query.get("q", "")).lower()
+    conditions: list[Condition] = [("status", "=", status)] if status else []
+    found = [plan for plan in context.find(PLANS, conditions) if words in _text(plan)]
+    sort = call.query.get("sort")
+    if sort == "subscribed":
+        found = [replace(plan, subscribed=_subscribed(context, plan.id)) for plan in found]
+    found = _sorted(found, sort, str(call.query.get("criteria", "asc")).lower())
+    part = window(context.policies, call, len(found))
+    results = tuple(
+        replace(plan, subscribed=_subscribed(context, plan.id)) for plan in found[part.start : part.start + part.limit]
+    )
+    return PlanPage(paging=Paging(offset=part.offset, limit=part.limit, total=part.total), results=results)
+
+
+def _subscribed(context: SellerContext, plan_id: str) -> int:
+    """Return how many subscriptions to a plan go on."""
+    return sum(one.status == AUTHORIZED for one in context.find(SUBSCRIPTIONS, [("plan_id", "=", plan_id)]))
+
+
+def _text(plan: Plan) -> str:
+    """Return what the free search looks in."""
+    return "\n".join((plan.id, plan.reason or "", plan.external_reference or "")).lower()
+
+
+def _sorted(found: list[Plan], member: object, criteria: str) -> list[Plan]:
+    if criteria not in {"asc", "desc"}:
+        raise Refused(400, "bad-request", details=("criteria: is asc or desc",))
+    if member is not None and member not in SORTABLE:
+        raise Refused(400, "bad-request", details=("sort: names no member of a plan",))
+    if member is not None:
+        # In a pair, as `None` compares with neither the numbers nor the texts of others.
+        found = sorted(found, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
+    if criteria == "desc":
+        found = found[::-1]
+    # What has no such member comes last, both ways.
+    return sorted(found, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
+
+
+NOUN = Noun(
+    name="plans",
+    handlers=[
+        Handler(
+            operation=plans.GET,
+            handle=get,
+            magic=MagicValue("id"),
+            causes={"not-found": "an id that is unknown, or another seller's"},
+        ),
+        Handler(
+            operation=plans.SEARCH,
+            handle=search,
+            magic=MagicValue("q"),
+            causes={"bad-request": "a limit below 1, an offset below 0, a sort that names no member"},
+        ),
+    ],
+    schemas={
+        ("plans.search", "sort"): {"enum": sorted(SORTABLE)},
+        ("plans.search", "criteria"): {"enum": ["asc", "desc"]},
+    },
+)

@@ -1,0 +1,209 @@
+"""Checkout preferences (4.3): created here, paid at their ``init_point``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from paymentsdk._core.encode import timestamp
+from paymentsdk._core.operation import Operation
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources import preferences
+from paymentsdk.resources.merchant_orders import MerchantOrderStatus
+from paymentsdk.resources.preferences import (
+    MOST_INSTALLMENTS,
+    OperationType,
+    PaymentMethods,
+    Preference,
+    PreferenceRequest,
+)
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._handlers import merchant_orders
+from paymentsdk.sandbox._handlers._sales import currency_of, total
+from paymentsdk.sandbox._handlers.orders import METHODS, counted_installments
+from paymentsdk.sandbox._magic_values import MagicValue
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._records import PREFERENCES, TENANTS, MerchantOrderRecord, PreferenceRecord, preference_link
+from paymentsdk.sandbox._responses import Refused, dates_as_sent, echo, wire_form
+
+#: The code for each member that has one of its own.
+_CODES: Mapping[str, str] = {
+    **{
+        member: f"invalid_{member}"
+        for member in (
+            "back_urls",
+            "binary_mode",
+            "expiration_date_from",
+            "expiration_date_to",
+            "items",
+            "marketplace_fee",
+            "payment_methods",
+            "shipments",
+            "sponsor_id",
+        )
+    },
+    "date_of_expiration": "invalid_date",
+}
+#: Members that are a date or a moment: the answer has what was sent.
+_DATES = frozenset(
+    {
+        "event_date",
+        "date_created",
+        "registration_date",
+        "last_purchase",
+        "departure_date_time",
+        "arrival_date_time",
+    }
+)
+
+
+def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
+    """Create a preference that waits for its buyer."""
+    body = call.body
+    if not context.tenant.compliant:
+        raise Refused(400, "collector_does_not_comply_with_current_regulation")
+    _check_sponsor(context, body.sponsor_id)
+    _check_rules(body)
+    preference_id = f"{context.tenant.user_id}-{context.ids.uuid()}"
+    init_point = preference_link(context.base_url, preference_id)
+    preference = echo(
+        body,
+        Preference,
+        id=preference_id,
+        init_point=init_point,
+        sandbox_init_point=init_point,
+        collector_id=context.tenant.user_id,
+        client_id=context.tenant.client_id,
+        operation_type=OperationType.REGULAR_PAYMENT,
+        marketplace=body.marketplace or context.tenant.marketplace or "NONE",
+        date_created=context.now,
+    )
+    context.put(PREFERENCES, PreferenceRecord(preference=preference))
+    context.record(
+        "preference_created",
+        id=preference_id,
+        order_id=preference_id,
+        currency=currency_of(body.items, context.tenant.currency),
+        external_reference=preference.external_reference,
+    )
+    # The payer's date_created was sent; that of the preference is the sandbox's own.
+    sent = {**msgspec.json.decode(call.sent), "date_created": timestamp(context.now)}
+    return dates_as_sent(wire_form(preference), sent, _DATES)
+
+
+def _check_sponsor(context: SellerContext, sponsor_id: object) -> None:
+    if sponsor_id is None:
+        return
+    text = str(sponsor_id)
+    # As text, since Python makes no number of some thousand digits.
+    number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    if not number:
+        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+    # A sponsor is another seller, beyond the own context.
+    sponsor = context.store.get(TENANTS, number)
+    if sponsor is None and context.policies.sponsors == "known":
+        raise Refused(400, "invalid_sponsor_id", details=("sponsor_id",))
+    if sponsor is not None and sponsor.country != context.tenant.country:
+        raise Refused(400, "sponsor_id site must be the same as collector_id", details=("sponsor_id",))
+
+
+def _check_rules(body: PreferenceRequest) -> None:
+    """Refuse what the body alone does not know to be wrong."""
+    rules = (
+        # The body counts no item without a quantity, and the buyer is asked for one of it.
+        ("$.marketplace_fee", (body.marketplace_fee or 0) <= total(body.items), "is above the total"),
+        (
+            "$.payment_methods.default_installments",
+            default_installments(body) <= most_installments(body),
+            f"is above {most_installments(body)}, the most installments",
+        ),
+        ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
+    )
+    for path, kept, reason in rules:
+        if not kept:
+            raise RequestInvalid(path, reason)
+
+
+def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
+    """Return what a preference has come to, as its checkout page shows it.
+
+    Raises:
+        Refused: It was not paid and is outside the dates of its validity.
+    """
+    preference = record.preference
+    begin, end = preference.expiration_date_from, preference.expiration_date_to
+    opened = merchant_orders.of_source(context, preference.id)
+    # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
+    waits = opened is None or (
+        opened.merchant_order.status == MerchantOrderStatus.OPENED
+        and merchant_orders.in_review(opened.merchant_order) is None
+    )
+    if preference.expires and waits and not _within(begin, context.now, end):
+        raise Refused(409, "preference_expired", "the preference cannot be paid at this moment")
+    return merchant_orders.open_preference(context, record)
+
+
+def offered(preference: Preference) -> tuple[str, ...]:
+    """Return the kinds of payment methods that the shop has not excluded, by themselves or by their method."""
+    wishes = preference.payment_methods or PaymentMethods()
+    lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
+    excluded = {one.id for some in lists for one in some or ()}
+    return tuple(kind for kind, method in METHODS.items() if not excluded & {kind, method})
+
+
+def most_installments(preference: Preference | PreferenceRequest) -> int:
+    """Return in how many parts the shop lets a buyer pay."""
+    return (preference.payment_methods and preference.payment_methods.installments) or MOST_INSTALLMENTS
+
+
+def default_installments(preference: Preference | PreferenceRequest) -> int:
+    """Return the number of parts that a buyer is proposed first."""
+    return (preference.payment_methods and preference.payment_methods.default_installments) or 1
+
+
+def check_way(preference: Preference, method: str, installments: int) -> None:
+    """Refuse a way to pay that the checkout does not offer.
+
+    Raises:
+        Refused: The method is excluded or unknown, or there are more installments than the shop has set.
+    """
+    kinds, most = offered(preference), most_installments(preference)
+    if method not in kinds:
+        raise Refused(400, "bad_request", f"the preference can be paid with {', '.join(kinds) or 'nothing at all'}")
+    if not 1 <= counted_installments(method, installments) <= most:
+        raise Refused(400, "bad_request", f"the preference can be paid in 1 to {most} installments")
+
+
+def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:
+    # At its end it is over: a page says "before", and orders, tokens and keys end at their very moment as well.
+    return (begin is None or begin <= now) and (end is None or now < end)
+
+
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+    """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
+    member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
+    if not member and error.rule == "required":  # The items: a preference needs nothing else.
+        member = "items"
+    return _CODES.get(member, "bad_request")
+
+
+NOUN = Noun(
+    name="preferences",
+    handlers=[Handler(operation=preferences.CREATE, handle=create, magic=MagicValue("external_reference"))],
+    code_of=_code_of,
+    causes={
+        **{code: f"`{member}` of the wrong form" for member, code in _CODES.items()},
+        "bad_request": "any member that is not named below and breaks a rule",
+        "invalid_access_token": "no valid token, under the policy denied_preference_status=400",
+        "collector_does_not_comply_with_current_regulation": "a tenant made with compliant=false",
+        "invalid_sponsor_id": "a sponsor_id that is not a positive number",
+        "sponsor_id site must be the same as collector_id": "a sponsor from another country",
+        "invalid_items": "items of the wrong form, or of more than one currency",
+        "invalid_payment_methods": "payment_methods of the wrong form, or default_installments above installments",
+        "invalid_marketplace_fee": "a marketplace_fee above the total amount, or of the wrong form",
+        "invalid_date": "a date_of_expiration of the wrong form",
+    },
+)

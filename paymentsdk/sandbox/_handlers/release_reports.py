@@ -1,0 +1,60 @@
+"""Release reports (4.9): a schedule that can be disabled."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from paymentsdk.resources import release_reports
+from paymentsdk.resources.release_reports import (
+    InternalManagement,
+    ReleaseReport,
+    ReportFormat,
+    ReportOrigin,
+    ReportStatus,
+    ReportSubType,
+)
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._records import REPORTS, ReportRecord
+
+
+def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:  # noqa: ARG001 - as every behaviour
+    """Disable the seller's schedule; doing it twice changes nothing more."""
+    record = context.get(REPORTS, str(context.tenant.user_id))
+    report = _scheduled(context) if record is None else record.report
+    if report.status != ReportStatus.DELETED:
+        report = replace(report, status=ReportStatus.DELETED, last_modified=context.now)
+        context.put(REPORTS, ReportRecord(user_id=context.tenant.user_id, report=report))
+        context.record("schedule_disabled", id=str(report.id), order_id=str(report.id))
+    return report
+
+
+def _scheduled(context: SellerContext) -> ReleaseReport:
+    """Return the report of yesterday: every seller has a schedule until it is disabled."""
+    today = context.now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return ReleaseReport(
+        id=context.ids.number(8),
+        account_id=context.tenant.user_id,
+        begin_date=today - timedelta(days=1),
+        end_date=today - timedelta(milliseconds=1),
+        created_from=ReportOrigin.SCHEDULE,
+        currency_id=context.tenant.currency,
+        generation_date=context.now,
+        internal_management=(InternalManagement(is_visible=True, notify=True, use_exact_time=False),),
+        is_reserve=False,
+        is_test=True,
+        last_modified=context.now,
+        report_id=context.ids.number(8),
+        retries=0,
+        sub_type=ReportSubType.RELEASE,
+        user_id=context.tenant.user_id,
+        format=ReportFormat.CSV,
+    )
+
+
+NOUN = Noun(
+    name="release_reports",
+    handlers=[Handler(operation=release_reports.DISABLE_SCHEDULE, handle=disable_schedule)],
+)

@@ -1,0 +1,110 @@
+"""Wallet payments (4.4): charged to the wallet that the payer's token stands for.
+
+The token decides, as a magic value: one that begins with ``reject`` is rejected, with ``pending`` stays pending (in
+binary mode: is rejected), and any other is approved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paymentsdk import money
+from paymentsdk.resources import wallet_payments
+from paymentsdk.resources.wallet_payments import (
+    Disbursement,
+    WalletCharge,
+    WalletChargeRequest,
+    WalletDiscount,
+    WalletPayer,
+    WalletPayment,
+    WalletPaymentPart,
+    WalletPaymentRequest,
+)
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._handlers._details import DETAILS
+from paymentsdk.sandbox._magic_values import MagicValue
+from paymentsdk.sandbox._noun import Handler, Noun
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._records import EntryKind
+from paymentsdk.sandbox._responses import Refused, echo
+
+#: What the ledger says of a payment, by the state that it ends in.
+_KINDS: Mapping[str, EntryKind] = {
+    "approved": "wallet_payment",
+    "authorized": "wallet_payment_authorized",
+    "pending": "wallet_payment_pending",
+    "rejected": "wallet_payment_rejected",
+}
+
+
+def create(context: SellerContext, call: Call[WalletPaymentRequest]) -> WalletPayment:
+    """Charge a wallet, or reserve the amount where ``capture`` is false."""
+    body, asked = call.body, call.body.wallet_payment
+    discount = asked.discount
+    if asked.transaction_amount is None and context.policies.wallet_amount == "required":
+        raise Refused(400, "bad_request", details=("wallet_payment.transaction_amount: is required",))
+    if (
+        discount
+        and context.policies.discount_promise == "required"
+        and discount.code not in context.tenant.discount_promises
+    ):
+        raise Refused(400, "bad_request", "the discount was not promised", details=("wallet_payment.discount.code",))
+    amount = (asked.transaction_amount or money.ZERO) - ((discount and discount.amount) or money.ZERO)
+    if amount < 0:
+        raise Refused(400, "bad_request", "the discount is above the amount", details=("wallet_payment.discount",))
+    status = _outcome(body)
+    part = WalletPaymentPart(
+        id=context.ids.number(11),
+        status_detail=DETAILS[status],
+        payment_method_id="account_money",
+        transaction_amount=amount,
+        installments=1,
+        description=asked.description,
+        capture=body.capture is not False,
+        external_reference=asked.external_reference,
+    )
+    payment = WalletPayment(
+        id=context.ids.number(10),
+        payments=(part,),
+        # Of a discount the answer shows what it was and no more (spec: Wallet payment).
+        wallet_payment=echo(
+            asked, WalletCharge, discount=discount and WalletDiscount(amount=discount.amount, code=discount.code)
+        ),
+        disbursements=(Disbursement(collector_id=context.tenant.user_id),),
+        payer=WalletPayer(id=context.ids.number(9)),
+        site_id=context.tenant.country,
+        binary_mode=bool(body.binary_mode),
+        date_created=context.now,
+        date_last_updated=context.now,
+    )
+    context.record(
+        _KINDS[status],
+        id=str(part.id),
+        order_id=str(payment.id),
+        amount=amount if status == "approved" else money.ZERO,
+        external_reference=asked.external_reference,
+    )
+    return payment
+
+
+def _outcome(body: WalletPaymentRequest) -> str:
+    """Return the state that the payment ends in."""
+    token = body.payer.token
+    if token.startswith("reject") or (token.startswith("pending") and body.binary_mode):
+        return "rejected"
+    if token.startswith("pending"):
+        return "pending"
+    return "authorized" if body.capture is False else "approved"
+
+
+def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
+    """Return the members that a policy asks for."""
+    return {WalletChargeRequest.__name__: ["transaction_amount"] if policies.wallet_amount == "required" else []}
+
+
+NOUN = Noun(
+    name="wallet_payments",
+    handlers=[Handler(operation=wallet_payments.CREATE, handle=create, magic=MagicValue("payer.token"))],
+    causes={"bad_request": "no transaction_amount, or a member that breaks a rule"},
+    required=_required,
+)

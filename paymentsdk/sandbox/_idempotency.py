@@ -1,0 +1,129 @@
+"""Idempotency keys to the letter (spec: Limits; wire-facts: Requests).
+
+A key belongs to a seller and to one request: an operation, its path and its body. In the 24 hours after its first use
+the same request gets the saved answer again, byte for byte; another one gets 409. With the policy ``key_scope=path`` it
+is one request at each path. The answer is saved in the transaction of the effect. A refused request had no effect and
+is not remembered: it may be normalized and sent again with its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TypeAlias
+
+import msgspec
+
+from paymentsdk._core.operation import Operation
+from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._store import SavedResponse
+
+__all__ = ["InFlight", "checked_key", "claim_of", "fingerprint", "forgotten", "place_of", "replay"]
+
+#: What one request at a time may hold: a seller, a key, and the place where the key holds (empty for everywhere).
+Claim: TypeAlias = tuple[int, str, str]
+
+#: For how long the contract remembers a key (spec: Limits).
+_CONTRACT_HOURS = 24
+#: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
+_READ = msgspec.json.Decoder(float_hook=Decimal).decode
+_WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+
+
+def checked_key(operation: Operation[object, object], key: str | None, policies: Policies) -> str | None:
+    """Return the key of a request; ``None`` where the operation takes none.
+
+    Raises:
+        Refused: It is missing, or too long.
+    """
+    if not operation.keyed:
+        return None
+    if not key:
+        raise Refused(400, "empty_required_header", details=("X-Idempotency-Key",))
+    if not all("!" <= character <= "~" for character in key):
+        raise Refused(400, "bad_request", details=("X-Idempotency-Key: has a character that is not visible ASCII",))
+    if len(key) > policies.max_key_length:
+        code = "invalid_idempotency_key_length"
+        details = (f"X-Idempotency-Key: has more than {policies.max_key_length} characters",)
+        raise Refused(400, code if code in operation.meanings else "bad_request", details=details)
+    return key
+
+
+def place_of(operation: Operation[object, object], path: Mapping[str, str]) -> str:
+    """Return where a key was sent: the path with its values. Operations that take keys have a path each."""
+    return operation.path.format_map(path)
+
+
+def claim_of(tenant: int, key: str, place: str, policies: Policies) -> Claim:
+    """Return what a request with *key* claims."""
+    return tenant, key, place if policies.key_scope == "path" else ""
+
+
+def fingerprint(operation: Operation[object, object], path: Mapping[str, str], body: bytes) -> str:
+    """Return what makes two requests the same: operation, path and body, whatever the spaces and the order in it."""
+    request = [operation.name, sorted(path.items())]
+    try:
+        text = _WRITE([*request, _READ(body.strip() or b"{}")])
+    except (ValueError, ArithmeticError, RecursionError):
+        text = _WRITE([*request, "no JSON", body])  # No saved answer has this one: it will be refused.
+    return hashlib.sha256(text).hexdigest()
+
+
+def replay(context: SellerContext, key: str, place: str, sent: str) -> SavedResponse | None:
+    """Return the saved answer for *key*, or ``None`` when the request, of the fingerprint *sent*, is the first with it.
+
+    Raises:
+        Refused: The key went with another request.
+    """
+    remembered = [
+        saved
+        for saved in context.store.saved_responses(context.tenant.user_id, key)
+        if saved.at + timedelta(hours=context.policies.key_hours) > context.now
+        and (context.policies.key_scope == "seller" or saved.place == place)
+    ]
+    same = next((saved for saved in remembered if saved.fingerprint == sent), None)
+    if remembered and same is None:
+        raise Refused(409, "idempotency_key_already_used")
+    return same
+
+
+def forgotten(context: SellerContext) -> datetime:
+    """Return the moment up to which the answers of keys need not be kept."""
+    # A policy of fewer hours may be taken back: what the contract remembers is there until then.
+    return context.now - timedelta(hours=max(context.policies.key_hours, _CONTRACT_HOURS))
+
+
+class InFlight:
+    """The keys of the requests that are being answered, for the twins that arrive meanwhile."""
+
+    def __init__(self) -> None:
+        self._claims: dict[Claim, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def turn(self, claim: Claim | None, policies: Policies) -> AsyncIterator[bool]:
+        """Keep *claim* in flight, once no other request does, and say whether one has; ``None`` claims nothing.
+
+        Raises:
+            Refused: One does, and the policy ``concurrent_twin`` says to refuse the second.
+        """
+        if claim is None:
+            yield False
+            return
+        waited = False
+        while (done := self._claims.get(claim)) is not None:
+            if policies.concurrent_twin != "wait":
+                status = 409 if policies.concurrent_twin == "conflict" else 423
+                raise Refused(status, "resource_locked", "another request with this key is being answered")
+            waited = await done.wait()
+        done = self._claims[claim] = asyncio.Event()
+        try:
+            yield waited
+        finally:
+            del self._claims[claim]
+            done.set()

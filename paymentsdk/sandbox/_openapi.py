@@ -1,0 +1,320 @@
+"""The OpenAPI 3.1 document of the platform, made from the same operations and Structs that the client uses."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect as types_of
+
+from paymentsdk._core.paging import LARGEST_OFFSET
+from paymentsdk._version import __version__
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
+from paymentsdk.sandbox._handlers import SCHEMAS, required
+from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._responses import structs_in
+
+__all__ = ["document"]
+
+#: What JSON may hold. Here it is what msgspec makes and this module writes down: nobody has to look at it first.
+JSON: TypeAlias = Any
+Schema: TypeAlias = dict[str, JSON]
+
+
+def _ecma(pattern: str) -> str:
+    """Return a *pattern* that holds for a whole text as JSON Schema writes it, without its comments."""
+    return re.sub(r"\(\?#[^)]*\)", "", pattern).replace(r"\A", "^").replace(r"\Z", "$")
+
+
+_REF = "#/components/schemas/{name}"
+_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_DECIMAL_STRING: Schema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]}
+# No multipleOf for the cents: validators that count in floats would refuse 19.99.
+_DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]}
+#: What an amount above zero has instead.
+_ABOVE_ZERO: Mapping[str, Schema] = {
+    "string": {"pattern": r"^(?!0+(\.00)?$)[0-9]{1,18}(\.[0-9]{2})?$"},
+    "number": {"exclusiveMinimum": 0},
+}
+_TEXT: Schema = {"type": "string"}
+_ERROR: Schema = {
+    "type": "object",
+    "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
+    "properties": {
+        "errors": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {"code": _TEXT, "message": _TEXT, "details": {"type": "array", "items": _TEXT}},
+                "required": ["code", "message"],
+            },
+        },
+        "message": _TEXT,
+        "code": _TEXT,
+        "error": _TEXT,
+        "status": {"type": "integer"},
+        "cause": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "code": {"type": ["string", "integer"]},
+                    "description": _TEXT,
+                    "data": {"type": ["string", "null"]},
+                },
+                "required": ["code", "description"],
+            },
+        },
+    },
+    "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
+}
+_REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
+#: Refusals that every operation can answer, beside those of its own.
+_ALWAYS: Mapping[int, str] = {
+    413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
+    429: "Too many requests: a fault rule says so",
+    500: "An internal error: a fault rule says so",
+}
+_OF_AUTHENTICATED: Mapping[int, str] = {
+    401: "The access token is missing, unknown, revoked or expired",
+    403: "The scope of the token does not allow it",
+}
+_OF_KEYED: Mapping[int, str] = {
+    409: "The idempotency key went with another request, or is in flight",
+    423: "The idempotency key is in flight (policy `concurrent_twin`)",
+}
+
+
+def document(base_url: str, policies: Policies) -> Mapping[str, object]:
+    """Return the document for a platform at *base_url* that follows *policies*."""
+    paths: dict[str, Schema] = {}
+    for operation in OPERATIONS.values():
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Payments platform (sandbox)",
+            "version": __version__,
+            "description": "The platform on localhost, for development and tests. It moves no money.",
+        },
+        "servers": [{"url": base_url}],
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**_schemas(policies), "Error": _ERROR},
+        },
+    }
+
+
+def _schemas(policies: Policies) -> Schema:
+    """Describe every Struct, each with the form that its amounts have on the wire."""
+    schemas: Schema = {}
+    for decimal_strings in (True, False):
+        types = [
+            kind
+            for operation in OPERATIONS.values()
+            if operation.decimal_strings is decimal_strings
+            for kind in (operation.body, operation.result)
+            if kind is not None
+        ]
+        _, components = msgspec.json.schema_components(types, ref_template=_REF)
+        structs = {info.cls.__name__: info for info in structs_in(types)}
+        for name, schema in components.items():
+            schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
+            if name in structs:
+                _tighten(schemas[name], structs[name])
+                # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
+                _describe(schemas[name], inspect.cleandoc(structs[name].cls.__doc__ or ""))
+    for name, members in required(policies).items():
+        schemas[name]["required"] = [*members]
+        for member in members:
+            _never_null(schemas[name]["properties"][member])
+    return schemas
+
+
+def _never_null(schema: Schema) -> None:
+    """Take null out of the *schema* of a member that may be left out elsewhere: null is as good as no member."""
+    schema["anyOf"] = [one for one in schema["anyOf"] if one != {"type": "null"}]
+
+
+def _tighten(schema: Schema, struct: types_of.StructType) -> None:
+    """Add to the *schema* of a Struct the rules that msgspec does not write into it."""
+    members = schema["properties"]
+    for member in struct.fields:
+        name = member.encode_name
+        if _has(member.type, {"day": True}):
+            members[name] = {"anyOf": [DAY_SCHEMA, {"type": "null"}]}
+        if _has(member.type, {"above": 0}):
+            members[name] = _above_zero(members[name])
+        if rule := _rule(struct.cls.__name__, name):
+            members[name] = {"anyOf": [rule, {"type": "null"}]}
+        if member.default_factory is not msgspec.NODEFAULT and issubclass(struct.cls, RequestStruct):
+            schema["required"].append(name)  # Required by the contract; the SDK fills it in.
+
+
+def _rule(of: str, name: str) -> Schema | None:
+    """Return the rule that the sandbox has for a parameter of an operation, or a member of a Struct, if it has one."""
+    rule = SCHEMAS.get((of, name))
+    return None if rule is None else _finished(dict(rule), {})
+
+
+def _has(info: object, extra: Mapping[str, object]) -> bool:
+    """Whether a type, or one of a union, has the mark *extra*."""
+    match info:
+        case types_of.Metadata(extra=found):
+            return found == extra
+        case types_of.UnionType(types=types):
+            return any(_has(one, extra) for one in types)
+        case _:
+            return False
+
+
+def _above_zero(schema: Schema) -> Schema:
+    """Return the *schema* of an amount, or of one that may be null, without zero."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_above_zero(one) for one in schema["anyOf"]]}
+    normalized = {**schema, **_ABOVE_ZERO.get(schema["type"], {})}
+    normalized.pop("minimum", None)  # Zero itself; a bound that leaves it out is in its place.
+    return normalized
+
+
+def _finished(schema: JSON, amount: Schema) -> JSON:
+    """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults of null."""
+    if isinstance(schema, list):
+        return [_finished(one, amount) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "decimal":
+        return dict(amount)
+    if schema.get("type") == "integer":
+        schema = {**schema, "format": "int64"}
+    finished = {name: _finished(value, amount) for name, value in schema.items() if (name, value) != ("default", None)}
+    if "pattern" in finished:
+        finished["pattern"] = _ecma(finished["pattern"])
+    return finished
+
+
+def _describe(schema: Schema, doc: str) -> None:
+    """Move what a docstring says of its attributes to the members that it speaks of."""
+    schema["description"] = doc.partition("\n\n")[0].replace("\n", " ")
+    for match in _ATTRIBUTE.finditer(doc):
+        member = schema["properties"].get(match[1])
+        if member is not None and "$ref" not in member:
+            member["description"] = " ".join(match[2].split())
+
+
+def _operation(operation: AnyOperation, policies: Policies) -> Schema:
+    described: Schema = {
+        "operationId": operation.name,
+        "tags": [operation.name.split(".")[0]],
+        "summary": operation.summary,
+        "description": f"Section {operation.section} of the contract.",
+        "parameters": [
+            *_path_parameters(operation),
+            *_query_parameters(operation),
+            *_headers(operation, policies),
+        ],
+        "responses": {str(operation.status): _success(operation), **_refusals(operation)},
+    }
+    if not operation.authenticated:
+        described["security"] = []
+    if operation.body is not None:
+        content = _json({"$ref": _REF.format(name=operation.body.__name__)}, operation.example)
+        described["requestBody"] = {"required": operation.body_required, "content": content}
+    return described
+
+
+def _path_parameters(operation: AnyOperation) -> list[Schema]:
+    safe: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _rule(operation.name, name) or safe}
+        for name in operation.path_names
+    ]
+
+
+def _query_parameters(operation: AnyOperation) -> list[Schema]:
+    if operation.query is None:
+        return []
+    _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
+    properties = _finished(components[operation.query.__name__], _DECIMAL_NUMBER)["properties"]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "description": "Empty counts as not given.",
+            "schema": {"anyOf": [_rule(operation.name, name) or _bounded(schema), {"const": ""}]},
+        }
+        for name, schema in sorted(properties.items())
+    ]
+
+
+def _bounded(schema: Schema) -> Schema:
+    """Add to the *schema* of a position the end that it has."""
+    return {**schema, "maximum": LARGEST_OFFSET} if schema.get("type") == "integer" else schema
+
+
+def _headers(operation: AnyOperation, policies: Policies) -> list[Schema]:
+    headers: list[Schema] = [
+        {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
+        for name, meaning in operation.headers.items()
+    ]
+    if not operation.keyed:
+        return headers
+    key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
+    return [*headers, {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
+
+
+def _success(operation: AnyOperation) -> Schema:
+    success: Schema = {"description": HTTPStatus(operation.status).phrase, "headers": _REQUEST_ID}
+    if operation.status != HTTPStatus.NO_CONTENT:
+        success["content"] = _json({"$ref": _REF.format(name=operation.result.__name__)})
+    links = {
+        other.name: _link(operation, other)
+        for other in OPERATIONS.values()
+        if len(other.path_names) == 1
+        and not operation.path_names
+        and other.path.partition("/{")[0] == operation.path.removesuffix("/search")
+    }
+    if links:
+        success["links"] = links
+    return success
+
+
+def _link(operation: AnyOperation, other: AnyOperation) -> Schema:
+    """Say where in the answer of *operation* the id is that *other* takes."""
+    where = "#/id" if operation.page is None else f"#/{operation.page.items.replace('.', '/')}/0/id"
+    return {"operationId": other.name, "parameters": {other.path_names[0]: f"$response.body{where}"}}
+
+
+def _refusals(operation: AnyOperation) -> Schema:
+    """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
+    lines: dict[int, list[str]] = {}
+    for error in operation.errors:
+        lines.setdefault(error.status, []).append(f"- `{error.code}`: {error.meaning}")
+    others = {
+        **_ALWAYS,
+        **(_OF_AUTHENTICATED if operation.authenticated else {}),
+        **(_OF_KEYED if operation.keyed else {}),
+    }
+    for status, text in others.items():
+        lines.setdefault(status, [text])
+    content = _json({"$ref": _REF.format(name="Error")})
+    return {
+        str(status): {"description": "\n".join(texts), "headers": _REQUEST_ID, "content": content}
+        for status, texts in sorted(lines.items())
+    }
+
+
+def _json(schema: Schema, example: Mapping[str, object] | None = None) -> Schema:
+    media: Schema = {"schema": schema}
+    if example is not None:
+        media["example"] = msgspec.to_builtins(example)
+    return {"application/json": media}

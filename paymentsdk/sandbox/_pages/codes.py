@@ -1,0 +1,29 @@
+"""QR codes as SVG, by segno of the extra ``qr``."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from paymentsdk.sandbox._responses import Refused
+
+__all__ = ["INSTALL", "svg"]
+
+#: How to get what draws the codes; in quotes, since a shell may read brackets itself.
+INSTALL = "pip install 'paymentsdk[qr]'"
+
+
+def svg(text: str) -> bytes:
+    """Return the QR code of *text*, dark on transparent, with the quiet zone that scanners need.
+
+    Raises:
+        Refused: segno is not installed; the message says how to get it.
+    """
+    try:
+        import segno  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise Refused(501, "not_installed", INSTALL) from None
+    file = BytesIO()
+    segno.make_qr(text, error="m").save(
+        file, kind="svg", border=4, xmldecl=False, omitsize=True, svgclass=None, lineclass=None
+    )
+    return file.getvalue()

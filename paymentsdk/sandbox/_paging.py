@@ -1,0 +1,42 @@
+"""Which rows of a search a page holds."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from paymentsdk.sandbox._context import Call
+from paymentsdk.sandbox._policies import Policies
+
+__all__ = ["Window", "window"]
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A part of the rows.
+
+    Attributes:
+        offset: Where the page begins, as it was asked for and is echoed.
+        limit: The most rows that it has.
+        total: How many rows the search says it has.
+        start: Where the page really begins: rows may have appeared or vanished since the first page.
+    """
+
+    offset: int
+    limit: int
+    total: int
+    start: int
+
+
+def window(policies: Policies, call: Call[None], total: int) -> Window:
+    """Return the part of *total* rows that *call* asks for, with the size of pages that *policies* allow."""
+    offset, limit = _whole(call.query.get("offset"), 0), _whole(call.query.get("limit"), policies.page_size)
+    drift = call.drift if offset else 0
+    return Window(
+        offset=offset,
+        limit=min(limit, policies.max_page_size),
+        total=max(total + drift, 0),
+        start=max(offset - drift, 0),
+    )
+
+
+def _whole(value: object, default: int) -> int:
+    return value if isinstance(value, int) else default

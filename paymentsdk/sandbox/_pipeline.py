@@ -1,0 +1,373 @@
+"""One request to an operation, from the first byte to the last, read from the top down.
+
+parse -> authenticate -> injected faults -> idempotency -> handle -> respond. The functions below `Pipeline` are its
+steps, and know no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import count
+
+from aiohttp import web
+from msgspec import Struct
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.resources.oauth import TokenRequest
+from paymentsdk.sandbox import _idempotency, _magic_values, _responses
+from paymentsdk.sandbox._codes import general, refuse
+from paymentsdk.sandbox._context import Call
+from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, reset_connection, send
+from paymentsdk.sandbox._events import RequestLine
+from paymentsdk.sandbox._faults import FaultRule, Hit
+from paymentsdk.sandbox._handlers import HANDLERS, noun_of
+from paymentsdk.sandbox._handlers.oauth import application
+from paymentsdk.sandbox._keys import Route
+from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation, read_body, read_query, unstorable
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
+from paymentsdk.sandbox._redaction import redact_body, redact_parameters
+from paymentsdk.sandbox._responses import SHAPES, Refused
+from paymentsdk.sandbox._store import SavedResponse
+
+__all__ = ["CLIENT_GONE", "Incoming", "Pipeline", "Principal", "authenticate", "check_token", "execute"]
+
+#: The header of a response that was given before.
+REPLAYED = "X-Idempotency-Replayed"
+#: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
+CLIENT_GONE = (ConnectionError, TimeoutError, web.RequestPayloadError)
+_REQUEST_ID = web.RequestKey("request_id", str)
+_BEARER = "bearer "
+
+
+class Incoming(Struct, frozen=True, kw_only=True):
+    """A request as it came."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    """The parameters, the first of each name."""
+    authorization: str
+    content_type: str
+    """The header of this name without its parameters; empty for none."""
+    key: str | None
+    """The header X-Idempotency-Key."""
+    body: bytes
+
+
+class Principal(Struct, frozen=True):
+    """Who asks: the seller, and the token that says so (none at the token endpoint)."""
+
+    tenant: Tenant
+    grant: Grant | None = None
+
+
+class _ConnectionLostError(Exception):
+    """The connection breaks before anything is done: a fault has it so, or the client has gone."""
+
+
+@dataclass
+class _Exchange:
+    """What is known so far of one request."""
+
+    operation: AnyOperation
+    request_id: str
+    began: float = field(default_factory=time.perf_counter)
+    incoming: Incoming | None = None
+    principal: Principal | None = None
+    hit: Hit = field(default_factory=Hit)
+
+
+class Pipeline:
+    """Responds to the operations of the contract."""
+
+    def __init__(self, platform: Platform, stopping: asyncio.Event, *, live_tokens: bool) -> None:
+        self._platform = platform
+        self._stopping = stopping
+        self._live_tokens = live_tokens
+        self._in_flight = _idempotency.InFlight()
+        self._numbers = count(1)
+
+    def handler(self, operation: AnyOperation) -> Route:
+        """Return the aiohttp handler of *operation*."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            exchange = _Exchange(operation, self.request_id(request))
+            try:
+                response = await self._respond(request, exchange)
+            except Refused as refused:
+                response = self._error_response(exchange, refused)
+            except _ConnectionLostError:
+                self._log(request, exchange, None)
+                return reset_connection(request)
+            sent = apply_faults(response, exchange.hit)
+            self._log(request, exchange, sent)
+            return await send(request, sent, exchange.hit, self._stopping)
+
+        return handle
+
+    async def _respond(self, request: web.Request, exchange: _Exchange) -> Response:
+        platform, operation = self._platform, exchange.operation
+        exchange.incoming = incoming = await _parse(request)
+        principal = self._authenticated(exchange, incoming)
+        tenant, policies = principal.tenant, platform.policies_of(principal.tenant)
+        exchange.hit = platform.faults.match(operation.name, tenant.user_id)
+        key = incoming.key if operation.keyed else None
+        place = _idempotency.place_of(operation, incoming.path)
+        claim = _idempotency.claim_of(tenant.user_id, key, place, policies) if key else None
+        async with self._in_flight.turn(claim, policies) as waited:
+            await self._inject_faults(request, exchange)
+            platform.run_due()
+            if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
+                principal = self._authenticated(exchange, incoming)
+            return execute(platform, operation, incoming, principal, exchange.hit)
+
+    def _authenticated(self, exchange: _Exchange, incoming: Incoming) -> Principal:
+        platform, operation = self._platform, exchange.operation
+        principal = authenticate(platform, operation, incoming, live_tokens=self._live_tokens)
+        exchange.principal = principal  # Also a token that is refused says whose policies hold.
+        check_token(platform, operation, principal)
+        return principal
+
+    async def _inject_faults(self, request: web.Request, exchange: _Exchange) -> None:
+        """Apply the faults that come before the commit."""
+        for rule in exchange.hit.rules:
+            match rule.effect:
+                case "delay_before_commit":
+                    await pause(rule.seconds, self._stopping)
+                case "reset":
+                    raise _ConnectionLostError
+                case "hang":
+                    await hang(request, self._stopping)
+                    raise _ConnectionLostError
+                case "fail_before_commit":
+                    raise _injected_error(exchange.operation, rule, 500)
+                case "refuse":
+                    raise _injected_error(exchange.operation, rule, 400)
+                case "rate_limit":
+                    raise Refused(429, rule.code or "too_many_requests", retry_after=rule.retry_after)
+                case _:
+                    pass
+
+    def _error_response(self, exchange: _Exchange, refused: Refused) -> Response:
+        tenant = exchange.principal and exchange.principal.tenant
+        policies = self._platform.policies_of(tenant) if tenant else self._platform.policies
+        shape = SHAPES.get(policies.error_shape, noun_of(exchange.operation).shape)
+        headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+        body = _responses.refusal(refused, exchange.operation, shape)
+        return Response(status=refused.status, body=body, headers=headers)
+
+    async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Give every response the id of its request."""
+        response.headers["X-Request-Id"] = self.request_id(request)
+
+    def request_id(self, request: web.Request) -> str:
+        """Return the id of *request*, which it gets at the first look."""
+        if _REQUEST_ID not in request:
+            request[_REQUEST_ID] = f"req-{next(self._numbers)}"
+        return request[_REQUEST_ID]
+
+    def log_unrouted(self, request: web.Request, status: int) -> None:
+        """Log a request that no operation handled: most likely its program has a wrong address."""
+        self._platform.feed.log(
+            RequestLine(
+                at=self._platform.clock.now(),
+                operation=None,
+                method=request.method,
+                path=redact_parameters(request.rel_url.raw_path_qs),
+                status=status,
+                tenant=None,
+                request_id=self.request_id(request),
+            )
+        )
+
+    def _log(self, request: web.Request, exchange: _Exchange, response: Response | None) -> None:
+        """Log the request for those who watch."""
+        incoming, principal = exchange.incoming, exchange.principal
+        self._platform.feed.log(
+            RequestLine(
+                at=self._platform.clock.now(),
+                operation=exchange.operation.name,
+                method=request.method,
+                path=redact_parameters(request.rel_url.raw_path_qs),
+                status=response.status if response else None,
+                tenant=principal.tenant.user_id if principal else None,
+                request_id=exchange.request_id,
+                key=incoming.key if incoming else None,
+                content_type=incoming.content_type if incoming else "",
+                body=redact_body(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
+                answer=redact_body(response.body if response else b"", grant=False),
+                replayed=bool(response and response.replayed),
+                faults=tuple(rule.effect for rule in exchange.hit.rules),
+                milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
+            )
+        )
+
+
+async def _parse(request: web.Request) -> Incoming:
+    """Read a request whole.
+
+    Raises:
+        Refused: Its body is too large.
+        _ConnectionLostError: The client has gone.
+    """
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refused(413, "request_too_large", TOO_LARGE) from None
+    except CLIENT_GONE:
+        raise _ConnectionLostError from None
+    return Incoming(
+        path=dict(request.match_info),
+        query=dict(request.query),
+        authorization=request.headers.get("Authorization", ""),
+        content_type=request.headers.get("Content-Type", "").partition(";")[0].strip(),
+        key=request.headers.get("X-Idempotency-Key"),
+        body=body,
+    )
+
+
+def authenticate(platform: Platform, operation: AnyOperation, incoming: Incoming, *, live_tokens: bool) -> Principal:
+    """Return who asks; whether their token is good for it, `check_token` says.
+
+    Args:
+        platform: The platform.
+        operation: What is asked for.
+        incoming: The request.
+        live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
+
+    Raises:
+        Refused: The token is missing or unknown; the application is not known.
+    """
+    if not operation.authenticated:
+        with _documented_errors(operation):
+            _check_content_type(operation, incoming)
+            body = read_body(operation, incoming.body, platform.policies)
+        if not isinstance(body, TokenRequest):
+            raise TypeError(operation.name)
+        return Principal(application(platform.store, body))
+    scheme, token = incoming.authorization[: len(_BEARER)], incoming.authorization[len(_BEARER) :].strip()
+    if scheme.lower() != _BEARER:
+        raise _unauthorized(platform.policies, operation, "a bearer token is needed")
+    if token.startswith("APP_USR"):
+        if not live_tokens:
+            message = "the sandbox takes no APP_USR token"
+            raise _unauthorized(platform.policies, operation, message, "invalid_credentials")
+        token = "TEST" + token.removeprefix("APP_USR")
+    grant = None if unstorable(token) else platform.store.get(GRANTS, token)
+    tenant = platform.tenant(grant.user_id) if grant and grant.kind == "access" else None
+    if grant is None or tenant is None:
+        raise _unauthorized(platform.policies, operation, "the access token is not known")
+    return Principal(tenant, grant)
+
+
+def check_token(platform: Platform, operation: AnyOperation, principal: Principal) -> None:
+    """Refuse a token that is not good for *operation*, under the policies of the seller that it speaks for.
+
+    Raises:
+        Refused: It was revoked, has expired, or lacks the scope.
+    """
+    grant, policies = principal.grant, platform.policies_of(principal.tenant)
+    if grant is None:
+        return
+    if grant.revoked:
+        raise _unauthorized(policies, operation, "the access token was revoked")
+    if grant.expires_at <= platform.clock.now():
+        raise _unauthorized(policies, operation, "the access token has expired")
+    if ("write" if operation.writes else "read") not in grant.scope.split():
+        raise Refused(403, "forbidden", f"the scope of the token is {grant.scope!r}")
+
+
+def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Refused:
+    """Return the error of a token, with the code that the operation documents for it."""
+    documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
+    codes = (code, "unauthorized", *documented, "invalid_access_token")
+    known = next((one for one in codes if one in operation.meanings), "unauthorized")
+    status = policies.denied_preference_status if known == "invalid_access_token" else 401
+    return Refused(status, known, message)
+
+
+def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
+    """Refuse a body that says it is something other than JSON; one that says nothing is read as JSON."""
+    kind = incoming.content_type.lower()
+    takes_none = operation.body is None and not operation.keyed
+    if takes_none or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
+        return
+    raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
+
+
+@contextmanager
+def _documented_errors(operation: AnyOperation) -> Iterator[None]:
+    """Turn a broken rule into the error that the operation documents for it."""
+    try:
+        yield
+    except RequestInvalid as error:
+        raise refuse(operation, error) from None
+
+
+def _injected_error(operation: AnyOperation, rule: FaultRule, status: int) -> Refused:
+    """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
+    status = rule.status or next((one.status for one in operation.errors if one.code == rule.code), status)
+    return Refused(status, rule.code or general(operation, status))
+
+
+def execute(
+    platform: Platform, operation: AnyOperation, incoming: Incoming, principal: Principal, hit: Hit
+) -> Response:
+    """Handle a request once per idempotency key: claim, effect, ledger and saved response in one transaction.
+
+    Raises:
+        Refused: Nothing was done.
+    """
+    tenant = principal.tenant
+    policies = platform.policies_of(tenant)
+    key = _idempotency.checked_key(operation, incoming.key, policies)
+    with platform.store.transaction():
+        now = platform.clock.now()
+        # A moment ago all that was due was done; what fell due since then comes before the request as well.
+        platform.run_due(now)
+        context = platform.context(tenant, now=now, key=key)
+        fingerprint = _idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
+        place = _idempotency.place_of(operation, incoming.path)
+        if key and (saved := _idempotency.replay(context, key, place, fingerprint)):
+            return Response(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
+        # After the key: what went with it once is another request, whatever it says.
+        with _documented_errors(operation):
+            _check_content_type(operation, incoming)
+            drift = hit.first("page_drift")
+            call = Call(
+                body=read_body(operation, incoming.body, policies),
+                path=incoming.path,
+                query=read_query(operation, incoming.query),
+                grant=principal.grant,
+                sent=incoming.body,
+                drift=drift.rows if drift else 0,
+            )
+            if requested := _magic_values.requested_error(operation, _magic_text(operation, call)):
+                raise requested
+            result = HANDLERS[operation.name].handle(context, call)
+        body = b""
+        if operation.status != HTTPStatus.NO_CONTENT:
+            body = _responses.encode(result, decimal_strings=operation.decimal_strings)
+        if key:
+            saved = SavedResponse(
+                place=place, fingerprint=fingerprint, status=operation.status, body=body, at=context.now
+            )
+            platform.store.save_response(tenant.user_id, key, saved, forgotten=_idempotency.forgotten(context))
+    return Response(status=operation.status, body=body)
+
+
+def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
+    """Return the member that may hold a magic value; a handler itself looks at that of a thing which exists."""
+    magic = HANDLERS[operation.name].magic
+    if magic is None or magic.later:
+        return None
+    value: object = call.body if call.body is not None else {**call.path, **call.query}
+    for name in magic.member.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value

@@ -1,0 +1,294 @@
+"""The platform itself, without a network: sellers, their books, the clock, and what falls due."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import ClassVar, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.resources.plans import Plan
+from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
+from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._events import Changed, Event, Feed
+from paymentsdk.sandbox._faults import Faults
+from paymentsdk.sandbox._grants import make_grant
+from paymentsdk.sandbox._handlers import JOBS, plans
+from paymentsdk.sandbox._handlers.plans import PlanRequest
+from paymentsdk.sandbox._ids import Ids
+from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
+from paymentsdk.sandbox._store import Store, Table
+from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, provision, with_valid_grants
+
+__all__ = ["Platform", "SandboxInfo"]
+
+D = TypeVar("D", bound=Struct)
+
+#: What a dashboard may see; the other documents are credentials.
+_SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
+
+#: What falls due is committed in parts: in a file, a commit costs more than an invoice.
+_AT_ONCE = 100
+
+
+class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
+    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these.
+
+    Attributes:
+        base_url: The address that it listens on.
+        access_token: A token made without OAuth.
+        client_id: The seller's application.
+        client_secret: Its secret.
+        authorization_code: Good for one token, for 10 minutes.
+        refresh_token: Good for one refresh.
+        external_pos_id: A point of sale.
+        plan_id: A plan to subscribe to.
+    """
+
+    base_url: str
+    access_token: str
+    client_id: str
+    client_secret: str
+    authorization_code: str
+    refresh_token: str
+    external_pos_id: str
+    plan_id: str
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset(
+        {"access_token", "client_secret", "authorization_code", "refresh_token"}
+    )
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """Everything at one moment; the clock is kept with the documents."""
+
+    documents: sqlite3.Connection
+    policies: Policies
+    restore_faults: Callable[[], None]
+
+
+class Platform:
+    """Everything that the sandbox does, in one process and from any thread.
+
+    Args:
+        db: The file that keeps everything; without it, everything is in memory.
+        seed: Makes identifiers and credentials repeatable.
+        policies: The policies of every seller who has none of their own.
+
+    Raises:
+        OSError: The file cannot be used.
+        ValueError: A policy is unknown or has a value that it may not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: str | None = None,
+        seed: int | None = None,
+        policies: Mapping[str, object] | None = None,
+    ) -> None:
+        asked = Policies().merged(policies or {})
+        self.base_url: str = ""
+        #: Where links lead, if not there.
+        self.public_url: str | None = None
+        self.feed: Feed = Feed()
+        self.faults: Faults = Faults(changed=lambda: self._publish_change("faults"))
+        self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
+        # What is asked for at a start wins over what was changed before it.
+        self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})
+        self.ids: Ids = Ids(self._seed(seed))
+        self.clock: Clock = Clock(
+            self._kept_clock(), changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked
+        )
+        self._snapshots: dict[str, _Snapshot] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self.store.locked():
+            for name in list(self._snapshots):
+                self._snapshots.pop(name).documents.close()
+            self.store.close()
+
+    def bind(self, base_url: str) -> None:
+        """Use *base_url* in links, also in those that were kept from an earlier start."""
+        self.base_url = base_url
+        self.store.links = self.public_url or base_url
+
+    def _seed(self, seed: int | None) -> str:
+        """Return a new seed for every start: identifiers must not come again in a file that lives on."""
+        starts = int(self.store.setting("starts") or 0) + 1
+        self.store.keep_setting("starts", str(starts).encode())
+        return f"{os.urandom(16).hex() if seed is None else seed}/{starts}"
+
+    def _kept_clock(self) -> ClockState:
+        kept = self.store.setting("clock")
+        return ClockState() if kept is None else msgspec.json.decode(kept, type=ClockState)
+
+    def _kept_policies(self) -> Mapping[str, object]:
+        kept = self.store.setting("policies")
+        return {} if kept is None else msgspec.json.decode(kept, type=dict[str, object])
+
+    def _clock_moved(self, state: ClockState) -> None:
+        self.store.keep_setting("clock", msgspec.json.encode(state))
+        self.feed.publish(Event(kind="clock", tenant=None, document=state))
+
+    def _publish_change(self, what: Literal["policies", "faults", "everything"]) -> None:
+        self.feed.publish(Event(kind="changed", tenant=None, document=Changed(what)))
+
+    def context(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> SellerContext:
+        """Return *tenant*'s context as it is *now*."""
+        return SellerContext(
+            tenant=tenant,
+            now=now or self.clock.now(),
+            policies=self.policies_of(tenant),
+            ids=self.ids,
+            base_url=self.public_url or self.base_url,
+            store=self.store,
+            publish=self._publish,
+            key=key,
+        )
+
+    def policies_of(self, tenant: Tenant) -> Policies:
+        """Return the policies that hold for *tenant*."""
+        return self.policies.merged(tenant.policies) if tenant.policies else self.policies
+
+    def _publish(self, table: str, tenant: int, document: Struct) -> None:
+        if table in _SHOWN:
+            self.feed.publish(Event(kind=table, tenant=tenant, document=document))
+
+    def run_due(self, until: datetime | None = None) -> Sequence[ClockEvent]:
+        """Do everything that is due up to *until* (now by default), each thing at its own moment, in time order."""
+        # Alone from here on: after a restore by another thread, what was due by the old time is not.
+        with self.store.locked():
+            until = until or self.clock.now()
+            happened: list[ClockEvent] = []
+            while True:
+                with self.store.transaction():
+                    for _ in range(_AT_ONCE):
+                        due = self.store.take_due(until)
+                        if due is None:
+                            return happened
+                        tenant = self.store.get(TENANTS, str(due.tenant))
+                        kind = JOBS[due.kind](self.context(tenant, now=due.at), due.id) if tenant else None
+                        if kind:
+                            happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+
+    def create_tenant(self, request: TenantRequest | None = None) -> Tenant:
+        """Make a new seller with an application, tokens, points of sale and a plan.
+
+        Raises:
+            ValueError: A policy is unknown or has a value that it may not have; no seller has the application that is
+                to be shared.
+        """
+        request = request or TenantRequest()
+        with self.store.transaction():
+            user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
+            shared = None if request.client_id is None else self._seller_with(request.client_id)
+            return provision(self.context(new_tenant(self.ids, user_id, request, shared)))
+
+    def _seller_with(self, client_id: str) -> Tenant:
+        for tenant in self.store.find(TENANTS, None, [("client_id", "=", client_id)], limit=1):
+            return tenant
+        raise ValueError(f"no seller has the application {client_id}")
+
+    def create_plan(self, tenant: Tenant, request: PlanRequest) -> Plan:
+        """Make a plan of *tenant*.
+
+        Raises:
+            ValueError: A member of *request* has a value that it may not have.
+        """
+        # Structs check nothing when Python makes them, and nobody could subscribe to a plan with a billing day of 99.
+        msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))
+        with self.store.transaction():
+            return plans.make(self.context(tenant), request)
+
+    def default_tenant(self) -> Tenant:
+        """Return the first seller, with grants that can be used; a new one in an empty store."""
+        with self.store.transaction():
+            first = self.store.find(TENANTS, None, limit=1)
+            return with_valid_grants(self.context(first[0])) if first else self.create_tenant()
+
+    def with_valid_grants(self, tenant: Tenant) -> Tenant:
+        """Return *tenant* as they are now, with grants that can be used."""
+        with self.store.transaction():
+            return with_valid_grants(self.context(self.tenant(tenant.user_id) or tenant))
+
+    def tenants(self) -> list[Tenant]:
+        """Return every seller, oldest first."""
+        return self.store.find(TENANTS, None)
+
+    def tenant(self, user_id: int) -> Tenant | None:
+        """Return the seller *user_id*."""
+        return self.store.get(TENANTS, str(user_id))
+
+    def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
+        """Return what a program needs to know to act for *tenant*; for the first seller by default."""
+        tenant = tenant or self.default_tenant()
+        return msgspec.convert({**asdict(tenant), "base_url": self.base_url}, SandboxInfo)
+
+    def authorize(self, tenant: Tenant) -> str:
+        """Have the seller consent once more: a new authorization code, valid for 10 minutes."""
+        with self.store.transaction():
+            return make_grant(self.context(tenant), "code", tenant.scope).secret
+
+    def revoke(self, token: str) -> bool:
+        """End a token, refresh token or code at once; say whether there was one."""
+        with self.store.transaction():
+            grant = self.store.get(GRANTS, token)
+            if grant is not None:
+                self.store.put(GRANTS, grant.user_id, replace(grant, revoked=True))
+        return grant is not None
+
+    def change_policies(self, changes: Mapping[str, object]) -> Policies:
+        """Set policies for every seller who has none of their own; with a file they outlive the process.
+
+        Raises:
+            ValueError: A name is unknown, or a value is not one of those it may have.
+        """
+        with self.store.locked():
+            self.policies = self.policies.merged(changes)
+            self.store.keep_setting("policies", msgspec.json.encode({**self._kept_policies(), **changes}))
+            self._publish_change("policies")
+            return self.policies
+
+    def ledger(self, tenant: int | None = None) -> list[Entry]:
+        """Return every effect so far, oldest first."""
+        self.run_due()
+        return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
+
+    def snapshot(self, name: str = "snapshot") -> None:
+        """Remember everything as it is under *name*, with clock, policies and faults, as long as the sandbox lasts."""
+        with self.store.locked():
+            earlier = self._snapshots.get(name)
+            self._snapshots[name] = _Snapshot(self.store.snapshot(), self.policies, self.faults.snapshot())
+            if earlier:
+                earlier.documents.close()
+
+    def restore(self, name: str = "snapshot") -> None:
+        """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
+
+        Raises:
+            KeyError: There is no snapshot of this name.
+        """
+        with self.store.locked():
+            kept = self._snapshots[name]
+            self.store.restore(kept.documents)
+            self.clock.state = self._kept_clock()
+            self.policies = kept.policies
+            kept.restore_faults()
+            self._publish_change("everything")
+
+    def find_owner(self, table: Table[D], key: str) -> Tenant | None:
+        """Return whose document *key* is: buyers know things by their ids alone."""
+        owner = self.store.owner(table, key)
+        return None if owner is None else self.tenant(owner)

@@ -1,0 +1,317 @@
+"""What the sandbox keeps: its documents, each with the columns that searches look at."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk._core.secrets import Secretive
+from paymentsdk.resources.common import Id
+from paymentsdk.resources.customers import Customer
+from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import Order, TypeResponse
+from paymentsdk.resources.plans import Plan
+from paymentsdk.resources.preferences import Preference
+from paymentsdk.resources.release_reports import ReleaseReport
+from paymentsdk.sandbox._store import Table
+
+#: The countries that QR orders are supported in, and their currencies.
+CURRENCIES = {"AR": "ARS", "BR": "BRL", "CL": "CLP", "UY": "UYU"}
+#: The currency of a seller in any other country.
+OTHER_CURRENCY = "USD"
+
+
+class Tenant(Secretive, Struct, frozen=True, kw_only=True):
+    """A seller with their application, and everything that a test needs to act for them.
+
+    Attributes:
+        user_id: The seller.
+        country: Two capitals; the currency and the site follow from it.
+        currency: The currency of their amounts, unless an item of a preference or a plan names another.
+        client_id: Their application.
+        client_secret: Its secret.
+        public_key: Its public key.
+        access_token: A token made without OAuth: a ``marketplace_fee`` is refused with it.
+        authorization_code: Good for one token, for 10 minutes.
+        refresh_token: Good for one refresh.
+        external_pos_id: Their first point of sale.
+        external_pos_ids: All of them.
+        plan_id: A plan to subscribe to.
+        marketplace: The marketplace of their application, if it has one.
+        scope: What their application may do.
+        redirect_uri: Where codes are sent; checked only when there is one.
+        policies: Their own, by name.
+        discount_promises: The discount codes that wallet payments may use.
+        compliant: Whether their identity is validated.
+    """
+
+    user_id: int
+    country: str
+    currency: str
+    client_id: str
+    client_secret: str
+    public_key: str
+    access_token: str
+    authorization_code: str
+    refresh_token: str
+    external_pos_id: str
+    external_pos_ids: tuple[str, ...]
+    plan_id: str
+    marketplace: str | None
+    scope: str
+    redirect_uri: str | None = None
+    policies: dict[str, object] = {}
+    discount_promises: tuple[str, ...] = ()
+    compliant: bool = True
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset(
+        {"client_secret", "access_token", "authorization_code", "refresh_token"}
+    )
+
+
+class Grant(Secretive, Struct, frozen=True, kw_only=True):
+    """A token, a refresh token or an authorization code.
+
+    Attributes:
+        secret: The token itself.
+        kind: ``access``, ``refresh`` or ``code``.
+        user_id: The seller that it was given by.
+        scope: What it allows, separated by spaces.
+        expires_at: When it ends.
+        oauth: Whether it came out of an authorization.
+        spent: Whether it was used, and can be used once only.
+        revoked: Whether it was ended before its time.
+    """
+
+    secret: str
+    kind: str
+    user_id: int
+    scope: str
+    expires_at: datetime
+    oauth: bool = True
+    spent: bool = False
+    revoked: bool = False
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
+
+
+class OrderRecord(Struct, frozen=True, kw_only=True):
+    """An order, when it expires, who paid it, and the idempotency key of the refund that is processing."""
+
+    order: Order
+    expires_at: datetime
+    payer_id: int | None = None
+    refund_key: str | None = None
+
+
+class PreferenceRecord(Struct, frozen=True, kw_only=True):
+    """A preference, in the form that databases keep it in."""
+
+    preference: Preference
+
+
+class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
+    """A merchant order, and what it came from: the id of an order or of a preference."""
+
+    merchant_order: MerchantOrder
+    source: str
+    sponsor_id: Id | None = None
+
+
+#: The states of a subscription: it goes on, it has had all invoices of its plan, or somebody has ended it.
+AUTHORIZED = "authorized"
+FINISHED = "finished"
+CANCELED = "canceled"
+
+
+class Subscription(Struct, frozen=True, kw_only=True):
+    """A buyer's subscription to a plan.
+
+    Attributes:
+        id: What invoices call ``preapproval_id``.
+        plan_id: The plan.
+        payer_id: The buyer.
+        external_reference: The integrator's own name for it.
+        status: ``authorized``, ``finished`` or ``canceled``.
+        rejections: How many of the next attempts to collect are rejected; -1 for all.
+        invoices: How many invoices it has had.
+        started: When it began.
+    """
+
+    id: str
+    plan_id: str
+    payer_id: int
+    external_reference: str | None = None
+    status: str = AUTHORIZED
+    rejections: int = 0
+    invoices: int = 0
+    started: datetime
+
+
+class InvoiceRecord(Struct, frozen=True, kw_only=True):
+    """An invoice, and its payer."""
+
+    invoice: Invoice
+    payer_id: int
+
+
+class ReportRecord(Struct, frozen=True, kw_only=True):
+    """The release report that a seller's schedule makes."""
+
+    user_id: int
+    report: ReleaseReport
+
+
+#: What a line of the ledger can be about.
+EntryKind: TypeAlias = Literal[
+    "order_created",
+    "order_canceled",
+    "order_expired",
+    "payment",
+    "refund",
+    "refund_failed",
+    "wallet_payment",
+    "wallet_payment_authorized",
+    "wallet_payment_pending",
+    "wallet_payment_rejected",
+    "invoice_payment",
+    "preference_created",
+    "customer_created",
+    "token_created",
+    "schedule_disabled",
+]
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A line of the ledger: one effect.
+
+    Attributes:
+        at: When, by the clock of the sandbox.
+        tenant: The seller.
+        kind: What it is about, in one of the words of ``EntryKind``: ``order_created``, ``payment``, ...
+        amount: The money that moved: to the seller, or back when it is below zero; 0 where none did.
+        currency: Its currency.
+        id: What was made or moved: the payment, the refund, the order.
+        order_id: The order, preference, invoice or wallet payment that it belongs to.
+        external_reference: The integrator's own name for that.
+        idempotency_key: The key of the request that did it.
+    """
+
+    at: datetime
+    tenant: int
+    kind: EntryKind
+    amount: Decimal
+    currency: str
+    id: str
+    order_id: str
+    external_reference: str | None = None
+    idempotency_key: str | None = None
+
+
+def order_link(base_url: str, order_id: str) -> str:
+    """Return where the QR code of an order leads."""
+    return f"{base_url}/qr/{order_id}"
+
+
+def preference_link(base_url: str, preference_id: str) -> str:
+    """Return the checkout of a preference."""
+    return f"{base_url}/checkout/{preference_id}"
+
+
+def plan_link(base_url: str, plan_id: str) -> str:
+    """Return where buyers subscribe to a plan."""
+    return f"{base_url}/subscriptions/{plan_id}"
+
+
+def _rebased_order(record: OrderRecord, base_url: str) -> OrderRecord:
+    link = record.order.qr_data and order_link(base_url, record.order.id)
+    if link == record.order.qr_data:
+        return record
+    return replace(record, order=replace(record.order, type_response=TypeResponse(qr_data=link)))
+
+
+def _rebased_preference(record: PreferenceRecord, base_url: str) -> PreferenceRecord:
+    link = preference_link(base_url, record.preference.id)
+    if link == record.preference.init_point:
+        return record
+    return replace(record, preference=replace(record.preference, init_point=link, sandbox_init_point=link))
+
+
+def _rebased_plan(plan: Plan, base_url: str) -> Plan:
+    link = plan_link(base_url, plan.id)
+    return plan if link == plan.init_point else replace(plan, init_point=link)
+
+
+TENANTS = Table("tenants", Tenant, key=lambda t: str(t.user_id), columns={"client_id": lambda t: t.client_id})
+GRANTS = Table("grants", Grant, key=lambda g: g.secret, columns={})
+ORDERS = Table(
+    "orders",
+    OrderRecord,
+    key=lambda r: r.order.id,
+    columns={
+        "status": lambda r: r.order.status,
+        "external_reference": lambda r: r.order.external_reference,
+        "external_pos_id": lambda r: r.order.config and r.order.config.qr and r.order.config.qr.external_pos_id,
+        "mode": lambda r: r.order.config and r.order.config.qr and r.order.config.qr.mode,
+    },
+    rebase_links=_rebased_order,
+)
+PREFERENCES = Table(
+    "preferences", PreferenceRecord, key=lambda r: r.preference.id, columns={}, rebase_links=_rebased_preference
+)
+PLANS = Table(
+    "plans", Plan, key=lambda plan: plan.id, columns={"status": lambda plan: plan.status}, rebase_links=_rebased_plan
+)
+SUBSCRIPTIONS = Table("subscriptions", Subscription, key=lambda s: s.id, columns={"plan_id": lambda s: s.plan_id})
+INVOICES = Table(
+    "invoices",
+    InvoiceRecord,
+    key=lambda r: str(r.invoice.id),
+    columns={
+        "preapproval_id": lambda r: r.invoice.preapproval_id,
+        "payment_id": lambda r: r.invoice.payment and r.invoice.payment.id,
+        "payer_id": lambda r: r.payer_id,
+        "id": lambda r: r.invoice.id,
+        "date_created": lambda r: r.invoice.date_created,
+    },
+)
+MERCHANT_ORDERS = Table(
+    "merchant_orders",
+    MerchantOrderRecord,
+    key=lambda r: str(r.merchant_order.id),
+    columns={
+        "source": lambda r: r.source,
+        "status": lambda r: r.merchant_order.status,
+        "preference_id": lambda r: r.merchant_order.preference_id,
+        "application_id": lambda r: r.merchant_order.application_id,
+        "payer_id": lambda r: r.merchant_order.payer and r.merchant_order.payer.id,
+        "sponsor_id": lambda r: r.sponsor_id,
+        "external_reference": lambda r: r.merchant_order.external_reference,
+        "site_id": lambda r: r.merchant_order.site_id,
+        "marketplace": lambda r: r.merchant_order.marketplace,
+        "date_created": lambda r: r.merchant_order.date_created,
+        "last_updated": lambda r: r.merchant_order.last_updated,
+        "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
+    },
+    order="date_created",
+)
+CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
+REPORTS = Table("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})
+
+TABLES = (
+    TENANTS,
+    GRANTS,
+    ORDERS,
+    PREFERENCES,
+    PLANS,
+    SUBSCRIPTIONS,
+    INVOICES,
+    MERCHANT_ORDERS,
+    CUSTOMERS,
+    REPORTS,
+)
