@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._protocol import Journal
+from paymentsdk.journal._sqlite import SQLiteJournal
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Record",
     "RecordState",
     "Resolution",
+    "SQLiteJournal",
     "StoredResponse",
     "derive_key",
 ]

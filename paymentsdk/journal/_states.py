@@ -104,6 +104,8 @@ TRANSITIONS: Mapping[RecordState, Mapping[RecordState, Right]] = MappingProxyTyp
 
 #: An owner holds these by a lease.
 HELD = frozenset({_S.PENDING, _S.SENT})
+#: What became of these is final, but for a late ``DONE``: their bytes are not needed to send them once more.
+CLOSED = frozenset({_S.NOT_SENT, _S.REFUSED, _S.DONE, _S.EXPIRED, _S.ABANDONED})
 #: Recovery works on these once they have no living owner.
 OPEN = frozenset({_S.PENDING, _S.SENT, _S.UNKNOWN, _S.DEFERRED})
 
@@ -216,6 +218,8 @@ class Record(Struct, frozen=True, kw_only=True):
     """The exact bytes; ``None`` once they were wiped, or if they must not be kept: see ``recoverable``."""
     digest: bytes
     """SHA-256 of method, path and body: says whether another call has the same bytes."""
+    sensitive: bool = False
+    """Whether the body holds credentials of a payer: it is kept only if the journal can seal it."""
     keyed: bool = True
     """Whether the operation takes the key. If not, the record is never sent a second time."""
     begun: float
@@ -332,8 +336,10 @@ def resolve(row: Record, resolution: Resolution, *, owner: str, now: float) -> R
     """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state."""
     if not may_replace(row, resolution.state, owner=owner, now=now):
         return row
+    wiped = row.sensitive and resolution.state in CLOSED
     return structs.replace(
         row,
+        body=None if wiped else row.body,
         state=resolution.state,
         owner="",
         lease_until=0.0,
@@ -341,6 +347,11 @@ def resolve(row: Record, resolution: Resolution, *, owner: str, now: float) -> R
         reason=resolution.reason,
         response=resolution.response,
     )
+
+
+def purged(row: Record) -> Record:
+    """Return what retention leaves of a closed *row*: enough to see a second use of its name."""
+    return structs.replace(row, headers={}, body=None, response=None)
 
 
 def is_claimable(row: Record, now: float) -> bool:

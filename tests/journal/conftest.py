@@ -1,0 +1,34 @@
+"""Records to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from paymentsdk.journal import Record, derive_key
+from paymentsdk.journal._states import digest
+
+MakeRecord = Callable[..., Record]
+
+
+def make_record(name: str = "table-7/1", owner: str = "p/1", body: bytes = b'{"a":1}', **more: object) -> Record:
+    """Return a new record."""
+    fixed = {
+        "key": derive_key("http://platform.test", "77", "orders.create", name),
+        "name": name,
+        "operation": "orders.create",
+        "base_url": "http://platform.test",
+        "seller": "77",
+        "path": "/v1/orders",
+        "digest": digest("POST", "/v1/orders", body),
+        "begun": 100.0,
+        "not_after": 700.0,
+    }
+    return Record(**{**fixed, "owner": owner, "body": body, **more})
+
+
+@pytest.fixture(scope="session")
+def record() -> MakeRecord:
+    """Make records."""
+    return make_record

@@ -1,0 +1,225 @@
+"""Journals keep the rules of `journal_conformance`, and a journal that breaks one is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import JournalUnavailable
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _states
+from paymentsdk.testing.journal_conformance import CASES, Case
+
+Now = Callable[[], float]
+
+
+class MemoryJournal:
+    """A journal in memory, with each decision in a method of its own, so that a test can break it."""
+
+    def __init__(self, rows: dict[str, Record], now: Now) -> None:
+        self.rows, self.now, self.closed = rows, now, False
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """See `Journal`."""
+        if self.closed:
+            raise JournalUnavailable("it is closed")
+        action, row = _states.begin(self.rows.get(record.key), record, now=self.now(), lease=lease)
+        self.rows[row.key] = row
+        return action, row
+
+    async def get(self, key: str) -> Record | None:
+        """See `Journal`."""
+        return self.rows.get(key)
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """See `Journal`."""
+        self.rows[key] = _states.renew(self.rows[key], owner=owner, now=self.now(), lease=lease)
+        return self.rows[key]
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """See `Journal`."""
+        self.rows[key] = _states.resolve(self.rows[key], resolution, owner=owner, now=self.now())
+        return self.rows[key]
+
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+        """See `Journal`."""
+        rows = sorted(filter(self.is_claimable, self.rows.values()), key=lambda row: row.begun)
+        taken = [_states.take(row, owner=owner, now=self.now(), lease=lease) for row in rows if row.seller in sellers][
+            :limit
+        ]
+        self.rows.update({row.key: row for row in taken})
+        return taken
+
+    def is_claimable(self, row: Record) -> bool:
+        """Whether recovery may take it."""
+        return _states.is_claimable(row, self.now())
+
+    async def purge(self, before: float) -> int:
+        """See `Journal`."""
+        old = [row for row in self.rows.values() if row.state in _states.CLOSED and row.begun < before]
+        self.rows.update({row.key: _states.purged(row) for row in old})
+        return len(old)
+
+    async def aclose(self) -> None:
+        """See `Journal`."""
+        self.closed = True
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_journal_in_memory_conforms(case: Case) -> None:
+    """The tables of states, and nothing else, make a journal that conforms."""
+    rows: dict[str, Record] = {}
+
+    await case.run(lambda now: MemoryJournal(rows, now))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_sqlite_conforms(case: Case, sealed: bool, tmp_path: Path) -> None:
+    """`SQLiteJournal` keeps every rule, with several journals on one file."""
+    seals = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
+
+    await case.run(lambda now: SQLiteJournal(tmp_path / "journal.db", now=now, **seals))
+
+
+def breaking(name: str) -> Callable[[Callable[..., object]], type[MemoryJournal]]:
+    """Make a journal of which one method is another."""
+    return lambda method: type("Broken", (MemoryJournal,), {name: method})
+
+
+@breaking("begin")
+async def changes_bytes(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Keeps other bytes."""
+    return await MemoryJournal.begin(self, structs.replace(record, body=record.body.strip(b"\n")), lease=lease)
+
+
+@breaking("begin")
+async def always_sends(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Looks at no row."""
+    self.rows[record.key] = structs.replace(record, lease_until=self.now() + lease, updated=self.now())
+    return Action.SEND, self.rows[record.key]
+
+
+@breaking("begin")
+async def compares_no_bytes(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Takes every request for that of the record."""
+    row = self.rows.get(record.key)
+    same = structs.replace(record, digest=row.digest if row else record.digest)
+    return await MemoryJournal.begin(self, same, lease=lease)
+
+
+@breaking("resolve")
+async def forgets_responses(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Keeps the state alone."""
+    return await MemoryJournal.resolve(self, key, Resolution(state=resolution.state), owner=owner)
+
+
+@breaking("renew")
+async def renews_nothing(self, key: str, *, owner: str, lease: float) -> Record:
+    """Leaves a lease as it is."""
+    return self.rows[key]
+
+
+@breaking("renew")
+async def renews_what_was_lost(self, key: str, *, owner: str, lease: float) -> Record:
+    """Gives a row back to who had it before."""
+    self.rows[key] = structs.replace(self.rows[key], owner=owner, lease_until=self.now() + lease)
+    return self.rows[key]
+
+
+@breaking("resolve")
+async def lets_everybody_settle(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Compares no owner."""
+    row = self.rows[key]
+    return await MemoryJournal.resolve(self, key, resolution, owner=row.owner or owner)
+
+
+@breaking("resolve")
+async def lets_the_last_word_win(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Compares no state."""
+    self.rows[key] = structs.replace(
+        self.rows[key], state=resolution.state, reason=resolution.reason, response=resolution.response, owner=""
+    )
+    return self.rows[key]
+
+
+@breaking("begin")
+async def keeps_old_times(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Begins anew with the time that is over."""
+    row = self.rows.get(record.key)
+    action, now = await MemoryJournal.begin(self, record, lease=lease)
+    if action is Action.SEND_AGAIN:
+        now = self.rows[record.key] = structs.replace(now, not_after=row.not_after)
+    return action, now
+
+
+@breaking("claim")
+async def doubts_everything(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100):
+    """Takes also for sent what is deferred."""
+    rows = await MemoryJournal.claim(self, sellers, owner=owner, lease=lease, limit=limit)
+    self.rows.update({row.key: structs.replace(row, state=RecordState.SENT) for row in rows})
+    return [self.rows[row.key] for row in rows]
+
+
+@breaking("claim")
+async def claims_for_everybody(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100):
+    """Asks for no seller."""
+    everybody = {row.seller for row in self.rows.values()}
+    return await MemoryJournal.claim(self, everybody, owner=owner, lease=lease, limit=limit)
+
+
+@breaking("purge")
+async def purges_names(self, before: float) -> int:
+    """Leaves no tombstone."""
+    old = [key for key, row in self.rows.items() if row.state in _states.CLOSED and row.begun < before]
+    for key in old:
+        del self.rows[key]
+    return len(old)
+
+
+@breaking("resolve")
+async def makes_rows(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+    """Settles what was never begun."""
+    return await MemoryJournal.resolve(self, key, resolution, owner=owner) if key in self.rows else None
+
+
+@breaking("aclose")
+async def stays_open(self) -> None:
+    """Goes on after its end."""
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("a record is kept whole", changes_bytes),
+        ("a record is begun once", always_sends),
+        ("other bytes are a conflict", compares_no_bytes),
+        ("a finished record returns its response", forgets_responses),
+        ("a lease keeps others away", renews_nothing),
+        ("the pending of the dead is in doubt", renews_what_was_lost),
+        ("only the owner settles", lets_everybody_settle),
+        ("nothing replaces done", lets_the_last_word_win),
+        ("what was not sent can be sent again", keeps_old_times),
+        ("what is deferred was not sent", doubts_everything),
+        ("recovery takes the open records of its sellers", claims_for_everybody),
+        ("retention leaves a tombstone", purges_names),
+        ("an unknown key is an error", makes_rows),
+        ("a closed journal says so", stays_open),
+    ],
+)
+async def test_a_journal_that_breaks_a_rule_is_found_out(name: str, broken: type[MemoryJournal]) -> None:
+    """For every rule there is a journal that breaks it, and the case of the rule says so."""
+    (case,) = (case for case in CASES if case.name == name)
+    rows: dict[str, Record] = {}
+
+    with pytest.raises(AssertionError):
+        await case.run(lambda now: broken(rows, now))
+
+
+def test_every_rule_has_a_control() -> None:
+    """No case is without a journal that it finds out."""
+    controls = test_a_journal_that_breaks_a_rule_is_found_out.pytestmark[0].args[1]
+
+    assert [case.name for case in CASES] == [name for name, _ in controls]

@@ -1,0 +1,352 @@
+"""`SQLiteJournal` on real files: processes that die, full disks, other people's files, and secrets that are wiped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import JournalUnavailable
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, _sqlite
+from tests.journal.dies import FATES, Ledger, driver
+
+ROOT = Path(__file__).parents[2]
+DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
+TOKEN = b"payer-token-0123456789"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the journal is."""
+    return tmp_path / "journal.db"
+
+
+# --- processes that die -----------------------------------------------------------------------------------------------
+
+
+def dies(folder: Path, nth: int, when: str) -> int:
+    """Run a process that dies at a commit, and return its status."""
+    command = [sys.executable, "-m", "tests.journal.dies", str(folder), str(nth), when]
+    return subprocess.run(command, cwd=ROOT, check=False, timeout=50).returncode
+
+
+async def recovered(folder: Path) -> dict[str, Record | None]:
+    """Recover what a dead process has left, and return its rows. By now the platform accepts everything."""
+    journal, ledger, later = SQLiteJournal(folder / "journal.db", now=lambda: 2_000.0), Ledger(folder), []
+
+    async def send(row: Record, permit: Callable[[float], object]) -> Resolution:
+        assert await permit(30.0) is None
+        return ledger.accept(row.key)
+
+    this = driver(journal, later)
+    for row in await journal.claim(["77"], owner="recovery/1", lease=60.0):
+        await this.carry_on(row, send, since=this._clock.moment())
+    for write in later:
+        await write
+    rows = {name: await journal.get(make_key(name)) for name in FATES}
+    await journal.aclose()
+    return rows
+
+
+def make_key(name: str) -> str:
+    """The key of a record of the process that dies."""
+    from tests.journal.conftest import make_record
+
+    return make_record(name).key
+
+
+def check(folder: Path, rows: dict[str, Record | None]) -> None:
+    """Compare what was told, what is kept, and what took effect."""
+    keys = Ledger(folder).keys()
+    told = (
+        dict(line.split() for line in (folder / "told").read_text().splitlines()) if (folder / "told").exists() else {}
+    )
+    assert len(keys) == len(set(keys)), "two effects of one record"
+    for name, row in rows.items():
+        has_effect = make_key(name) in keys
+        assert not has_effect or row is not None, "an effect without a record"
+        assert row is None or (row.state is RecordState.DONE) == has_effect, f"{name} is kept as {row.state.value}"
+        if name in told:
+            assert (told[name] == "done") == has_effect, f"{name} was told {told[name]}"
+
+
+async def test_a_death_at_any_commit_doubles_and_loses_nothing(tmp_path: Path) -> None:
+    """Killed before or after each of its commits, a process leaves nothing that recovery does not settle."""
+    deaths = 0
+    for nth in range(1, 8):
+        for when in ("before", "after"):
+            folder = tmp_path / f"{when}-{nth}"
+            folder.mkdir()
+            status = dies(folder, nth, when)
+            assert status in {0, -signal.SIGKILL}
+            deaths += status != 0
+            check(folder, await recovered(folder))
+
+    assert deaths >= 12
+
+
+async def test_without_commits_an_effect_has_no_record(tmp_path: Path) -> None:
+    """The control: where nothing is durable before it is sent, the comparison says so."""
+    assert -signal.SIGKILL == dies(tmp_path, 3, "never")
+
+    rows = await recovered(tmp_path)
+    with pytest.raises(AssertionError, match="an effect without a record"):
+        check(tmp_path, rows)
+
+
+async def test_a_backup_sends_the_same_key(path: Path, record: Callable[..., Record]) -> None:
+    """A journal that was restored from a backup has forgotten a record: begun once more, it has the key it had."""
+    journal = SQLiteJournal(path)
+    await journal.begin(record("before"), lease=60)
+    await journal.aclose()
+    shutil.copy(path, backup := path.with_suffix(".bak"))
+    journal = SQLiteJournal(path)
+    _, first = await journal.begin(record("lost"), lease=60)
+    await journal.aclose()
+    shutil.copy(backup, path)
+
+    journal = SQLiteJournal(path)
+    action, second = await journal.begin(record("lost", "q/1"), lease=60)
+    await journal.aclose()
+
+    assert (Action.SEND, first.key, first.body) == (action, second.key, second.body)
+
+
+# --- durable, together ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Count commits."""
+    commits, commit = [], _sqlite.commit
+    monkeypatch.setattr(_sqlite, "commit", lambda database: (commits.append(1), commit(database)))
+    yield commits
+
+
+async def test_what_waits_is_committed_together(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred records at the same time take a few commits, not a hundred."""
+    journal = SQLiteJournal(path)
+    with counted(monkeypatch) as commits:
+        answers = await asyncio.gather(*(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i in range(100)))
+        await journal.aclose()
+
+    assert [Action.SEND] * 100 == [action for action, _ in answers]
+    assert len(commits) <= 10
+
+
+async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[..., Record]) -> None:
+    """The file is written ahead, and forced to the disk at each commit."""
+    journal = SQLiteJournal(path)
+    await journal.begin(record(), lease=60)
+    pragmas = await journal._do(
+        lambda database: [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    )
+    await journal.aclose()
+
+    assert ["wal", 2] == pragmas
+
+
+# --- it fails closed --------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Record]) -> None:
+    """What cannot be kept is refused, all of it; with room again the journal goes on."""
+    journal = SQLiteJournal(path)
+    await journal.begin(record("first"), lease=60)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("journal.db-wal").stat().st_size, limits[1]))
+    try:
+        big = [record(f"{i}", body=bytes(10_000)) for i in range(5)]
+        refused = await asyncio.gather(*(journal.begin(one, lease=60) for one in big), return_exceptions=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert [JournalUnavailable] * 5 == [type(error) for error in refused]
+    assert [None] * 5 == [await journal.get(one.key) for one in big]
+    assert Action.SEND is (await journal.begin(big[0], lease=60))[0]
+    await journal.aclose()
+
+
+async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Record]) -> None:
+    """While another process keeps the file to itself, nothing is begun."""
+    journal = SQLiteJournal(path, busy_timeout=0.01)
+    await journal.begin(record("first"), lease=60)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalUnavailable, match="database is locked"):
+            await journal.begin(record(), lease=60)
+
+    assert Action.SEND is (await journal.begin(record(), lease=60))[0]
+    await journal.aclose()
+
+
+async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
+    """Where no file can be made, the error names it."""
+    journal = SQLiteJournal(tmp_path / "nowhere" / "journal.db")
+
+    with pytest.raises(JournalUnavailable, match=r"nowhere/journal\.db"):
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (["CREATE TABLE their (own)"], "is the database of another program"),
+        (["PRAGMA user_version = 7"], "is the database of another program"),
+        ([f"PRAGMA application_id = {_sqlite._APPLICATION}", "PRAGMA user_version = 2"], "has schema 2"),
+    ],
+)
+async def test_another_file_is_left_alone(
+    path: Path, statements: list[str], reason: str, record: Callable[..., Record]
+) -> None:
+    """The database of another program, or of another version, is refused and not changed."""
+    with closing(sqlite3.connect(path)) as other:
+        for statement in statements:
+            other.execute(statement)
+    journal = SQLiteJournal(path)
+
+    with pytest.raises(JournalUnavailable, match=reason):
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+    with closing(sqlite3.connect(path)) as other:
+        assert [] == other.execute("SELECT name FROM sqlite_schema WHERE name = 'record'").fetchall()
+
+
+NOTES = b"my notes\n" * 100
+
+
+@pytest.fixture
+def notes(path: Path) -> Iterator[Path]:
+    """A file of text, which stays as it is."""
+    path.write_bytes(NOTES)
+    yield path
+    assert NOTES == path.read_bytes()
+
+
+async def test_what_is_no_database_is_left_alone(notes: Path, record: Callable[..., Record]) -> None:
+    """A file of text is refused."""
+    journal = SQLiteJournal(notes)
+
+    with pytest.raises(JournalUnavailable, match="not a database"):
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+
+async def test_a_forked_process_opens_its_own(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that crosses a fork corrupts a file: the child is refused."""
+    journal = SQLiteJournal(path)
+    await journal.begin(record(), lease=60)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(JournalUnavailable, match="belongs to another process"):
+            await journal.get(record().key)
+    await journal.aclose()
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_only_the_owner_reads_the_files(path: Path, record: Callable[..., Record]) -> None:
+    """The file and its write-ahead log are for their owner alone, whatever the umask."""
+    before = os.umask(0)
+    try:
+        journal = SQLiteJournal(path)
+        await journal.begin(record(), lease=60)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    await journal.aclose()
+
+    assert {"journal.db", "journal.db-wal", "journal.db-shm"} == set(modes)
+    assert {0o600} == set(modes.values())
+
+
+def stored(path: Path) -> bytes:
+    """All bytes of the journal's files."""
+    return b"".join(file.read_bytes() for file in path.parent.iterdir() if file.name.startswith(path.name))
+
+
+def scramble(body: bytes) -> bytes:
+    """Seal, and undo it."""
+    return bytes(byte ^ 0x5A for byte in body)
+
+
+async def test_a_body_with_a_payers_token_is_not_kept_in_clear(path: Path, record: Callable[..., Record]) -> None:
+    """Without a seal it is not kept at all, and recovery leaves it alone; who brings it again can resume."""
+    time = [0.0]
+    journal = SQLiteJournal(path, now=lambda: time[0])
+    secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
+
+    action, row = await journal.begin(secret, lease=60)
+    time[0] = 60.0
+
+    assert (Action.SEND, secret.body) == (action, row.body)
+    assert TOKEN not in stored(path)
+    kept = await journal.get(secret.key)
+    assert (None, False) == (kept.body, kept.recoverable)
+    assert [] == await journal.claim(["77"], owner="q/1", lease=60)
+    action, row = await journal.begin(structs.replace(secret, owner="q/1"), lease=60)
+    assert (Action.RESUME, secret.body) == (action, row.body)
+    await journal.aclose()
+
+
+async def sealed_and_done(path: Path, record: Callable[..., Record]) -> None:
+    """Keep a sealed body until its record is done."""
+    journal = SQLiteJournal(path, seal=scramble, unseal=scramble)
+    secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
+    await journal.begin(secret, lease=60)
+    assert secret.body == (await journal.get(secret.key)).body
+    assert scramble(TOKEN) in stored(path)
+    assert TOKEN not in stored(path)
+    await journal.resolve(secret.key, DONE, owner="p/1")
+    # Not closed: that would empty the log by itself.
+    await journal.get(secret.key)
+    for _ in range(200):
+        if scramble(TOKEN) not in stored(path):
+            break
+        await journal.get(secret.key)
+    try:
+        assert scramble(TOKEN) not in stored(path)
+    finally:
+        await journal.aclose()
+
+
+async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callable[..., Record]) -> None:
+    """No byte of a sealed body is left in the file or its log when its record is done."""
+    await sealed_and_done(path, record)
+
+
+async def test_without_a_checkpoint_the_log_keeps_it(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: to set a column to NULL is not enough."""
+    monkeypatch.setattr(_sqlite, "_truncated", lambda database: True)
+
+    with pytest.raises(AssertionError):
+        await sealed_and_done(path, record)
+
+
+def test_a_seal_needs_its_opposite(path: Path) -> None:
+    """What could never be read again is not sealed."""
+    with pytest.raises(TypeError, match="give seal and unseal, or neither"):
+        SQLiteJournal(path, seal=scramble)
