@@ -60,6 +60,8 @@ _MODULES = (
     "sdk",
     "sdk_http11",
     "http11_alone",
+    "aiohttp_by_hand",
+    "bare_wreq",
     "sdk_session",
     "naive",
     "stripe_aiohttp",

@@ -97,6 +97,8 @@ class Peer:
 
     async def write(self, data: bytes) -> None:
         """Send *data*; it has left when this returns, or waits for the client to read."""
+        if self._writer.is_closing():
+            raise ConnectionResetError  # uvloop would raise a RuntimeError.
         self._writer.write(data)
         await self._writer.drain()
 

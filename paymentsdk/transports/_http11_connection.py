@@ -63,11 +63,12 @@ class ResponseHeaders(Mapping[str, str]):
         self._head = head
 
     def __getitem__(self, name: str) -> str:
-        wanted = name.lower().encode(errors="replace")
-        value = None if b":" in wanted else _field(self._head, self._head.lower(), wanted)
-        if value is None:
+        start = b"\r\n%b:" % name.lower().encode(errors="replace")
+        at = self._head.lower().find(start)
+        if at < 0 or ":" in name:
             raise KeyError(name)
-        return value.decode(errors="surrogateescape")
+        at += len(start)
+        return self._head[at : self._head.find(b"\r\n", at)].strip(b" \t").decode(errors="surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
         names = [line.partition(b":")[0].decode("latin-1") for line in self._head.split(b"\r\n")[1:-2]]
@@ -338,13 +339,13 @@ class Connection(asyncio.Protocol):
         """Find out from the head, in lower case, where the response ends."""
         if b"close" in lower and _CLOSE.search(lower):
             self._keep = False
-        length = _only(lower, b"content-length")
-        coding = _only(lower, b"transfer-encoding")
+        length = _only(lower, b"\r\ncontent-length:")
+        coding = _only(lower, b"\r\ntransfer-encoding:")
         if coding is not None and (coding != b"chunked" or length is not None):
             _refuse("its length is ambiguous")
         if length is not None and not (length.isdigit() and len(length) <= _LONGEST_NUMBER):
             _refuse("its length is not a number")
-        if _only(lower, b"content-encoding") not in {None, b"identity", b""}:
+        if _only(lower, b"\r\ncontent-encoding:") not in {None, b"identity", b""}:
             raise SendFailed("the response is compressed, which was not asked for", permanent=True)
         if self._without_body or self._status in {_NO_CONTENT, _NOT_MODIFIED}:
             # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
@@ -414,20 +415,15 @@ class Connection(asyncio.Protocol):
         return self._messages > 1 or not self._tail.endswith(_END) or self._tail == _END_AND_MORE
 
 
-def _field(head: bytes, lower: bytes, name: bytes) -> bytes | None:
-    """Return the first value of the field *name* of *head*, which is *lower* in lower case."""
-    start = lower.find(b"\r\n" + name + b":") + len(name) + 3
-    if start < len(name) + 3:
+def _only(lower: bytes, start: bytes) -> bytes | None:
+    """Return the value of the field whose line begins with *start*: there must not be two of it."""
+    at = lower.find(start)
+    if at < 0:
         return None
-    return head[start : head.find(b"\r\n", start)].strip(b" \t")
-
-
-def _only(lower: bytes, name: bytes) -> bytes | None:
-    """Return the value of the field *name*, which decides where the response ends: there must not be two of it."""
-    value = _field(lower, lower, name)
-    if value is not None and lower.count(b"\r\n" + name + b":") > 1:
-        _refuse(f"it has two fields {name.decode()}")
-    return value
+    at += len(start)
+    if lower.find(start, at) >= 0:
+        _refuse(f"it has two fields {start.strip().decode()}")
+    return lower[at : lower.find(b"\r\n", at)].strip(b" \t")
 
 
 def _refuse(why: str) -> NoReturn:
