@@ -403,7 +403,9 @@ class Connection(asyncio.Protocol):
         self._body = []
         if waiting is not None and not waiting.done():
             waiting.set_result(ConnectionResponse(self._status, ResponseHeaders(self._head), body, self))
-        if self._keep and not self._writing and not self._has_surplus():
+        if self._writing:
+            self.abort()  # Closed, it would go on to write what is left.
+        elif self._keep and not self._has_surplus():
             self._pool.release(self)
         else:
             self.close()

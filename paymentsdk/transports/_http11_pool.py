@@ -293,10 +293,8 @@ class Pool:
         self._refuse()
         try:
             if any(connection.busy for connection in self.connections):
-                self._drained = self.loop.create_future()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(drain):
-                        await self._drained
+                self._drained = self._drained or self.loop.create_future()
+                await asyncio.wait((self._drained,), timeout=drain)
         finally:
             self.abort()
         await asyncio.sleep(0)  # Sockets are closed in the next turn of the event loop.

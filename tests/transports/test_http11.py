@@ -683,7 +683,7 @@ async def test_closing_lets_requests_end() -> None:
         flying = asyncio.create_task(transport.send(Request("GET", server.url())))
         await arrived.wait()
         async with asyncio.timeout(5):
-            await transport.aclose()
+            await asyncio.gather(transport.aclose(), transport.aclose())
 
         assert 200 == (await flying).status
 
