@@ -32,13 +32,14 @@ _CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
 _TABLE = """
 CREATE TABLE record (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL, seller TEXT NOT NULL, state INTEGER NOT NULL, owner TEXT NOT NULL,
+    seq INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, key TEXT NOT NULL, seller TEXT NOT NULL,
+    state INTEGER NOT NULL, owner TEXT NOT NULL,
     lease_until REAL NOT NULL, begun REAL NOT NULL, updated REAL NOT NULL, digest BLOB NOT NULL, fixed BLOB NOT NULL,
     headers BLOB, body BLOB, sealed INTEGER NOT NULL, reason TEXT NOT NULL, response BLOB
 ) STRICT
 """
 _INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
-_INSERT = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+_INSERT = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 _SELECT = "SELECT * FROM record WHERE id = ?"
 _CLAIM = (
     "SELECT * FROM record WHERE state < 4 AND seller = ? AND lease_until <= ? AND body IS NOT NULL "
@@ -74,6 +75,7 @@ class _Fixed(msgspec.Struct, array_like=True):
 class _Row(NamedTuple):
     """The columns of the table, in its order."""
 
+    seq: int | None
     id: int
     key: str
     seller: str
@@ -338,7 +340,7 @@ class SQLiteJournal:
 
     def _replace(self, database: sqlite3.Connection, row: Record) -> None:
         columns = self._row(row)
-        database.execute(_REPLACE, (*columns[3:8], *columns[9:], columns.id))
+        database.execute(_REPLACE, (*columns[4:9], *columns[10:], columns.id))
         self._wiped = self._wiped or (columns.sealed == 1 and columns.body is None)
 
     def _row(self, record: Record) -> _Row:
@@ -346,6 +348,7 @@ class SQLiteJournal:
         if body is not None and record.sensitive:
             body = None if self._seal is None else self._seal(body)
         return _Row(
+            None,  # Numbered as they come, new rows fill one page after the other.
             _id(record.key),
             record.key,
             record.seller,
@@ -401,7 +404,7 @@ def commit(database: sqlite3.Connection) -> None:
 
 
 def _id(key: str) -> int:
-    """Return the row of *key*: a table that is its own index takes a third of the time."""
+    """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
 
 
