@@ -70,9 +70,9 @@ async def _always_answered(request: web.Request, handler: Route) -> web.StreamRe
         raise  # A redirect.
     except CLIENT_GONE:
         return reset_connection(request)
-    except Exception:  # noqa: BLE001 - nothing that went wrong inside may reach the client
+    except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
-        return _said(request, Refused(500, "generic", "internal error of the sandbox"))
+        return _said(request, request.app[_PIPELINE].log_failure(request, error))
     request.app[_PIPELINE].log_unrouted(request, answer.status)
     return answer
 

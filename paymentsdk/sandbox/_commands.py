@@ -15,6 +15,7 @@ from paymentsdk.sandbox._codes import ways
 from paymentsdk.sandbox._control_bodies import (
     AdvanceRequest,
     ControlRequest,
+    DiscountRequest,
     FreezeRequest,
     NewPlanRequest,
     PayRequest,
@@ -116,6 +117,14 @@ def _shown_tenant(platform: Platform, tenant: Tenant) -> object:
 def authorize(platform: Platform, request: ControlRequest) -> object:
     """Have a seller consent, and return the new authorization code."""
     return {"code": platform.authorize(_tenant(platform, number_of(request.path["id"])))}
+
+
+def promise_discount(platform: Platform, request: ControlRequest) -> object:
+    """Promise a discount of a seller, so that wallet payments may use its code."""
+    tenant = _tenant(platform, number_of(request.path["id"]))
+    return {
+        "discount_promises": platform.promise_discount(tenant, request.read(DiscountRequest).code).discount_promises
+    }
 
 
 def revoke(platform: Platform, request: ControlRequest) -> object:
@@ -273,6 +282,7 @@ COMMANDS: Mapping[tuple[Method, str], Command] = {
     ("GET", "tenants"): tenants,
     ("POST", "tenants"): create_tenant,
     ("POST", "tenants/{id}/authorize"): authorize,
+    ("POST", "tenants/{id}/discounts"): promise_discount,
     ("POST", "tokens/revoke"): revoke,
     ("GET", "plans"): listing(PLANS),
     ("POST", "plans"): create_plan,

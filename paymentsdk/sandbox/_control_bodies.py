@@ -168,6 +168,16 @@ class AdvanceRequest(ControlStruct):
     duration: str
 
 
+class DiscountRequest(ControlStruct):
+    """A discount to promise.
+
+    Attributes:
+        code: The discount code that wallet payments may use from now on.
+    """
+
+    code: str
+
+
 class RevokeRequest(ControlStruct):
     """A token to revoke.
 

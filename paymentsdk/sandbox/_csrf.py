@@ -1,7 +1,7 @@
 """Keeps web pages from elsewhere away from the control API: none of them may pay an order.
 
-Every browser says in ``Origin``, ``Sec-Fetch-Site`` or ``Host`` where a request comes from; programs say nothing, and
-pass.
+Every browser says in ``Origin``, ``Sec-Fetch-Site`` or ``Host`` where a request comes from. Programs pass under any
+host name, such as that of a container: DNS rebinding needs a browser, and each of them sends one of ``_BROWSER``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from paymentsdk.sandbox._responses import Refused
 
 __all__ = ["check_origin"]
 
+#: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
+_BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 _OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -29,13 +31,19 @@ def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> N
     """
     host = headers.get("Host", "")
     name = _parts("//" + host).hostname
-    if name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
-        raise Refused(403, "forbidden", "the control API does not answer under this host name")
+    if _is_browser(headers) and name not in _OWN_NAMES | allowed_hosts and not _is_address(name):
+        words = f"a browser cannot use the sandbox under the host name {name}: start it with --public-url http://{host}"
+        raise Refused(403, "forbidden", words)
     if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
         raise Refused(403, "forbidden", "the control API takes no requests from other sites")
     origin = headers.get("Origin")
     if origin is not None and _parts(origin).netloc != host:
         raise Refused(403, "forbidden", "the control API takes no requests from other sites")
+
+
+def _is_browser(headers: Mapping[str, str]) -> bool:
+    # A script can set the last two, but leave none of them out.
+    return any(name in headers for name in _BROWSER) or headers.get("User-Agent", "").startswith("Mozilla/")
 
 
 def _is_address(name: str | None) -> bool:

@@ -22,7 +22,9 @@ _LIFETIMES: dict[GrantKind, timedelta] = {
 }
 
 
-def make_grant(context: SellerContext, kind: GrantKind, scope: str, *, oauth: bool = True) -> Grant:
+def make_grant(
+    context: SellerContext, kind: GrantKind, scope: str, *, oauth: bool = True, access_token: str | None = None
+) -> Grant:
     """Give the seller's application a new grant, and keep it."""
     tenant = context.tenant
     if kind == "access":
@@ -32,7 +34,15 @@ def make_grant(context: SellerContext, kind: GrantKind, scope: str, *, oauth: bo
     expires_at = context.now + _LIFETIMES[kind]
     return context.put(
         GRANTS,
-        Grant(secret=secret, kind=kind, user_id=tenant.user_id, scope=scope, expires_at=expires_at, oauth=oauth),
+        Grant(
+            secret=secret,
+            kind=kind,
+            user_id=tenant.user_id,
+            scope=scope,
+            expires_at=expires_at,
+            oauth=oauth,
+            access_token=access_token,
+        ),
     )
 
 

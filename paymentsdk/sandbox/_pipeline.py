@@ -7,6 +7,9 @@ steps, and know no network.
 from __future__ import annotations
 
 import asyncio
+import errno
+import sqlite3
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -83,6 +86,9 @@ class _Exchange:
     hit: Hit = field(default_factory=Hit)
 
 
+_EXCHANGE = web.RequestKey("exchange", _Exchange)
+
+
 class Pipeline:
     """Responds to the operations of the contract."""
 
@@ -97,7 +103,7 @@ class Pipeline:
         """Return the aiohttp handler of *operation*."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            exchange = _Exchange(operation, self.request_id(request))
+            exchange = request[_EXCHANGE] = _Exchange(operation, self.request_id(request))
             try:
                 response = await self._respond(request, exchange)
             except Refused as refused:
@@ -172,6 +178,21 @@ class Pipeline:
             request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         return request[_REQUEST_ID]
 
+    def log_failure(self, request: web.Request, error: Exception) -> Refused:
+        """Say on stderr and in the list of requests that the sandbox itself failed, and return what the client is told.
+
+        Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
+        """
+        cause = _cause(error)
+        sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
+        refused = Refused(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
+        exchange = request.get(_EXCHANGE)
+        if exchange is None:
+            self.log_unrouted(request, refused.status)
+        else:
+            self._log(request, exchange, self._error_response(exchange, refused))
+        return refused
+
     def log_unrouted(self, request: web.Request, status: int) -> None:
         """Log a request that no operation handled: most likely its program has a wrong address."""
         self._platform.feed.log(
@@ -207,6 +228,14 @@ class Pipeline:
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
             )
         )
+
+
+def _cause(error: Exception) -> str:
+    """Return what a person can do something about; empty where the error is the sandbox's own."""
+    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
+    if full:
+        return f"disk full ({error})"
+    return f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
 
 
 async def _parse(request: web.Request) -> Incoming:

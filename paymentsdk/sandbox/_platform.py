@@ -241,6 +241,13 @@ class Platform:
         with self.store.transaction():
             return make_grant(self.context(tenant), "code", tenant.scope).secret
 
+    def promise_discount(self, tenant: Tenant, code: str) -> Tenant:
+        """Promise a discount: from now on wallet payments of *tenant* may use its *code*."""
+        with self.store.transaction():
+            current = self.tenant(tenant.user_id) or tenant
+            promises = tuple(dict.fromkeys((*current.discount_promises, code)))
+            return self.context(current).put(TENANTS, replace(current, discount_promises=promises))
+
     def revoke(self, token: str) -> bool:
         """End a token, refresh token or code at once; say whether there was one."""
         with self.store.transaction():

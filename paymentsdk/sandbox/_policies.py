@@ -127,8 +127,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "required"
     discount_promise: Annotated[
         Literal["unchecked", "required"],
-        Meta(description="Whether the discount code of a wallet payment must be promised through the control API."),
-    ] = "unchecked"
+        Meta(description="Whether the discount code of a wallet payment must have been promised (spec 4.4)."),
+    ] = "required"
     sponsors: Annotated[
         Literal["any", "known"], Meta(description="Whether a sponsor must be a seller of this sandbox.")
     ] = "any"
@@ -136,6 +136,10 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal[400, 401],
         Meta(description="Status of a preference with an invalid token: 400 in the table of codes, 401 elsewhere."),
     ] = 400
+    access_tokens_after_refresh: Annotated[
+        Literal["valid", "revoked"],
+        Meta(description="Whether an access token lives on once the refresh token that came with it was used."),
+    ] = "valid"
     refresh_tokens: Annotated[
         Literal["rotate", "keep"], Meta(description="Whether a refresh token is spent by its first use.")
     ] = "rotate"

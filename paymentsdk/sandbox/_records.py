@@ -96,8 +96,10 @@ class Grant(Secretive, Struct, frozen=True, kw_only=True):
     oauth: bool = True
     spent: bool = False
     revoked: bool = False
+    access_token: str | None = None
+    """Of a refresh token: the access token that it came with."""
 
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"secret", "access_token"})
 
 
 class OrderRecord(Struct, frozen=True, kw_only=True):

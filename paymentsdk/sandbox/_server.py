@@ -241,6 +241,10 @@ class Sandbox:
         """Have *tenant* (the first seller by default) consent once more: a new authorization code."""
         return self.platform.authorize(tenant or self.tenant)
 
+    def promise_discount(self, code: str, tenant: Tenant | None = None) -> None:
+        """Promise a discount: wallet payments of *tenant* (the first seller by default) may use *code* from now on."""
+        self.platform.promise_discount(tenant or self.tenant, code)
+
     def revoke(self, token: str) -> bool:
         """End a token, a refresh token or a code at once; say whether there was one."""
         return self.platform.revoke(token)

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import localcontext
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
@@ -200,7 +200,8 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
+                    self._connection.execute("ROLLBACK")
                 raise
             else:
                 self._connection.execute("COMMIT")

@@ -104,7 +104,9 @@ def with_valid_grants(context: SellerContext) -> Tenant:
     if not usable(context, tenant.access_token):
         tenant = replace(tenant, access_token=make_grant(context, "access", tenant.scope, oauth=False).secret)
     if not usable(context, tenant.refresh_token):
-        tenant = replace(tenant, refresh_token=make_grant(context, "refresh", tenant.scope).secret)
+        tenant = replace(
+            tenant, refresh_token=make_grant(context, "refresh", tenant.scope, access_token=tenant.access_token).secret
+        )
     if not usable(context, tenant.authorization_code):
         tenant = replace(tenant, authorization_code=make_grant(context, "code", tenant.scope).secret)
     return tenant if tenant == context.tenant else context.put(TENANTS, tenant)

@@ -126,7 +126,9 @@ class Machine(RuleBasedStateMachine):
         self.start(frozen_at=BEGIN)
 
     def start(self, **options):
-        self.sandbox = Sandbox(db=str(self.directory / "sandbox.db"), seed=7, **options)
+        self.sandbox = Sandbox(
+            db=str(self.directory / "sandbox.db"), seed=7, policies={"discount_promise": "unchecked"}, **options
+        )
         self.run(self.sandbox.start())
         self.buyer = self.sandbox.buyer
         self.connected = PaymentsClient(

@@ -701,10 +701,11 @@ FOREIGN = [
     {"Origin": "http://["},
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
-    {"Host": "evil.example.com"},
-    {"Host": ""},
-    {"Host": "[::1"},
-    {"Host": "127.0.0.1.evil.example.com"},
+    {"Host": "evil.example.com", "Accept-Language": "en"},
+    {"Host": "evil.example.com", "User-Agent": "Mozilla/5.0"},
+    {"Host": "", "Accept-Language": "en"},
+    {"Host": "[::1", "Accept-Language": "en"},
+    {"Host": "127.0.0.1.evil.example.com", "Accept-Language": "en"},
 ]
 
 
@@ -739,9 +740,19 @@ async def test_own_pages_and_programs_may(client, plain, sandbox, order):
         {"Sec-Fetch-Site": "none"},
         {"Host": f"localhost:{port}"},
         {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"},
+        {"Host": "sandbox:8787"},
+        {"Host": "sandbox:8787", "User-Agent": "python-requests/2.32"},
     ):
         made = await client.orders.create(order())
         assert 200 == (await plain("POST", f"/_sandbox/orders/{made.id}/pay", headers=headers)).status
+
+
+async def test_a_browser_under_another_name_is_told_the_option(plain):
+    """The name of a container is a foreign one to a browser; the message says what to start the sandbox with."""
+    answer = await plain("GET", "/_sandbox/state", headers={"Host": "sandbox:8787", "Accept-Language": "en"})
+
+    assert 403 == answer.status
+    assert "--public-url http://sandbox:8787" in answer.json["message"]
 
 
 async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):

@@ -317,3 +317,12 @@ async def test_a_seller_sees_their_own(client, connect, sandbox, paid):
     await paid("one")
     async with connect(sandbox, sandbox.create_tenant()) as other:
         assert [] == await references(other)
+
+
+async def test_an_order_and_its_merchant_order_name_the_same_payment(client, sandbox, order):
+    """The `reference_id` of the order's payment is the payment's id in the merchant order."""
+    made = await client.orders.create(order())
+    paid = sandbox.buyer.pay(made)
+    found = await client.merchant_orders.search(external_reference=made.external_reference).first()
+
+    assert [paid.payment.reference_id] == [str(one.id) for one in found.payments]

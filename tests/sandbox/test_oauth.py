@@ -452,3 +452,26 @@ async def test_live_tokens_are_refused_unless_asked_for(start, plain_to, data):
         token = sandbox.access_token.replace("TEST-", "APP_USR-")
         answer = await plain_to(sandbox)("POST", "/v1/orders", data(), key="k", token=token)
         assert expected == (answer.status, answer.code if answer.status != 201 else "")
+
+
+@pytest.mark.parametrize(("policy", "works"), [("valid", True), ("revoked", False)])
+@pytest.mark.parametrize("rotation", ["rotate", "keep"])
+async def test_whether_the_old_token_lives_on_is_a_policy(start, connect, policy, works, rotation):
+    """The contract does not say; every token that a refresh replaces follows the policy, and the new one works."""
+    sandbox = await start(policies={"access_tokens_after_refresh": policy, "refresh_tokens": rotation})
+    async with connect(sandbox) as client:
+        tokens = [await client.oauth.exchange_code(sandbox.authorization_code)]
+        for _ in range(2):
+            tokens.append(await client.oauth.refresh(tokens[-1].refresh_token))
+        seen = [await is_taken(client, token.access_token) for token in tokens]
+
+    assert [works, works, True] == seen
+
+
+async def is_taken(client, token: str) -> bool:
+    """Whether a search with *token* is answered."""
+    try:
+        await client.with_options(access_token=token).plans.search().first()
+    except AuthenticationFailed:
+        return False
+    return True

@@ -85,7 +85,7 @@ async def test_links_lead_to_its_public_address(start, connect, plain_to, order)
     assert sandbox.base_url.startswith("http://127.0.0.1:")
     assert made.id == sandbox.buyer.scan(made.type_response.qr_data).id
     statuses = [
-        (await plain_to(sandbox)("GET", "/_sandbox/state", headers={"Host": host})).status
+        (await plain_to(sandbox)("GET", "/_sandbox/state", headers={"Host": host, "Accept-Language": "en"})).status
         for host in ("shop.example.com", "elsewhere.example.com")
     ]
     assert [200, 403] == statuses

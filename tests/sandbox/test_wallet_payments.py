@@ -69,6 +69,7 @@ async def test_a_discount_is_taken_off_and_echoed(plain, sandbox):
         "description": "d",
         "detail": {"cap": 10, "type": "fixed", "value": 5.5},
     }
+    sandbox.promise_discount("SPRING")
     answer = await plain("POST", "/v1/advanced_payments", payment(charge={**CHARGE, "discount": discount}), key="k")
 
     assert {"amount": 5.5, "code": "SPRING"} == answer.json["wallet_payment"]["discount"]
@@ -145,3 +146,14 @@ async def test_everything_about_a_sub_merchant_comes_back(plain):
     answer = await plain("POST", "/v1/advanced_payments", body, key="k")
 
     assert merchant == answer.json["wallet_payment"]["forward_data"]["sub_merchant"]
+
+
+async def test_a_discount_must_have_been_promised(plain, sandbox):
+    """Promised first, used then (4.4); the control API promises as well."""
+    charge = payment(charge={**CHARGE, "discount": {"amount": 5, "code": "SUMMER"}})
+
+    before = await plain("POST", "/v1/advanced_payments", charge, key="one")
+    await plain("POST", f"/_sandbox/tenants/{sandbox.tenant.user_id}/discounts", {"code": "SUMMER"})
+    after = await plain("POST", "/v1/advanced_payments", charge, key="two")
+
+    assert [400, 200] == [before.status, after.status // 100 * 100]

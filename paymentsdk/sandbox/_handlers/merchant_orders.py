@@ -120,7 +120,15 @@ def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     sponsor = data.sponsor.id if data and data.sponsor else None
     record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor)
     payment = order.payment
-    _paid(context, record, payer_id, (payment and payment.paid_amount) or money.ZERO)
+    amount = (payment and payment.paid_amount) or money.ZERO
+    # The order's `reference_id` is the payment's number here: whoever has the one finds the other.
+    _paid(
+        context,
+        record,
+        payer_id,
+        amount,
+        payment_id=int(payment.reference_id) if payment and payment.reference_id else None,
+    )
 
 
 def open_preference(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
@@ -303,12 +311,12 @@ def last_payment(order: MerchantOrder) -> MerchantOrderPayment | None:
 
 
 def _with_payment(
-    context: SellerContext, order: MerchantOrder, amount: Decimal, status: str
+    context: SellerContext, order: MerchantOrder, amount: Decimal, status: str, payment_id: int | None = None
 ) -> tuple[MerchantOrderPayment, ...]:
     """Return the payments of *order* with one of *amount*; the one in review becomes it."""
     waiting = in_review(order)
     payment = replace(
-        waiting or _payment(context, order, amount),
+        waiting or _payment(context, order, amount, payment_id),
         status=status,
         status_detail=DETAILS[status],
         date_approved=context.now if status == "approved" else None,
@@ -318,10 +326,12 @@ def _with_payment(
     return (*(payments[:-1] if waiting else payments), payment)
 
 
-def _payment(context: SellerContext, order: MerchantOrder, amount: Decimal) -> MerchantOrderPayment:
+def _payment(
+    context: SellerContext, order: MerchantOrder, amount: Decimal, payment_id: int | None
+) -> MerchantOrderPayment:
     shipping = order.shipping_cost or money.ZERO
     return MerchantOrderPayment(
-        id=context.ids.number(11),
+        id=payment_id or context.ids.number(11),
         transaction_amount=amount - shipping,
         total_paid_amount=amount,
         shipping_cost=shipping,
@@ -331,7 +341,14 @@ def _payment(context: SellerContext, order: MerchantOrder, amount: Decimal) -> M
     )
 
 
-def _paid(context: SellerContext, record: MerchantOrderRecord, payer_id: int, amount: Decimal) -> MerchantOrder:
+def _paid(
+    context: SellerContext,
+    record: MerchantOrderRecord,
+    payer_id: int,
+    amount: Decimal,
+    *,
+    payment_id: int | None = None,
+) -> MerchantOrder:
     order = record.merchant_order
     changed = replace(
         order,
@@ -339,7 +356,7 @@ def _paid(context: SellerContext, record: MerchantOrderRecord, payer_id: int, am
         order_status=MerchantOrderState.PAID,
         paid_amount=amount,
         payer=Party(id=payer_id),
-        payments=_with_payment(context, order, amount, "approved"),
+        payments=_with_payment(context, order, amount, "approved", payment_id),
     )
     return _keep(context, record, changed).merchant_order
 

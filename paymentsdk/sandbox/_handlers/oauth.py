@@ -45,10 +45,14 @@ def token(context: SellerContext, call: Call[TokenRequest]) -> Token:
     grant = _grant(context, call.body)
     # The scope of this token alone: a later refresh may ask for all that was granted.
     access = make_grant(context, "access", _scope(call.body.scope, grant.scope))
-    refresh = grant
+    if grant.access_token and context.policies.access_tokens_after_refresh == "revoked":
+        earlier = context.require(GRANTS, grant.access_token)
+        context.put(GRANTS, replace(earlier, revoked=True))
     if grant.kind == "code" or context.policies.refresh_tokens == "rotate":
         context.put(GRANTS, replace(grant, spent=True))
-        refresh = make_grant(context, "refresh", grant.scope)
+        refresh = make_grant(context, "refresh", grant.scope, access_token=access.secret)
+    else:
+        refresh = context.put(GRANTS, replace(grant, access_token=access.secret))
     context.record("token_created", id=str(context.tenant.user_id), order_id=grant.kind)
     return Token(
         access_token=access.secret,

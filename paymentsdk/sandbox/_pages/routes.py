@@ -40,6 +40,7 @@ _LISTED = 20
 #: The value of `attempt` that asks for the form once more.
 _AGAIN = "again"
 _CONFLICT = 409
+_HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
 #: What a page is called that says no.
 _TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
 
@@ -290,7 +291,8 @@ def _page(handler: Route) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             # A shop may lead here: for reading, it does not matter where the browser comes from.
-            check_origin({"Host": request.headers.get("Host", "")}, request.app[ALLOWED_HOSTS])
+            headers = {name: request.headers[name] for name in _HOST_CHECKED if name in request.headers}
+            check_origin(headers, request.app[ALLOWED_HOSTS])
             return await handler(request)
         except Refused as refused:
             again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
