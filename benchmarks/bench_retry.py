@@ -25,7 +25,7 @@ from benchmarks import harness, payloads
 from benchmarks.at_once import BASE_URL, AtOnce, Call, Way, race
 from benchmarks.harness import Options, Result
 from paymentsdk import Attempt, Operation, PaymentsClient, RefreshingToken, Request, RetryPolicy, Timeout, TokenPair
-from paymentsdk._core.clock import SystemClock
+from paymentsdk._clock import SystemClock
 from paymentsdk.resources import orders
 
 BY_HAND = "by hand, unchecked"

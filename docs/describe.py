@@ -12,7 +12,7 @@ from textwrap import dedent
 
 from msgspec import NODEFAULT, Struct, inspect
 
-from paymentsdk._core.encode import rule_of
+from paymentsdk._codec.encode import rule_of
 
 Rows = Iterable[Iterable[str]]
 

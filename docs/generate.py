@@ -31,8 +31,8 @@ from paymentsdk import (
     WalkOptions,
     errors,
 )
-from paymentsdk._core.refusal import TERMINAL
-from paymentsdk._core.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._operation.error_response import TERMINAL
+from paymentsdk._operation.rules import KEY_ALREADY_USED, MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
 from paymentsdk.errors import error_class
 from paymentsdk.sandbox import FaultRule, _codes, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._control import PREFIX

@@ -19,26 +19,25 @@ if TYPE_CHECKING:
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
-    from paymentsdk._core.anomaly import Anomaly
-    from paymentsdk._core.auth import Auth, Exchange, RefreshingToken, StaticToken
-    from paymentsdk._core.clock import Clock
-    from paymentsdk._core.identity import Addition, Echo
-    from paymentsdk._core.intent import Result
-    from paymentsdk._core.operation import Limits, Operation, PageShape
-    from paymentsdk._core.paging import Page, Pager, WalkOptions
-    from paymentsdk._core.report import Attempt
-    from paymentsdk._core.resume import ResumePoint
-    from paymentsdk._core.retry import RetryPolicy
-    from paymentsdk._core.rules import ErrorCode, RetryClass
-    from paymentsdk._core.settings import Timeout
-    from paymentsdk._core.token_store import (
+    from paymentsdk._auth.schemes import Auth, Exchange, RefreshingToken, StaticToken
+    from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
         MemoryTokenStore,
         TokenPair,
         TokenStore,
     )
-    from paymentsdk._core.wire import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
+    from paymentsdk._clock import Clock
+    from paymentsdk._codec.anomaly import Anomaly
+    from paymentsdk._engine.events import Attempt
+    from paymentsdk._engine.retry import RetryPolicy
+    from paymentsdk._engine.settings import Timeout
+    from paymentsdk._engine.state import Result
+    from paymentsdk._operation.identity import Addition, Echo
+    from paymentsdk._operation.operation import Limits, Operation, PageShape
+    from paymentsdk._operation.rules import ErrorCode, RetryClass
+    from paymentsdk._paging.pager import Page, Pager, WalkOptions
+    from paymentsdk._resume_point import ResumePoint
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
     from paymentsdk.errors import (
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     )
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
+    from paymentsdk.transports.base import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
     from paymentsdk.transports.http11 import Http11Transport
 
 __all__ = [  # noqa: RUF022 - as `sorted` has it
@@ -141,21 +141,21 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
 _HOMES = (
     "_version",
     "errors",
-    "_core.settings",
-    "_core.retry",
+    "_engine.settings",
+    "_engine.retry",
     "client",
     "resources",
-    "_core.auth",
-    "_core.token_store",
-    "_core.clock",
-    "_core.anomaly",
-    "_core.identity",
-    "_core.intent",
-    "_core.operation",
-    "_core.rules",
-    "_core.paging",
-    "_core.report",
-    "_core.wire",
+    "_auth.schemes",
+    "_auth.token_store",
+    "_clock",
+    "_codec.anomaly",
+    "_operation.identity",
+    "_engine.state",
+    "_operation.operation",
+    "_operation.rules",
+    "_paging.pager",
+    "_engine.events",
+    "transports.base",
     "transports.aiohttp",
 )
 #: Names whose homes need an extra: only who asks for them has to have it.

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._core.address import check_base_url
-from paymentsdk._core.auth import Auth, NoToken, StaticToken, credentials_of, settle
-from paymentsdk._core.call import Caller
-from paymentsdk._core.clock import Clock, SystemClock
-from paymentsdk._core.intent import Shared
-from paymentsdk._core.operation import Limits
-from paymentsdk._core.report import Attempt
-from paymentsdk._core.retry import RetryPolicy
-from paymentsdk._core.secrets import hide
-from paymentsdk._core.settings import (
+from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of, settle
+from paymentsdk._auth.token_store import TokenPair
+from paymentsdk._clock import Clock, SystemClock
+from paymentsdk._engine.address import check_base_url
+from paymentsdk._engine.call import Caller
+from paymentsdk._engine.events import Attempt
+from paymentsdk._engine.retry import RetryPolicy
+from paymentsdk._engine.settings import (
     SESSION_HEADER,
     Settings,
     Timeout,
     check_headers,
     check_key,
-    check_methods,
     check_seconds,
     merged,
 )
-from paymentsdk._core.token_store import TokenPair
-from paymentsdk._core.wire import Transport
+from paymentsdk._engine.state import Shared
+from paymentsdk._operation.operation import Limits
+from paymentsdk._secrets import hide
+from paymentsdk._validate import check_methods
 from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
     import aiohttp

@@ -36,12 +36,14 @@ Every error pickles, and none holds a credential.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
+from traceback import walk_tb
 
 from msgspec import Struct
 
-from paymentsdk._core.resume import ResumePoint
+from paymentsdk._resume_point import ResumePoint
 
 __all__ = [
     "APIError",
@@ -476,3 +478,24 @@ def error_class(status: int, code: str | None) -> type[APIError]:
     if status >= 500:  # noqa: PLR2004 - whatever its code: it is no refusal
         return ServerError
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
+
+
+def in_words(error: Exception) -> str:
+    """Say what *error* was, in words that hold no credential.
+
+    The text of an error that is not ours may hold anything: its type, the system's words for its number, and the line
+    that raised it stand for it. Where a file is missing or may not be used, its name is told as well: nobody could mend
+    that without it.
+    """
+    if isinstance(error, NoAnswer | NotSent):
+        return error.reason
+    if isinstance(error, PaymentsError):
+        return str(error)
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    code = frame.f_code
+    file, why = "", ""
+    if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
+        why = f": {error.strerror}"  # The words of the system, and nobody else's.
+    if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError) and isinstance(error.filename, str):
+        file = f" {error.filename!r}"
+    return f"{type(error).__name__}{file}{why} ({code.co_filename.rpartition(os.sep)[2]}:{line} in {code.co_name})"

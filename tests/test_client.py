@@ -23,7 +23,7 @@ from paymentsdk import (
     StaticToken,
     Timeout,
 )
-from paymentsdk._core.clock import SystemClock
+from paymentsdk._clock import SystemClock
 from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 
 __all__ = ["OPERATIONS"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar, dataclass
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
-from paymentsdk._core.call import Caller
-from paymentsdk._core.operation import PageShape
-from paymentsdk._core.rules import ErrorCode
+from paymentsdk._engine.call import Caller
+from paymentsdk._operation.operation import PageShape
+from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
 
 __all__ = [
@@ -206,7 +206,7 @@ def read_days(request: Struct, *names: str) -> None:
 class Resource:
     """Base of a namespace of the client: it makes calls, and holds nothing of its own.
 
-    Every method raises what :meth:`PaymentsClient.call <paymentsdk._core.call.Caller.call>` raises; its own ``Raises:``
+    Every method raises what `PaymentsClient.call` raises; its own `Raises:`
     lists only what is particular to it.
     """
 

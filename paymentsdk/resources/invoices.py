@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TypedDict, Unpack
 
-from paymentsdk._core.operation import MIB, Operation
-from paymentsdk._core.paging import Pager, Position, WalkOptions
-from paymentsdk._core.rules import ErrorCode, RetryClass
+from paymentsdk._operation.operation import MIB, Operation
+from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._paging.pager import Pager, Position, WalkOptions
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     RESULTS,

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from paymentsdk._core.auth import Credentials, credentials_of
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import ErrorCode, RetryClass
-from paymentsdk._core.secrets import Secretive, hide
-from paymentsdk._core.token_store import TokenPair
+from paymentsdk._auth.schemes import Credentials, credentials_of
+from paymentsdk._auth.token_store import TokenPair
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._secrets import Secretive, hide
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
 

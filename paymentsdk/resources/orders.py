@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from paymentsdk._core.identity import Addition, Echo
-from paymentsdk._core.operation import Limits, Operation
-from paymentsdk._core.rules import ErrorCode, RetryClass
+from paymentsdk._operation.identity import Addition, Echo
+from paymentsdk._operation.operation import Limits, Operation
+from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import (
     KEY_IN_FLIGHT,

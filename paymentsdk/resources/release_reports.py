@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import ErrorCode, RetryClass
+from paymentsdk._operation.identity import Echo
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
 
 

@@ -12,11 +12,11 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from msgspec.structs import replace
 
-from paymentsdk._core.identity import Echo
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import ErrorCode, RetryClass
-from paymentsdk._core.secrets import Secretive
-from paymentsdk._core.settings import SESSION_HEADER
+from paymentsdk._engine.settings import SESSION_HEADER
+from paymentsdk._operation.identity import Echo
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._secrets import Secretive
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     KEY_IN_FLIGHT,

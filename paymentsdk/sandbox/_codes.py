@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import ErrorCode
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import _magic_values
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of

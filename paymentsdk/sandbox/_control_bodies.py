@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
-from paymentsdk._core.encode import request_invalid
+from paymentsdk._codec.encode import request_invalid
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.preferences import Installments
 from paymentsdk.sandbox._buyer import DEFAULT_PAYER, Outcome, PaymentMethod

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._core.operation import MIB
+from paymentsdk._operation.operation import MIB
 
 __all__ = ["Changed", "Event", "Feed", "Queue", "RequestLine"]
 

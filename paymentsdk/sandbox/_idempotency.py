@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import Refused

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import ErrorCode
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.sandbox._responses import Refused
 
 __all__ = ["MagicValue", "requested_error", "value_for"]

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import inspect
 
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._context import Call, SellerContext

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect as types_of
 
-from paymentsdk._core.paging import LARGEST_OFFSET
+from paymentsdk._paging.pager import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct

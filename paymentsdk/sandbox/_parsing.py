@@ -17,9 +17,9 @@ from typing import dataclass_transform
 import msgspec
 from msgspec import Struct, ValidationError, field, inspect
 
-from paymentsdk._core.encode import request_invalid
-from paymentsdk._core.operation import MIB, Operation
-from paymentsdk._core.paging import LARGEST_OFFSET
+from paymentsdk._codec.encode import request_invalid
+from paymentsdk._operation.operation import MIB, Operation
+from paymentsdk._paging.pager import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import ByName
 from paymentsdk.sandbox._policies import Policies

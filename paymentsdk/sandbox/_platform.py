@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from paymentsdk._core.secrets import Secretive
+from paymentsdk._secrets import Secretive
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
 from paymentsdk.sandbox._context import SellerContext

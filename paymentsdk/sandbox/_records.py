@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._core.secrets import Secretive
+from paymentsdk._secrets import Secretive
 from paymentsdk.resources.common import Id
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.invoices import Invoice

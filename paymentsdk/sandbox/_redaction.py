@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from paymentsdk._core.secrets import MASK
+from paymentsdk._secrets import MASK
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._responses import structs_in

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
-from paymentsdk._core.encode import timestamp
-from paymentsdk._core.operation import Operation
+from paymentsdk._codec.encode import timestamp
+from paymentsdk._operation.operation import Operation
 
 __all__ = [
     "SHAPES",

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from paymentsdk._core.wire import Request, Response, SendFailed
 from paymentsdk.errors import ClientClosed
+from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__ = ["FakeClock", "MemoryTransport"]
 

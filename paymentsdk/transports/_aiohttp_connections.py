@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import aiohttp
 
-from paymentsdk._core.wire import SendFailed
 from paymentsdk.transports._gate import Gate, Host
+from paymentsdk.transports.base import SendFailed
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver

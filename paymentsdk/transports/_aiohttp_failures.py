@@ -9,8 +9,8 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
-from paymentsdk._core.wire import SendFailed
 from paymentsdk.errors import ClientClosed
+from paymentsdk.transports.base import SendFailed
 
 
 class _Meaning(NamedTuple):

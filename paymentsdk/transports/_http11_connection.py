@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from paymentsdk._core.wire import Headers, Request, Response, SendFailed, too_long
+from paymentsdk.transports.base import Headers, Request, Response, SendFailed, too_long
 
 if TYPE_CHECKING:
     from paymentsdk.transports._http11_pool import Pool, Server

@@ -15,9 +15,9 @@ from weakref import WeakSet
 
 from msgspec import Struct, field
 
-from paymentsdk._core.wire import SendFailed
 from paymentsdk.errors import ClientClosed
 from paymentsdk.transports._http11_connection import Connection
+from paymentsdk.transports.base import SendFailed
 
 _PORTS = {"http": 80, "https": 443}
 #: Seconds that a TLS connection gets to say good-bye.

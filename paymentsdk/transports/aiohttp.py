@@ -27,9 +27,8 @@ from typing import Unpack
 import aiohttp
 from yarl import URL
 
-from paymentsdk._core.secrets import hide
-from paymentsdk._core.settings import check_proxy, is_http
-from paymentsdk._core.wire import Request, Response, SendFailed, too_long
+from paymentsdk._secrets import hide
+from paymentsdk._validate import check_proxy, is_http
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_connections import (
     Attempt,
@@ -41,6 +40,7 @@ from paymentsdk.transports._aiohttp_connections import (
 )
 from paymentsdk.transports._aiohttp_failures import failure_of
 from paymentsdk.transports._gate import Gate
+from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
 __all__ = ["AiohttpTransport", "ConnectorOptions"]
 

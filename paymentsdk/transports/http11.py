@@ -12,10 +12,10 @@ import ssl as tls
 from functools import cache
 from socket import AF_UNSPEC, AddressFamily
 
-from paymentsdk._core.wire import Request, Response, SendFailed
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._http11_connection import PIECE, ConnectionResponse
 from paymentsdk.transports._http11_pool import Options, Pool
+from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__ = ["Http11Transport"]
 

@@ -49,7 +49,7 @@ def fails(call: str, number: int):
     return failing
 
 
-@pytest.mark.control("paymentsdk._core.token_store.hide", lambda content: content)
+@pytest.mark.control("paymentsdk._auth.token_store.hide", lambda content: content)
 @pytest.mark.parametrize("step", [("fsync", errno.ENOSPC), ("replace", errno.EIO)], ids=["written", "renamed"])
 async def test_a_save_that_fails_shows_no_token(tmp_path, monkeypatch, step: tuple[str, int]) -> None:
     """Wherever saving a pair fails, a traceback with variables holds neither token."""
@@ -83,7 +83,7 @@ async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) 
 # --- a request id that repeats the token ------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._core.call._masked", lambda intent, response: response)
+@pytest.mark.control("paymentsdk._engine.call._masked", lambda intent, response: response)
 @pytest.mark.parametrize("status", [200, 401, 404, 503])
 async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
     """On results and errors, in the log, in pickles, and in what observers see."""

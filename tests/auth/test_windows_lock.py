@@ -42,8 +42,8 @@ def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
     """Let the package take this system for Windows."""
     module = Msvcrt()
     monkeypatch.setitem(sys.modules, "msvcrt", module)
-    monkeypatch.setattr("paymentsdk._core.token_store.sys", type("Windows", (), {"platform": "win32"}))
-    monkeypatch.setattr("paymentsdk._core.token_store._LOOK_AGAIN", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.sys", type("Windows", (), {"platform": "win32"}))
+    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
     return module
 
 

@@ -97,7 +97,7 @@ async def test_a_walk_over_such_pages_loses_no_row() -> None:
 
 
 @pytest.mark.parametrize("size", [20_000, 200_000, 2_000_000])
-@pytest.mark.control("paymentsdk._core.anomaly.MOST_REPORTS", 10**9)
+@pytest.mark.control("paymentsdk._codec.anomaly.MOST_REPORTS", 10**9)
 def test_a_report_is_bounded(size: int) -> None:
     """At most a hundred are told, and one more tells how many there are besides."""
     body = large([crooked(1)], size)
@@ -141,7 +141,7 @@ async def turns_during(body: bytes) -> int:
     return turns
 
 
-@pytest.mark.control("paymentsdk._core.call.LARGE", 10**9)
+@pytest.mark.control("paymentsdk._engine.call.LARGE", 10**9)
 @pytest.mark.parametrize("row", [crooked(1), {"id": 1, "external_reference": "x" * 300}], ids=["crooked", "sound"])
 async def test_the_loop_goes_on_while_a_large_page_is_decoded(row: dict[str, object]) -> None:
     """Every other task has a turn at least once in 64 KiB, and with twice the page twice as often."""

@@ -17,7 +17,7 @@ from paymentsdk import (
     Response,
     RetryClass,
 )
-from paymentsdk._core.secrets import Secretive, scrub, secrets_in
+from paymentsdk._secrets import Secretive, scrub, secrets_in
 from paymentsdk.resources.common import AnswerStruct, RequestStruct
 from paymentsdk.testing import MemoryTransport
 

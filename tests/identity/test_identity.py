@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paymentsdk import OPERATIONS, OutcomeUnknown, RetryPolicy
-from paymentsdk._core.identity import Comparison
+from paymentsdk._operation.identity import Comparison
 from paymentsdk.testing import MemoryTransport
 from tests.identity.writes import WRITES, says, write
 
@@ -48,7 +48,7 @@ async def outcome(client_over, name: str, body: object, **settings: object) -> o
         return error
 
 
-@pytest.mark.control("paymentsdk._core.call._compare", lambda intent, response, value, anomalies: Comparison())
+@pytest.mark.control("paymentsdk._engine.call._compare", lambda intent, response, value, anomalies: Comparison())
 @pytest.mark.parametrize("name", WRITES)
 async def test_no_foreign_response_is_taken_for_the_result_of_a_write(client_over, name):
     """Whatever else the platform, or somebody before it, sends with a 2xx: no write counts as done by it."""
@@ -101,7 +101,7 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
-@pytest.mark.control("paymentsdk._core.identity._undeclared", lambda raw, value, place: iter(()))
+@pytest.mark.control("paymentsdk._operation.identity._undeclared", lambda raw, value, place: iter(()))
 @pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
 async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or_not_at_all(client_over, name):
     """A minimal response is believed, and says so; a member that its type does not have belongs to something else."""

@@ -46,7 +46,7 @@ class Shifting:
         return response
 
 
-@pytest.mark.control("paymentsdk._core.identity.Additions.told", lambda self, url, added, key: None)
+@pytest.mark.control("paymentsdk._operation.identity.Additions.told", lambda self, url, added, key: None)
 @pytest.mark.parametrize("lists_all", [False, True], ids=["the new one alone", "all of the order"])
 async def test_no_refund_is_told_of_another_one(client_over, lists_all):
     """1,000 equal partial refunds, a fifth of the responses duplicated: each learns of the refund of its own key."""
@@ -140,7 +140,7 @@ async def test_concurrent_refunds_each_get_their_own(client_over):
 
 async def test_the_memory_is_bounded(client_over, monkeypatch):
     """A service that runs for months remembers its last refunds, not all."""
-    monkeypatch.setattr("paymentsdk._core.identity.MOST_ADDITIONS", 3)
+    monkeypatch.setattr("paymentsdk._operation.identity.MOST_ADDITIONS", 3)
     ids = ["REF1", "REF2", "REF3", "REF4"]
     client = client_over(MemoryTransport([refunded(one) for one in [*ids, "REF1", "REF4"]]), retry=ONCE)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from paymentsdk import OPERATIONS, APIError, Response
-from paymentsdk._core.decode import Undecodable
-from paymentsdk._core.refusal import RAW_LIMIT, read_refusal
+from paymentsdk._codec.decode import Undecodable
+from paymentsdk._operation.error_response import RAW_LIMIT, read_refusal
 
 SCALARS = (
     st.none()

@@ -31,9 +31,9 @@ from hypothesis.stateful import (
 )
 
 from paymentsdk import OPERATIONS, APIError, OutcomeUnknown, PaymentsClient
-from paymentsdk._core.clock import SystemClock
-from paymentsdk._core.encode import timestamp
-from paymentsdk._core.retry import RetryBudgets
+from paymentsdk._clock import SystemClock
+from paymentsdk._codec.encode import timestamp
+from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS
 from paymentsdk.sandbox._responses import Refused

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, RequestInvalid
-from paymentsdk._core.encode import fill_path
+from paymentsdk._codec.encode import fill_path
 
 MERCHANT_ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

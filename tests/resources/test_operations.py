@@ -10,8 +10,8 @@ import pytest
 from msgspec import convert
 
 from paymentsdk import Operation, RequestInvalid, resources
-from paymentsdk._core.operation import MIB
-from paymentsdk._core.rules import RetryClass
+from paymentsdk._operation.operation import MIB
+from paymentsdk._operation.rules import RetryClass
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import OpenEnum
 from paymentsdk.resources.merchant_orders import MerchantOrderState
@@ -70,8 +70,8 @@ def test_every_operation_of_the_spec_is_declared() -> None:
 
 
 NEW = """
-from paymentsdk._core.operation import Operation
-from paymentsdk._core.rules import RetryClass
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import RetryClass
 
 GET = Operation(
     name="tickets.get", method="GET", path="/", section="4.9.1", summary="", retry=RetryClass.READ, result=int

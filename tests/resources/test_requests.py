@@ -13,7 +13,7 @@ import pytest
 from msgspec import inspect
 
 from paymentsdk import RequestInvalid
-from paymentsdk._core.encode import BodyEncoder, timestamp
+from paymentsdk._codec.encode import BodyEncoder, timestamp
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA
 from paymentsdk.resources.customers import CustomerRequest
@@ -170,7 +170,7 @@ def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
         assert () == anomalies
 
 
-@pytest.mark.control("paymentsdk._core.encode._day", timestamp, raises=RequestInvalid)
+@pytest.mark.control("paymentsdk._codec.encode._day", timestamp, raises=RequestInvalid)
 def test_a_day_may_be_a_date_or_a_datetime() -> None:
     """In Python a date has no time, and goes out without one; a datetime goes out with its offset."""
     item = PreferenceItemRequest(title="A play", event_date=date(2026, 1, 31))

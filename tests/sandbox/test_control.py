@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from paymentsdk._core.operation import MIB
-from paymentsdk._core.secrets import Secretive
+from paymentsdk._operation.operation import MIB
+from paymentsdk._secrets import Secretive
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox import FaultRule, _redaction
 from paymentsdk.sandbox._clock import ClockState

@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 import msgspec
 import pytest
 
-from paymentsdk._core.operation import MIB
+from paymentsdk._operation.operation import MIB
 from paymentsdk.resources import orders, preferences
 from paymentsdk.sandbox import Refused
 from paymentsdk.sandbox._pages import forms, markup, routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._handlers import (

@@ -7,7 +7,7 @@ from hmac import compare_digest
 
 from msgspec.structs import replace
 
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import oauth
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME, GRANTED_BY, Token, TokenRequest

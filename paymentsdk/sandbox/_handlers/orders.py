@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from paymentsdk import money
-from paymentsdk._core.operation import Operation
+from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration

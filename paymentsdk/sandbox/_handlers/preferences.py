@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from paymentsdk._core.encode import timestamp
-from paymentsdk._core.operation import Operation
+from paymentsdk._codec.encode import timestamp
+from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences
 from paymentsdk.resources.merchant_orders import MerchantOrderStatus

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._core.secrets import MASK
+from paymentsdk._secrets import MASK
 
 __all__ = ["WIDTH", "Expression", "Group", "Writer", "laid_out", "quoted"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import warnings
 
-from paymentsdk._core.operation import KIB, MIB
-from paymentsdk._core.wire import Request, SendFailed, Transport
+from paymentsdk._operation.operation import KIB, MIB
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.transports.base import Request, SendFailed, Transport
 
 
 def once(*data: bytes, reset: bool = False) -> Script:

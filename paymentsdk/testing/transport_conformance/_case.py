@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from paymentsdk._core.wire import Request, Response, SendFailed, Transport
+from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: A rule runs no longer than this, in seconds, whatever the transport does.
 _LONGEST = 30.0

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from paymentsdk._core.wire import Request, Response, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, Script, always, http, refused_port, unanswered_port
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: Seconds that a test waits for what never comes.
 SHORT = 0.2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from paymentsdk._core.wire import Request, SendFailed
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send, turns
+from paymentsdk.transports.base import Request, SendFailed
 
 #: Requests in flight, and connections for them.
 _MANY, _CONNECTIONS = 10_000, 100

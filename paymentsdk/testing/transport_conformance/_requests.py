@@ -6,9 +6,9 @@ import os
 import tempfile
 from unittest.mock import patch
 
-from paymentsdk._core.wire import Request, header
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send, turns
+from paymentsdk.transports.base import Request, header
 
 #: What HTTP itself needs or allows to say, and nothing about who is calling.
 _MAY_BE_ADDED = {"host", "content-length", "content-type", "connection", "accept", "accept-encoding", "user-agent"}

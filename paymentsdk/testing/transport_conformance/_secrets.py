@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Iterator
 from io import StringIO
 
-from paymentsdk._core.wire import Request, SendFailed
 from paymentsdk.testing._fault_server import FaultServer, Peer, http, refused_port
 from paymentsdk.testing.transport_conformance._answers import once
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send
+from paymentsdk.transports.base import Request, SendFailed
 
 _TOKEN = "APP_USR-1-010203-canary-7"  # noqa: S105 - a canary
 _CARD = "card-token-canary"

@@ -6,9 +6,9 @@ import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from paymentsdk._core.wire import Request
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, failure, opened, send
+from paymentsdk.transports.base import Request
 
 if TYPE_CHECKING:
     import trustme

@@ -1,0 +1,124 @@
+"""What is known of a grant: its states, by name, and what leads from one to another. Nothing here waits.
+
+=======  ==========================  ====================  =====================  =====================
+state    another pair in the store   the platform renews   the platform refuses   the new pair is saved
+=======  ==========================  ====================  =====================  =====================
+Held     Held, if it may be later    Unsaved               Spent
+Unsaved  Held, if it came after                                                   Held
+Spent    Held
+=======  ==========================  ====================  =====================  =====================
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk._auth.token_store import TokenPair
+from paymentsdk.errors import ReauthorizationRequired
+
+#: The part of its life that a token has left when it is refreshed: 30 of 180 days. If a crash loses the new pair, that
+#: is what the seller has to authorise again, with the old token still in use.
+SHARE = 1 / 6
+#: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
+LEAST = 600.0
+#: Stands where nobody has seen a pair yet: it has ended, cannot be renewed, and no store has its like.
+NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
+
+
+class Held(Struct, frozen=True):
+    """A pair whose refresh token may be good.
+
+    Attributes:
+        former: The one that gave way to it, as the last resort: who knows which of them is later?
+        left: The one that the store had, and that was not taken over.
+    """
+
+    pair: TokenPair
+    former: TokenPair = NO_PAIR
+    left: TokenPair = NO_PAIR
+
+
+class Unsaved(Struct, frozen=True):
+    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it.
+
+    Attributes:
+        left: The one that the store had before it was made: it did not come after it.
+    """
+
+    pair: TokenPair
+    new: TokenPair
+    left: TokenPair = NO_PAIR
+
+
+class Spent(Struct, frozen=True):
+    """A pair that the platform does not renew, and its refusal."""
+
+    pair: TokenPair
+    error: ReauthorizationRequired
+
+
+Grant: TypeAlias = Held | Unsaved | Spent
+
+
+def after_reading(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+    """Return what *grant* becomes once *stored* was read from the store: it may take the place of the pair in use.
+
+    One that has ended is taken over all the same: its refresh token may be good.
+    """
+    match grant:
+        case Held(pair, former):
+            # One that ends before it is a left-over: to use its spent refresh token would end the grant.
+            better = stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
+            return Held(stored, pair) if better else Held(pair, former, stored)
+        case Unsaved(pair, new, left):
+            # A store that failed may have saved the new pair all the same, and another process may have gone on from
+            # there: then that pair is spent, and must not take the place of what came after it.
+            came_after = stored != left and stored.refresh_token not in (pair.refresh_token, new.refresh_token)
+            return Held(stored, new) if came_after else grant
+        case Spent(pair):
+            # Any other is better, whenever it ends.
+            better = stored.access_token not in (rejected, pair.access_token)
+            return Held(stored, pair) if better else grant
+
+
+def without(grant: Grant, rejected: str | None) -> Grant:
+    """Return *grant* after a renewal that failed: a *rejected* token ends if its refresh token is spent."""
+    if isinstance(grant, Held) or grant.pair.access_token != rejected:
+        return grant
+    return replace(grant, pair=replace(grant.pair, expires_at=0.0))
+
+
+def lead(pair: TokenPair, early: float | None) -> float:
+    """Return the seconds before its end at which *pair* is refreshed: *early*, or else a sixth of its life."""
+    if early is not None:
+        return early
+    if pair.expires_at is None or pair.issued_at is None:
+        return LEAST
+    return max(0.0, (pair.expires_at - pair.issued_at) * SHARE)
+
+
+def early_pause(left: float) -> float:
+    """Return the seconds that a failed early refresh is left alone, while the live token has *left* to live.
+
+    A minute at least: of 30 days, 7 hours.
+    """
+    return max(60.0, 0.01 * left)
+
+
+def alive(pair: TokenPair, now: float) -> bool:
+    """Whether *pair* has not ended."""
+    return pair.expires_at is None or now < pair.expires_at
+
+
+def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
+    """Whether *pair* is alive, and another than the one that was refused."""
+    return pair.access_token != rejected and alive(pair, now)
+
+
+def _later(one: TokenPair, other: TokenPair) -> bool:
+    """Whether *one* was made after *other*, as far as their ends tell."""
+    return one.expires_at is None or other.expires_at is None or one.expires_at >= other.expires_at

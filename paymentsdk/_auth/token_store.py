@@ -1,0 +1,370 @@
+"""Where token pairs are kept: a new pair is saved before it is used, since the old refresh token is spent by then."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._secrets import Secretive, hide
+from paymentsdk._validate import check_methods
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger("paymentsdk")
+
+#: Seconds between two tries to lock a file that another process has locked, or to open one more than the process may.
+_LOOK_AGAIN = 0.05
+#: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
+_LONGEST_LOCK = 120.0
+#: Seconds that saving a pair may wait, when the process has as many files open as it may. By then the connections that
+#: are idle now are closed: they are kept for 15.
+_LONGEST_SAVE = 20.0
+#: What the system says of a file that another process has locked.
+_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
+#: Seconds after which a file that was not renamed yet is one of a process that has died as it wrote.
+_LONGEST_WRITE = 3600.0
+
+
+class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
+    """An access token and what renews it.
+
+    Attributes:
+        access_token: The bearer token.
+        refresh_token: Good for one renewal; ``None`` if there is none.
+        expires_at: Seconds since the epoch at which the access token ends; ``None`` if nobody knows.
+    """
+
+    access_token: str
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    issued_at: float | None = None
+    """Seconds since the epoch at which the pair was issued; ``None`` if nobody knows. Keep it with the rest: how early
+    the token is refreshed depends on how long it lives."""
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
+
+
+class TokenStore(Protocol):
+    """Keeps a token pair beyond the life of a process."""
+
+    async def load(self) -> TokenPair | None:
+        """Return the pair that was saved last, or ``None``."""
+        ...
+
+    async def save(self, pair: TokenPair) -> None:
+        """Keep *pair* for good before returning: its refresh token is the only one that still works."""
+        ...
+
+
+@runtime_checkable
+class LockingTokenStore(TokenStore, Protocol):
+    """A store that several processes can share without spending each other's refresh tokens."""
+
+    def lock(self) -> AbstractAsyncContextManager[None]:
+        """Hold the pair: of all who share the store, one at a time can hold it, and only the holder renews it."""
+        ...
+
+
+@runtime_checkable
+class MarkingTokenStore(TokenStore, Protocol):
+    """A store that remembers a refresh under way, so that the next process knows of a pair that was lost in a crash."""
+
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """Keep for good that *pair* is about to be refreshed, at *now* (seconds since the epoch); `save` forgets it.
+
+        The refresh is not sent if this raises: a store that cannot keep this could not keep the new pair either.
+        """
+        ...
+
+    async def end_refresh(self) -> None:
+        """Forget the refresh: it ended without a new pair, and the old one is as good as before."""
+        ...
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """Return when the refresh of *pair* began that was neither saved nor ended, or ``None``."""
+        ...
+
+
+class _Mark(Struct, frozen=True):
+    """A refresh under way, as it stands in a file."""
+
+    begun_at: float
+    pair: str
+    """Of which pair: a fingerprint, which tells nobody the token."""
+
+
+class MemoryTokenStore:
+    """Keeps a pair for the life of the process."""
+
+    __slots__ = ("_pair",)
+
+    def __init__(self, pair: TokenPair | None = None) -> None:
+        pair = hide(pair)
+        check_pair(pair)
+        self._pair = pair
+
+    async def load(self) -> TokenPair | None:
+        """See :meth:`TokenStore.load`."""
+        return self._pair
+
+    async def save(self, pair: TokenPair) -> None:
+        """See :meth:`TokenStore.save`."""
+        pair = hide(pair)
+        check_pair(pair)
+        self._pair = pair
+
+
+class FileTokenStore:
+    """Keeps a pair in a JSON file that only its owner can read.
+
+    The file, or the one that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
+    either the old pair or the new one. The crash may also leave a half-written temporary file, which a save removes
+    once it is an hour old. Processes that share the file renew one after the other, and take over a pair that another
+    one has saved. They lock an empty file beside it, named like it with ``.lock`` appended. During a refresh there is
+    another one with ``.refreshing`` appended, without credentials: if a crash loses the new pair, the next process
+    finds that file, and warns in the log by when the seller must authorise again.
+
+    Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
+    written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
+    """
+
+    __slots__ = ("_named",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
+
+        # Whoever changes the folder later means the same file.
+        self._named = Path(path).absolute()
+
+    @property
+    def _path(self) -> Path:
+        """Where the pair is now.
+
+        What a link leads to is replaced, and not the link: it may lead to where files outlive a container. A release or
+        a new volume may have the link lead elsewhere while this process runs, and other processes go there.
+        """
+        return self._named.resolve()
+
+    async def load(self) -> TokenPair | None:
+        """See :meth:`TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
+        return await asyncio.to_thread(self._read)
+
+    async def save(self, pair: TokenPair) -> None:
+        """See :meth:`TokenStore.save`. Waits up to 20 s if the process may open no further file."""
+        pair = hide(pair)
+        check_pair(pair)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LONGEST_SAVE
+        while True:
+            try:
+                return await asyncio.to_thread(self._write, pair)
+            except OSError as error:
+                # The refresh token is spent by now, and other renewals are about to close the files that they have.
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or loop.time() > end:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator[None]:
+        """See :meth:`LockingTokenStore.lock`. A process that dies releases its lock.
+
+        Raises:
+            TimeoutError: Another process has held it for two minutes.
+        """
+        # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
+        handle, owner = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
+        try:
+            async with asyncio.timeout(_LONGEST_LOCK):
+                while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
+                    await asyncio.sleep(_LOOK_AGAIN)
+            yield
+        finally:
+            if os.getpid() == owner:
+                _unlock(handle)
+            os.close(handle)
+
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """See `MarkingTokenStore.begin_refresh`."""
+        mark = msgspec.json.encode(_Mark(now, _fingerprint(pair)))
+        await asyncio.to_thread(_write_mark, self._mark, mark)
+
+    async def end_refresh(self) -> None:
+        """See `MarkingTokenStore.end_refresh`."""
+        await asyncio.to_thread(self._mark.unlink, missing_ok=True)
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """See `MarkingTokenStore.unfinished_refresh`."""
+        try:
+            mark = msgspec.json.decode(await asyncio.to_thread(self._mark.read_bytes), type=_Mark)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return mark.begun_at if mark.pair == _fingerprint(pair) else None
+
+    @property
+    def _mark(self) -> Path:
+        path = self._path
+        return path.with_name(f"{path.name}.refreshing")
+
+    def _read(self) -> TokenPair | None:
+        path = self._path
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=TokenPair)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            logger.warning("%s holds no token pair", path)
+            return None
+
+    def _write(self, pair: TokenPair) -> None:
+        import tempfile  # noqa: PLC0415 - it brings half of the library along
+
+        # Hidden: it is in the variables of what may raise.
+        content, path = hide(msgspec.json.encode(pair)), self._path
+        # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.replace(name, path)  # noqa: PTH105
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
+                _write_over(path, content)
+                os.unlink(name)  # noqa: PTH108
+        except BaseException:
+            os.unlink(name)  # noqa: PTH108
+            raise
+        # A mark that stays is of another pair by now.
+        with suppress(OSError):
+            if self._mark.exists():
+                self._mark.unlink()
+        # Not every file system can, and not every folder may be read. The new pair is in the file all the same, and is
+        # the only one that still works: refusing to use it would help nobody.
+        with suppress(OSError):
+            _force_names(path.parent)
+        with suppress(OSError):
+            _clear(path, time.time() - _LONGEST_WRITE)
+
+
+def _clear(path: Path, until: float) -> None:
+    """Remove what processes that died as they wrote have left beside *path*: there are tokens in it."""
+    with os.scandir(path.parent) as folder:
+        for file in folder:
+            # One that cannot be removed does not keep the others.
+            with suppress(OSError):
+                if _is_unfinished(file.name, path.name) and file.stat().st_mtime < until:
+                    os.unlink(file.path)  # noqa: PTH108
+
+
+def _fingerprint(pair: TokenPair) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - only a refresh needs it
+
+    return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
+
+
+def _write_mark(path: Path, mark: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(mark)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(OSError):
+        _force_names(path.parent)
+
+
+def _write_over(path: Path, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_unfinished(name: str, of: str) -> bool:
+    """Whether mkstemp gave a file this name, to become the file *of*."""
+    return name.startswith(f".{of}.") and len(name) == len(f".{of}.") + 8
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; return whether nobody else has locked it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt  # noqa: PLC0415 - not every system has it
+
+            # The first byte of the file, which has none: Windows locks what is not there, too.
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl  # noqa: PLC0415 - as above
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # Windows says EACCES or EDEADLOCK, other systems EWOULDBLOCK.
+        if error.errno not in _HELD:
+            raise
+        return False
+    return True
+
+
+def _unlock(handle: int) -> None:
+    """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 - as above
+
+        # One that was not locked cannot be unlocked there.
+        with suppress(OSError):
+            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+    else:
+        import fcntl  # noqa: PLC0415 - as above
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _force_names(folder: Path) -> None:
+    """Have the disk keep which file has which name in *folder*: else a power cut may bring the old one back."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def check_pair(pair: TokenPair | None) -> None:
+    """Refuse anything but a pair or ``None``.
+
+    The answer of the token endpoint looks like a pair, but does not know when it expires.
+
+    Raises:
+        RequestInvalid: *pair* is something else. The error does not show it.
+    """
+    if pair is not None and not isinstance(pair, TokenPair):
+        raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
+
+
+def check_store(store: TokenStore | None) -> None:
+    """Refuse anything but a store or ``None`` now: else the first renewal would fail.
+
+    Raises:
+        RequestInvalid: *store* lacks a method of a store, or has a ``lock`` that ``async with`` does not take.
+    """
+    check_methods("store", store, "load", "save")
+    lock = getattr(store, "lock", None)
+    if lock is not None and (not callable(lock) or iscoroutinefunction(lock) or isasyncgenfunction(lock)):
+        reason = f"lock of {type(store).__name__} must return an asynchronous context manager: see asynccontextmanager"
+        raise RequestInvalid("store", reason)

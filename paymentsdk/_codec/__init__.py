@@ -1,0 +1,1 @@
+"""Structs to bytes and back, exactly."""

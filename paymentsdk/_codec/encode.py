@@ -1,0 +1,444 @@
+"""A request's body, query and path as bytes and text, checked before anything is sent.
+
+A body is encoded once, so that every attempt sends the same bytes, and decoded again with its own type: this runs all
+constraints of all members in C, and gives the place of the first one that is broken. The platform's own decoder in
+the sandbox is the same one, so both sides refuse the same things with the same words.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from operator import is_
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_origin
+
+import msgspec
+from msgspec import Struct, ValidationError
+from msgspec.structs import fields
+
+from paymentsdk import money
+from paymentsdk._codec.codegen import compile_search
+from paymentsdk._secrets import Hidden
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from msgspec import inspect
+
+B = TypeVar("B")
+
+#: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
+#: with the place below the member; each level puts its own in front, so that a good body pays for no text.
+Step = Callable[[object], object]
+
+#: Which members may need another form on the wire, or have to be refused: an amount unless it is above zero and has two
+#: decimals or none, any moment, and any day. By their type, as Python expressions; nearly no body has one.
+_UNUSUAL = {
+    Decimal: (
+        "{0}.__class__ is not Decimal or not ({0}.same_quantum(cents) or {0}.same_quantum(one))"
+        " or not zero < {0} < most"
+    ),
+    datetime: "True",
+    object: "True",
+}
+_AMOUNTS = {
+    "Decimal": Decimal,
+    "cents": Decimal("0.01"),
+    "one": Decimal(1),
+    "zero": money.ZERO,
+    "most": Decimal(10**money.MOST_DIGITS),
+}
+
+#: Why the type of a body is refused: amounts would go out that nobody has looked at.
+_MISPLACED = "amounts and moments of a body must be in Structs or lists, and in one type of a union only"
+
+_RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
+_PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
+_SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
+
+
+class BodyEncoder(Generic[B]):
+    """Checks and encodes the bodies of one operation."""
+
+    def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
+        from msgspec import inspect  # noqa: PLC0415 - only programs that write need it
+
+        self._type = body
+        self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
+        self._unusual = compile_search(body, _UNUSUAL, _AMOUNTS, trusting=False)
+        self._wire_form = _step(inspect.type_info(body))
+        decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
+        self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
+        self._decode = msgspec.json.Decoder(body).decode
+
+    def encode(self, body: B) -> bytes:
+        """Return the bytes of *body*, which is left as it is.
+
+        Raises:
+            RequestInvalid: It breaks a rule; the error names the place and the rule.
+        """
+        if not isinstance(body, self._class):
+            raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
+        value = self._on_wire(body)
+        encoded = b""
+        try:
+            encoded = self._encode(value)
+            read = self._decode(encoded)
+            if read != body:  # Nearly always the same: then nothing was written in another form.
+                _compare(body, read)
+        except ValidationError as error:
+            failure = request_invalid(error, self._type)
+        except RequestInvalid as error:
+            failure = _below("$", error)
+        except (TypeError, ValueError, RecursionError) as error:
+            failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
+        else:
+            return encoded
+        del encoded  # It may hold credentials, and a traceback can show variables.
+        raise failure
+
+    def decode(self, body: bytes) -> B:
+        """Read a body as the platform does: for the sandbox.
+
+        Raises:
+            RequestInvalid: It breaks a rule.
+            ValueError: It is not JSON.
+        """
+        try:
+            value = self._decode(body)
+        except ValidationError as error:
+            raise request_invalid(error, self._type) from None
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply") from None
+        self._on_wire(value)  # It refuses what the decoder lets through, such as an amount of three decimals.
+        return value
+
+    def _on_wire(self, body: B) -> object:
+        if self._wire_form is None or not self._unusual(body):
+            return body
+        try:
+            return self._wire_form(body)
+        except RequestInvalid as error:
+            raise _below("$", error) from None
+
+
+def _compare(given: object, read: object) -> None:
+    """Refuse what the encoder has written in a form of its own: ``bytes`` as base64, a UUID as text, NaN as null.
+
+    And a Struct that stands in the place of another.
+
+    Raises:
+        RequestInvalid: There is such a member; its place is below *given*.
+    """
+    members: Iterable[tuple[str, object, object]] = ()
+    match read:
+        case str() if not isinstance(given, str | Enum):
+            raise RequestInvalid("", f"expected text, got {type(given).__name__}")
+        case None if isinstance(given, float):
+            raise RequestInvalid("", f"{given} is not a JSON number")
+        case Struct() if isinstance(given, Struct) and not isinstance(given, type(read)):
+            # The platform would read what the two have in common, and nothing of the rest.
+            raise RequestInvalid("", f"expected {type(read).__name__}, got {type(given).__name__}")
+        case Struct() if isinstance(given, Struct):
+            members = ((f".{f.encode_name}", getattr(given, f.name), getattr(read, f.name)) for f in fields(read))
+        case Struct() if isinstance(given, Mapping):
+            names = {f.encode_name: f.name for f in fields(read)}
+            members = ((f".{key}", value, getattr(read, names[key])) for key, value in given.items() if key in names)
+        case list() | tuple() if isinstance(given, list | tuple):
+            members = ((f"[{i}]", *pair) for i, pair in enumerate(zip(given, read, strict=True)))
+        case dict() if isinstance(given, Mapping):
+            # Free-form data: a moment or a UUID may well become a text here.
+            pairs = ((key, value, read.get(str(key))) for key, value in given.items())
+            members = ((f".{key}", value, member) for key, value, member in pairs if not isinstance(member, str))
+        case dict() if isinstance(given, Struct):
+            _compare({f.encode_name: getattr(given, f.name) for f in fields(given) if f.encode_name in read}, read)
+    for place, before, after in members:
+        try:
+            _compare(before, after)
+        except RequestInvalid as error:
+            raise _below(place, error) from None
+
+
+def _in_clear(value: object) -> str:
+    """Return the text of a credential: msgspec itself writes no subclass of ``str``."""
+    if isinstance(value, Hidden):
+        return str(value)
+    raise TypeError(f"there is no form for {type(value).__name__}")
+
+
+def _below(place: str, error: RequestInvalid) -> RequestInvalid:
+    return RequestInvalid(place + error.path, error.reason, error.rule)
+
+
+#: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
+_RULES = {
+    re.compile(beginning): rule
+    for beginning, rule in {
+        r"JSON is malformed": "syntax",
+        r"Object missing required field": "required",
+        r"Object contains unknown field": "unknown",
+        r"Invalid enum value": "choice",
+        r"Expected `array` of length (>=|>)": "min_items",
+        r"Expected `array` of length (<=|<)": "max_items",
+        r"Expected `\w+` of length (>=|>)": "min_length",
+        r"Expected `\w+` of length (<=|<)": "max_length",
+        r"Expected `str` matching regex": "pattern",
+        r"Expected `\w+` (>=|>)": "min",
+        r"Expected `\w+` (<=|<)": "max",
+        r"Expected `object.*, got ": "object",
+        r"Expected .*, got ": "type",
+    }.items()
+}
+
+
+def request_invalid(error: ValidationError, body: type | None = None) -> RequestInvalid:
+    """Return msgspec's *error* as ours, with the place taken out of its text.
+
+    If it was found in a *body*, it says which values there are, where only some may stand.
+    """
+    match = _PLACE.match(str(error))
+    path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
+    cause = error.__cause__
+    if isinstance(cause, RequestInvalid):
+        # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
+        return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason, cause.rule)
+    rule = next((rule for beginning, rule in _RULES.items() if beginning.match(reason)), "value")
+    if reason.startswith("Expected `str` matching regex"):
+        reason = rule_of(reason) or reason
+    if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
+        reason += f": must be one of {', '.join(map(str, choices))}"
+    return RequestInvalid(path, reason, rule)
+
+
+def _choices(body: type, path: str) -> tuple[object, ...]:
+    """Return the values that may stand at *path* of a *body*, where only some may."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    def held(info: inspect.Type) -> inspect.Type:
+        match info:
+            case inspect.Metadata(type=inner) | inspect.ListType(item_type=inner):
+                return held(inner)
+            case inspect.UnionType(types=types):
+                return next(held(one) for one in types if not isinstance(one, inspect.NoneType))
+            case _:
+                return info
+
+    info = inspect.type_info(body)
+    for name in re.sub(r"\[[^]]*\]", "", path).split(".")[1:]:
+        info = held(next((one.type for one in getattr(info, "fields", ()) if one.encode_name == name), info))
+    values: tuple[object, ...] = getattr(info, "values", ())
+    return values
+
+
+def rule_of(pattern: str) -> str | None:
+    """Return what *pattern* asks for: patterns of members say it in a comment such as ``(?#must begin with dev_)``."""
+    found = _RULE.search(pattern)
+    return found and found["rule"]
+
+
+def _step(info: inspect.Type) -> Step | None:
+    """Compile the wire form of a type, or ``None`` where msgspec's own form is right."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    match info:
+        case inspect.Metadata(extra={"above": 0}):
+            return _amount(above_zero=True)
+        case inspect.Metadata(extra={"day": True}):
+            return _day
+        case inspect.Metadata(type=inner):
+            return _step(inner)
+        case inspect.DecimalType():
+            return _amount(above_zero=False)
+        case inspect.DateTimeType():
+            return timestamp
+        case inspect.UnionType(types=types):
+            found = [step for kind in types if (step := _step(kind)) is not None]
+            if len(found) > 1:
+                raise RequestInvalid("$", _MISPLACED)
+            return found[0] if found else None
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            step = _step(item)
+            return None if step is None else _list_step(step)
+        case inspect.StructType(cls=cls, fields=fields):
+            steps = [(f.name, f".{f.encode_name}", step) for f in fields if (step := _step(f.type)) is not None]
+            return _struct_step(get_origin(cls) or cls, steps) if steps else None
+        case _ if any(_step(part) is not None for part in _unseen(info)):
+            raise RequestInvalid("$", _MISPLACED)
+        case _:
+            return None
+
+
+def _unseen(info: inspect.Type) -> Iterable[inspect.Type]:
+    """Return what a type holds that is neither a Struct nor a list: only operations of somebody else's have one."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    match info:
+        case inspect.DictType(value_type=item):
+            return (item,)
+        case inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item):
+            return (item,)
+        case inspect.TupleType(item_types=items):
+            return items
+        case inspect.TypedDictType() | inspect.NamedTupleType() | inspect.DataclassType():
+            return [field.type for field in info.fields]
+        case _:
+            return ()
+
+
+def _amount(*, above_zero: bool) -> Step:
+    least = "must be above 0" if above_zero else "an amount is not negative"
+
+    def step(value: object) -> object:
+        try:
+            amount = money.exact(value)
+        except ValueError as error:
+            raise RequestInvalid("", str(error)) from None
+        if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
+            raise RequestInvalid("", least)
+        return amount
+
+    return step
+
+
+def _day(value: object) -> str:
+    """Return a date as it is, and a moment as :func:`timestamp` does."""
+    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
+
+
+def timestamp(value: object) -> str:
+    """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
+
+    Raises:
+        RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
+    """
+    if not isinstance(value, datetime):
+        raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
+    offset = value.utcoffset()
+    if offset is None:
+        raise RequestInvalid("", "a datetime needs a time zone")
+    if offset % timedelta(minutes=1):
+        # No wire format has seconds in an offset, as the local times of long ago have them.
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise RequestInvalid("", "the moment is out of range") from None
+    text = value.isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
+
+
+def _list_step(step: Step) -> Step:
+    def walk(value: object) -> object:
+        if isinstance(value, set | frozenset):
+            # It is written as a list is, so the decoder would take it.
+            raise RequestInvalid("", f"expected a list, got {type(value).__name__}")
+        if not isinstance(value, list | tuple):
+            return value  # The decoder says what is wrong with it.
+        on_wire: list[object] = []
+        for i, item in enumerate(value):
+            try:
+                on_wire.append(item if item is None else step(item))
+            except RequestInvalid as error:
+                raise _below(f"[{i}]", error) from None
+        return value if all(map(is_, on_wire, value)) else on_wire
+
+    return walk
+
+
+def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
+    def walk(value: object) -> object:
+        if not isinstance(value, cls):
+            raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
+        on_wire: Struct = value
+        for name, place, step in steps:
+            member = getattr(value, name)
+            try:
+                mended = member if member is None else step(member)
+            except RequestInvalid as error:
+                raise _below(place, error) from None
+            if mended is not member:
+                on_wire = copy.copy(value) if on_wire is value else on_wire
+                # Past the checks of the type: a moment is text from here on.
+                msgspec.structs.force_setattr(on_wire, name, mended)
+        return on_wire
+
+    return walk
+
+
+class QueryEncoder:
+    """Checks and encodes the filters of one search."""
+
+    def __init__(self, filters: type | None) -> None:
+        self._filters = filters
+        self._names = frozenset(getattr(filters, "__annotations__", ()))
+
+    def encode(self, filters: Mapping[str, object]) -> str:
+        """Return *filters* as a query string, without those that are ``None``.
+
+        Raises:
+            RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
+        """
+        if not isinstance(filters, Mapping):
+            raise RequestInvalid("$query", f"must be a mapping of filters, not {type(filters).__name__}")
+        given = {name: value for name, value in filters.items() if value is not None}
+        for name, value in given.items():
+            if name not in self._names:
+                known = ", ".join(sorted(self._names)) or "none"
+                raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {known}")
+            if value == "":
+                raise RequestInvalid(f"$query.{name}", "is empty, which finds everything: leave it out")
+        # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
+        text = "&".join(f"{name}={_quoted(name, value)}" for name, value in given.items())
+        if given:
+            try:
+                msgspec.convert(given, self._filters, builtin_types=(datetime,))
+            except ValidationError as error:
+                found = request_invalid(error)
+                raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
+        return text
+
+
+def _quoted(name: str, value: object) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - only searches need it
+
+    try:
+        return quote(_query_text(value), safe="")
+    except RequestInvalid as error:
+        raise _below(f"$query.{name}", error) from None
+    except UnicodeEncodeError:
+        raise RequestInvalid(f"$query.{name}", "has a character that UTF-8 cannot hold") from None
+
+
+def _query_text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return timestamp(value)
+        case str():
+            return str.__str__(value)  # `str(value)` of an Enum is its name.
+        case int():
+            return int.__repr__(value)
+        case _:
+            return str(value)
+
+
+def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) -> str:
+    """Put *values* into the placeholders of *template*.
+
+    Raises:
+        RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
+    """
+    for name in names or values:  # Where there are no names, any value is one too many.
+        if name not in values or len(values) != len(names):
+            raise RequestInvalid("$path", f"expected the path values {', '.join(names) or 'none'}")
+        value = values[name]
+        if not isinstance(value, str):
+            raise RequestInvalid(f"$path.{name}", f"expected an id as text, got {type(value).__name__}")
+        # Nearly every id has letters and digits alone, which is seen faster.
+        if not (value.isalnum() and value.isascii()) and not _SAFE_IN_PATH.match(value):
+            raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
+        template = template.replace(f"{{{name}}}", value)
+    return template

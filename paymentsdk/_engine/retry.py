@@ -1,0 +1,354 @@
+"""Whether and when a call is tried again: the rules of `rules.py`, applied to what has happened to it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk.errors import APIError, PaymentsError, RequestInvalid
+from paymentsdk.transports.base import Response
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tenacity import RetryCallState
+
+    from paymentsdk._clock import Clock
+
+R = TypeVar("R")
+
+#: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
+LAST_RESEND = 23 * 3600.0
+
+
+class RetryPolicy(Struct, frozen=True):
+    """When a failed call is tried again. All times are in seconds.
+
+    Attributes:
+        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a
+            renewed token does not count.
+        base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
+            ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
+        max_delay: The upper bound of that time; 0 to 86,400.
+        max_retry_after: The longest pause that the client keeps when the platform asks for one; the random pause comes
+            on top. If the platform asks for more, the call fails at once, with that pause in ``retry_after`` of its
+            error, or of the ``last_error`` of an ``OutcomeUnknown``; 0 to 86,400.
+        retry_unkeyed: When no answer came, also send a write again that takes no idempotency key (a preference, a
+            customer). The object can then exist twice. After a 5xx or a 408 such a write is never sent again.
+    """
+
+    attempts: int = 4
+    base_delay: float = 0.5
+    max_delay: float = 8.0
+    max_retry_after: float = 30.0
+    retry_unkeyed: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or not 1 <= self.attempts <= 20:  # noqa: PLR2004
+            raise RequestInvalid("retry.attempts", "must be 1 to 20")
+        for name in ("base_delay", "max_delay", "max_retry_after"):
+            # Written so that NaN fails as well: a sleep of NaN seconds never ends.
+            value = getattr(self, name)
+            if type(value) is bool or not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
+                raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
+        if type(self.retry_unkeyed) is not bool:
+            # The text "false" of some environment is true.
+            raise RequestInvalid("retry.retry_unkeyed", "must be True or False")
+
+
+class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
+    """One attempt failed. What that means for the call is decided from here.
+
+    Attributes:
+        kind: How.
+        reason: In words, without credentials.
+        error: The platform's refusal, if it answered.
+        cause: What kept the attempt from being made, if it was an error of its own.
+        response: The answer, if one came.
+        timed_out: Our own deadline ended it.
+        permanent: Another attempt would fail the same way.
+        begun: There was a request to send; without a token, or once the client is closed, none is made.
+        settled: The platform says that no attempt has taken effect, whatever is in doubt.
+        in_progress: The platform says, of a keyed write, that something is under way under the key or on the thing.
+    """
+
+    def __init__(
+        self,
+        kind: Failure,
+        reason: str,
+        *,
+        error: APIError | None = None,
+        cause: PaymentsError | None = None,
+        response: Response | None = None,
+        timed_out: bool = False,
+        permanent: bool = False,
+        begun: bool = True,
+        settled: bool = False,
+        in_progress: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.error = error
+        self.cause = cause
+        self.response = response
+        self.timed_out = timed_out
+        self.permanent = permanent
+        self.begun = begun
+        self.settled = settled
+        self.in_progress = in_progress
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds that the platform asked to wait; 0 if it did not."""
+        return (self.error and self.error.retry_after) or 0.0
+
+
+class History(Struct, eq=False):
+    """What has happened to one call so far: all that the verdicts depend on.
+
+    Attributes:
+        attempts: How many requests were sent or tried.
+        doubts: Attempts after which nobody can say whether the operation took effect.
+        first_doubt: What happened at the first of them.
+        unsettled: How often the platform answered with a 4xx that does not settle the write.
+        caller_supplied_key: Whether the key is the caller's own: an earlier call may have sent it.
+        renewed: Whether a refused token was renewed; the next refusal is final.
+        first_sent: When the first request may have left: on the monotonic clock, and in seconds since the epoch.
+    """
+
+    attempts: int = 0
+    doubts: int = 0
+    first_doubt: str | None = None
+    unsettled: int = 0
+    caller_supplied_key: bool = False
+    renewed: bool = False
+    first_sent: tuple[float, float] | None = None
+
+    def sent(self, monotonic: float, wall: float) -> None:
+        """Note that a request may have left at a time that both clocks have told."""
+        if self.first_sent is None:
+            self.first_sent = monotonic, wall
+
+    def age(self, clock: Clock) -> float:
+        """Return the seconds since the first request was sent; 0 if none was."""
+        if self.first_sent is None:
+            return 0.0
+        monotonic, wall = self.first_sent
+        # While a machine is suspended, its monotonic clock may stand still.
+        return max(clock.monotonic() - monotonic, clock.now() - wall)
+
+    def sent_before(self, first_sent_at: datetime, clock: Clock) -> None:
+        """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
+        wall = first_sent_at.timestamp()
+        self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
+        self.doubts = 1
+        self.first_doubt = "it was sent before this call"
+
+    def note(self, failure: AttemptFailed) -> None:
+        """Take *failure* into account."""
+        if failure.kind in (Failure.CONFLICT, Failure.REFUSED) and not failure.settled:
+            self.unsettled += 1
+        if failure.in_progress or failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
+            self.doubts += 1
+            self.first_doubt = self.first_doubt or failure.reason
+
+
+def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
+    """Whether the operation may be sent again after *failure*, which *history* has noted already."""
+    if failure.permanent or failure.retry_after > policy.max_retry_after:
+        return False
+    match TABLE[rule][failure.kind]:
+        case Verdict.RETRY:
+            return True
+        case Verdict.ONCE:
+            return history.doubts == 1
+        case Verdict.IF_UNSETTLED:
+            return history.doubts > 0 and not failure.settled and history.unsettled <= MAX_UNSETTLED
+        case Verdict.IF_ASKED:
+            return policy.retry_unkeyed
+        case Verdict.REFRESH | Verdict.STOP:
+            return False
+
+
+def worth_a_renewal(rule: RetryClass, failure: AttemptFailed, history: History) -> bool:
+    """Whether the operation may be sent again with a renewed token.
+
+    That is part of the attempt that failed: it takes no pause and no place in the count.
+    """
+    return TABLE[rule][failure.kind] is Verdict.REFRESH and not history.renewed
+
+
+def too_old(history: History, clock: Clock, rest: float = 0.0) -> bool:
+    """Whether the platform may have forgotten the key in *rest* seconds: it would do the same once more."""
+    return history.age(clock) + rest >= LAST_RESEND
+
+
+def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
+    """Return the seconds to wait after attempt *number* (from 1): what was asked for, and full jitter on top of it.
+
+    All who are refused at the same moment are asked for the same pause. Without the jitter they would come back as one.
+    """
+    return failure.retry_after + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
+
+
+class RetryGroup(Enum):
+    """Operations that spend one retry budget."""
+
+    READS = auto()
+    WRITES = auto()
+    TOKENS = auto()
+
+
+GROUP: Mapping[RetryClass, RetryGroup] = MappingProxyType(
+    {
+        RetryClass.READ: RetryGroup.READS,
+        RetryClass.KEYED: RetryGroup.WRITES,
+        RetryClass.DELETE: RetryGroup.WRITES,
+        RetryClass.UNKEYED: RetryGroup.WRITES,
+        RetryClass.TOKEN_CODE: RetryGroup.TOKENS,
+        RetryClass.TOKEN_REFRESH: RetryGroup.TOKENS,
+    }
+)
+
+
+class RetryBudget:
+    """Keeps retries from multiplying an outage: one for each seller and group of operations.
+
+    A retry costs 5 tokens, one after a timeout 10, one after a 429 none. A success gives back what its own retry cost,
+    or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when all fail,
+    retries soon stop.
+    """
+
+    __slots__ = ("tokens",)
+
+    FULL = 500
+    COST = 5
+    COST_OF_TIMEOUT = 10
+
+    def __init__(self) -> None:
+        self.tokens: int = self.FULL
+
+    def give_back(self, tokens: int = 1) -> None:
+        """Note a success: at the first attempt, or after a retry that cost *tokens*."""
+        if self.tokens < self.FULL:
+            self.tokens = min(self.FULL, self.tokens + tokens)
+
+    def take(self, failure: AttemptFailed) -> int | None:
+        """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
+        if failure.kind is Failure.RATE_LIMITED:
+            return 0
+        cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
+        if self.tokens < cost:
+            return None
+        self.tokens -= cost
+        return cost
+
+
+class RetryBudgets:
+    """The budgets of a client, by seller and group. A budget that is full is not kept, nor more than 4,096 others.
+
+    Beyond that number the budget that was spent from longest ago is forgotten, and is full again.
+    """
+
+    __slots__ = ("_spent",)
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[object, RetryGroup], RetryBudget] = {}
+
+    def __len__(self) -> int:
+        return len(self._spent)
+
+    def take(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
+        """Pay for a retry; see `RetryBudget.take`."""
+        place = seller, GROUP[rule]
+        budget = self._spent.pop(place, None) or RetryBudget()
+        cost = budget.take(failure)
+        if budget.tokens < budget.FULL:
+            self._spent[place] = budget
+            if len(self._spent) > self.MOST:
+                del self._spent[next(iter(self._spent))]
+        return cost
+
+    def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
+        """Note a success; see `RetryBudget.give_back`."""
+        place = seller, GROUP[rule]
+        budget = self._spent.get(place)
+        if budget is not None:
+            budget.give_back(tokens)
+            if budget.tokens >= budget.FULL:
+                del self._spent[place]
+
+
+async def again(
+    attempt: Callable[[], Awaitable[R]],
+    first: AttemptFailed,
+    *,
+    rule: RetryClass,
+    policy: RetryPolicy,
+    budgets: RetryBudgets,
+    seller: object,
+    history: History,
+    clock: Clock,
+    sleep: Callable[[float], Awaitable[None]],
+    deadline: float,
+) -> R:
+    """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
+
+    tenacity is used only now, since most calls succeed at once: it is given the *first* failure as the outcome of its
+    first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
+
+    Raises:
+        AttemptFailed: The last failure.
+    """
+    try:
+        from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
+    except (ImportError, OSError):
+        # Perhaps no file can be opened any more. In place of what came of the call, that would be all the caller knew.
+        raise first from None
+
+    unplayed = [first]
+    paid = 0
+
+    async def go_on() -> R:
+        if unplayed:
+            raise unplayed.pop()
+        return await attempt()
+
+    def too_late(state: RetryCallState) -> bool:
+        rest = state.upcoming_sleep
+        return clock.monotonic() + rest >= deadline or too_old(history, clock, rest)
+
+    def no_budget(state: RetryCallState) -> bool:
+        nonlocal paid
+        cost = budgets.take(seller, rule, _failure(state))
+        paid = cost or 0
+        return cost is None
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(
+            lambda error: isinstance(error, AttemptFailed) and worth_another(rule, error, history, policy)
+        ),
+        wait=lambda state: pause(policy, state.attempt_number, _failure(state), clock.random()),
+        # In this order: the budget pays only for a retry that nothing else forbids.
+        stop=lambda state: state.attempt_number >= policy.attempts or too_late(state) or no_budget(state),
+        sleep=sleep,
+        reraise=True,
+    )
+    result: R = await retrying(go_on)
+    budgets.give_back(seller, rule, paid or 1)
+    return result
+
+
+def _failure(state: RetryCallState) -> AttemptFailed:
+    error = state.outcome and state.outcome.exception()
+    if not isinstance(error, AttemptFailed):
+        raise TypeError("only a failed attempt is retried")
+    return error

@@ -1,0 +1,142 @@
+"""What a client is set up with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from paymentsdk._engine.events import Observer
+from paymentsdk._engine.retry import RetryPolicy
+from paymentsdk._operation.operation import Limits
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Auth, Credentials
+
+#: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
+SESSION_HEADER = "X-Platform-Session-Id"
+_DAY = 86_400
+_KEY = re.compile(r"[!-~]{1,64}\Z")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+#: What the engine or the transport writes itself.
+_RESERVED = frozenset(
+    {
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "x-idempotency-key",
+    }
+)
+_HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
+
+
+class Timeout(Struct, frozen=True):
+    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound.
+
+    Attributes:
+        total: The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the
+            pauses between them, and the wait for a token that is refreshed.
+        attempt: One attempt, to the last byte of its answer.
+        connect: The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent.
+    """
+
+    total: float | None = 60.0
+    attempt: float | None = 30.0
+    connect: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (value is True or not (isinstance(value, int | float) and 0 < value <= 86_400)):  # noqa: PLR2004 - nor NaN
+                raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a client is set up with, and what a copy of it may change. See :class:`paymentsdk.PaymentsClient`."""
+
+    base_url: str
+    auth: Auth
+    credentials: Credentials | None
+    timeout: Timeout
+    refresh_timeout: float
+    retry: RetryPolicy
+    limits: Limits
+    session_header: str
+    headers: Mapping[str, str]
+    idempotency_key: str | None
+    strict: bool
+    observer: Observer | None
+
+
+def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
+    """Return *value* if it is a number of seconds above 0 (or 0, with *zero*) and at most 86,400.
+
+    Raises:
+        RequestInvalid: It is not.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN is not in the range either.
+    if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
+        raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
+    return value
+
+
+def check_key(key: str) -> str:
+    """Return *key* as a plain text if it can be an idempotency key.
+
+    Raises:
+        RequestInvalid: It is not 1 to 64 visible ASCII characters.
+    """
+    if not isinstance(key, str) or not _KEY.match(key):
+        raise RequestInvalid("idempotency_key", "must be 1 to 64 visible ASCII characters")
+    return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
+
+
+def check_first_sent_at(moment: datetime, now: float) -> datetime:
+    """Return *moment* if a key can have been sent then. It may be up to an hour ahead: the clocks of machines differ.
+
+    Raises:
+        RequestInvalid: It is no datetime with an offset, or lies in the future.
+    """
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
+    if moment.timestamp() > now + 3600:
+        raise RequestInvalid("first_sent_at", "must not lie in the future")
+    return moment
+
+
+def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
+    replaced = {name.lower() for name in more}
+    return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
+
+
+def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str, str]:
+    """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
+
+    *path* is what the caller knows them by.
+
+    Raises:
+        RequestInvalid: A name or a value has characters that do not belong in a header, or the name is one that the
+            client writes itself. The error shows no value.
+    """
+    if not isinstance(headers, Mapping):
+        raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
+    fields = dict(headers)
+    for name, value in fields.items():
+        if not isinstance(name, str) or not _HEADER_NAME.match(name):
+            raise RequestInvalid(path, f"{name!r} is not the name of a header")
+        if name.lower() in _RESERVED:
+            raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
+        if not isinstance(value, str) or not _HEADER_VALUE.match(value):
+            raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
+    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
+    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}

@@ -1,0 +1,189 @@
+"""What a refusal says: one reader for every shape of error body. It never raises, whatever bytes the body has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from paymentsdk._operation.operation import Operation
+from paymentsdk._operation.rules import RetryClass
+from paymentsdk._secrets import scrub
+from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, ServerError, error_class
+from paymentsdk.transports.base import Response, header
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: How much of a body stays on the error.
+RAW_LIMIT = 2048
+_MESSAGE_LIMIT = 500
+#: Entries of an error, and lines of an entry. Nobody reads more, and a body of 8 MiB can hold a million.
+_MOST_ENTRIES = 100
+#: Members that hold the entries of an error, the most telling first.
+_LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
+_MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
+_CODES = ("code", "ErrorCode", "Code")
+#: A renewal that ends with one of these will end so for ever.
+TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+
+
+def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterable[str] = ()) -> APIError:
+    """Return the error that *response* stands for.
+
+    Args:
+        operation: What was asked; its table gives the codes their meaning.
+        response: An answer outside 2xx.
+        secrets: Credentials to mask should the answer repeat them.
+    """
+    # A transport of one's own may return a view on what it has read, and `raw` has to pickle. What is no bytes at all
+    # raises here: it is no refusal.
+    parsed, body = _read(bytes(response.body), tuple(secrets))
+    details = tuple(_details(parsed, operation.meanings))
+    code = _code(parsed, details)
+    cls = error_class(response.status, code)
+    if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:
+        cls = ReauthorizationRequired
+    error = cls(
+        response.status,
+        code,
+        _message(parsed, details, body) or _phrase(response.status),
+        meaning=operation.meanings.get(code) if code else None,
+        details=details,
+        request_id=header(response.headers, "X-Request-Id"),
+        retry_after=retry_after(response.headers),
+        raw=body[:RAW_LIMIT],
+    )
+    error.codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    return error
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the platform asks to wait, 0 or more.
+
+    Takes digits, or a date relative to the answer's own ``Date``: our clock may be wrong and says nothing of theirs.
+    """
+    text = (header(headers, "Retry-After") or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text.lstrip("0")[:9] or 0)
+    sent = header(headers, "Date")
+    if not text or not sent:
+        return None
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - rare, and not cheap to import
+
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - parsedate_to_datetime(sent)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
+    """Return what the JSON in *body* says, or ``None``, and *body* itself; both without *secrets*."""
+    body = scrub(body, secrets)
+    try:
+        parsed = msgspec.json.decode(body)
+        # A secret may have come with escapes in it: here every text is written without those that it does not need.
+        written = msgspec.json.encode(parsed)
+        masked = scrub(written, secrets)
+        return (parsed, body) if masked == written else (msgspec.json.decode(masked), masked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, body
+
+
+def _details(parsed: object, meanings: Mapping[str, str]) -> Iterable[ErrorDetail]:
+    for entry in _entries(parsed)[:_MOST_ENTRIES]:
+        if isinstance(entry, dict):
+            code = _text(entry, *_CODES)
+            yield ErrorDetail(
+                code=code,
+                message=_text(entry, *_MESSAGES),
+                meaning=meanings.get(code) if code else None,
+                details=tuple(islice(_lines(entry), _MOST_ENTRIES)),
+            )
+        elif isinstance(entry, str | int | float) and not isinstance(entry, bool):
+            yield ErrorDetail(message=str(entry)[:_MESSAGE_LIMIT])
+
+
+def _entries(parsed: object) -> list[object]:
+    if isinstance(parsed, list):
+        return parsed
+    if not isinstance(parsed, dict):
+        return []
+    for name in _LISTS:
+        value = parsed.get(name)
+        if value and isinstance(value, list | dict):
+            return value if isinstance(value, list) else [value]
+    details = parsed.get("details")
+    # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
+    return details if isinstance(details, list) else []
+
+
+def _lines(entry: Mapping[str, object]) -> Iterable[str]:
+    """Yield the further lines of an entry: texts as they are, objects as ``name: text`` pairs."""
+    if "field" in entry:
+        yield _plain(entry["field"])[:_MESSAGE_LIMIT]
+    lines = entry.get("details") or entry.get("data") or ()
+    for line in lines if isinstance(lines, list | tuple) else (lines,):
+        if isinstance(line, dict):
+            yield ", ".join(f"{name}: {_plain(value)}" for name, value in line.items())[:_MESSAGE_LIMIT]
+        else:
+            yield _plain(line)[:_MESSAGE_LIMIT]
+
+
+def _plain(value: object) -> str:
+    """Return *value* in words, as JSON where it is not a text; nothing that is nested is worth a deep stack."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "..."
+
+
+def _code(parsed: object, details: tuple[ErrorDetail, ...]) -> str | None:
+    first = next((detail.code for detail in details if detail.code), None)
+    return first or _text(parsed, "error", *_CODES)
+
+
+def _codes(parsed: object) -> Iterable[str | None]:
+    """Yield every code in the body: a code that settles nothing may stand before one that says "in progress"."""
+    if isinstance(parsed, list):
+        lists: list[object] = [parsed]
+    elif isinstance(parsed, dict):
+        for name in ("error", *_CODES):
+            yield _text(parsed, name)
+        lists = [parsed.get(name) for name in (*_LISTS, "details")]
+    else:
+        return
+    for entries in lists:
+        for entry in (entries if isinstance(entries, list) else [entries])[:_MOST_ENTRIES]:
+            for name in ("error", *_CODES):
+                yield _text(entry, name)
+
+
+def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> str:
+    if not isinstance(parsed, dict | list):
+        return " ".join(body.decode("utf-8", "replace").split())[:_MESSAGE_LIMIT]
+    first = next((detail.message for detail in details if detail.message), None)
+    return _text(parsed, *_MESSAGES) or first or _text(parsed, "error") or ""
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no message"
+
+
+def _text(entry: object, *names: str) -> str | None:
+    """Return the first of *names* that holds a text or a number; ``None`` of what has no members, too."""
+    if not isinstance(entry, dict):
+        return None
+    for name in names:
+        value = entry.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)[:_MESSAGE_LIMIT]
+    return None

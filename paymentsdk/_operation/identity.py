@@ -1,0 +1,378 @@
+"""Whether a response belongs to its request, told by what it repeats of the request.
+
+Bytes left on a connection answer the next request, and a shifted response can be a success of another call. Each write
+declares what its response repeats; what is present has to agree. A response that repeats nothing is accepted only while
+it has no member that its type does not declare, and then says so by an `Anomaly`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple, Never, TypeAlias, cast, get_args
+
+import msgspec
+from msgspec import Struct, structs
+
+from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk.errors import RequestInvalid
+
+#: How many additions a client remembers. A duplicated response follows its original closely; this takes about 1 MB.
+MOST_ADDITIONS = 4096
+_ERROR_STATUS = 400
+_CERTAIN = 2
+#: Members that only an error response has, unless the result declares them.
+_OF_ERRORS = ("error", "message")
+_ERROR_MEMBER = re.compile(rb'"(?:error|message|status"\s*:\s*[45"])')
+_INDEX = re.compile(r"\[\d*\]")
+_UNSET: tuple[object, ...] = (None, "", [], {})
+
+_Read: TypeAlias = Callable[[object], object]
+_Agrees: TypeAlias = Callable[[object, object], bool | None]
+
+
+def _equal(asked: object, echoed: object) -> bool | None:
+    # An empty string stands for unset. Not `in (None, "")`: comparing an amount with something else is slow.
+    return None if not echoed and type(echoed) is str else asked == echoed
+
+
+class Echo(Struct, frozen=True):
+    """A member of the response that repeats one of the request."""
+
+    member: str
+    """Its path in the response, such as `total_amount`; `[]` stands for each entry of a list, as in
+    `transactions.payments[].amount`."""
+    of: str = ""
+    """What it repeats: a path in the body, by default that of `member`, or `{order_id}`, a placeholder of the URL. Two
+    lists are compared entry by entry; each entry of a list with a single value; a single value may repeat any entry."""
+    agrees: Callable[[Never, Never], bool | None] = _equal
+    """Compares what was asked for (`None` if unset) with what came (never `None`). Returns `None` if that says nothing.
+    If it raises, the member counts as not compared, and the result has an `Anomaly`. Equality by default."""
+    always: str | None = None
+    """What it is in every response to this operation, in place of `of` and `agrees`."""
+    fallback: bool = False
+    """Compare it only where nothing else identifies the response; it can show a mismatch, and identifies nothing."""
+    whole: bool = False
+    """Hand `agrees` the list of all entries, some of which may be `None`."""
+
+
+class Addition(Struct, frozen=True):
+    """The list of the response to which the write adds one entry, such as the refunds of an order.
+
+    At least one entry has to agree with the body on the members that both have, and its `id` must not have been in the
+    response to a call of this client with another key.
+    """
+
+    member: str
+    """The path of the list in the response."""
+    echoes: tuple[Echo, ...] = ()
+    """What an entry repeats. What was not asked for is not compared."""
+
+
+class Comparison(Struct, frozen=True, gc=False):
+    """What the members of a response that repeat the request say."""
+
+    agreed: int = 0
+    """How many of them are present and agree; 0 if nothing identifies the response."""
+    mismatch: str | None = None
+    """Why this is not the response to the request."""
+    anomalies: tuple[Anomaly, ...] = ()
+    """Members that could not be compared, or a response that nothing identifies."""
+    added: tuple[str, ...] = ()
+    """The ids of the entries that agree, where the write adds one."""
+    listed: tuple[str, ...] = ()
+    """The ids of all entries of that list."""
+
+
+class _Step(NamedTuple):
+    member: str
+    read: _Read
+    placeholder: str
+    asked: _Read
+    agrees: _Agrees
+
+
+class Identity:
+    """Compares responses with their requests, as one operation declares it.
+
+    Raises:
+        RequestInvalid: The declaration cannot work: a member or a placeholder does not exist.
+    """
+
+    def __init__(
+        self,
+        echoes: Collection[Echo],
+        addition: Addition | None,
+        *,
+        body: type | None,
+        result: type,
+        placeholders: Collection[str],
+    ) -> None:
+        self.members: tuple[str, ...] = tuple(echo.member for echo in echoes if not echo.fallback)
+        steps = [(echo.fallback, _step(echo, body, result, placeholders)) for echo in echoes]
+        self._steps = [step for fallback, step in steps if not fallback]
+        self._fallback = [step for fallback, step in steps if fallback]
+        self._entries: _Read | None = None
+        self._of_entry: list[_Step] = []
+        if addition is not None:
+            _check_member(addition.member, result, "the result")
+            entry = _type_at(addition.member, result)
+            self._entries, self._list = _reader(addition.member), addition.member
+            self._of_entry = [_step(echo, body, entry, ()) for echo in addition.echoes]
+            self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
+            _check_member("id", entry, addition.member)
+        self._places = tuple(f"$.{_INDEX.sub('', member)}." for member in self.members)
+
+    def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
+        """Compare what the decoded response *value* repeats of *body* and *path*."""
+        agreed = 0
+        anomalies: tuple[Anomaly, ...] = ()
+        for member, read, placeholder, asked, agrees in self._steps:
+            echoed = read(value)
+            if echoed is None:
+                continue
+            try:
+                wanted = path[placeholder] if placeholder else None if body is None else asked(body)
+                same = agrees(wanted, echoed)
+            except Exception as error:  # noqa: BLE001 - what an own operation compares with must not cost the result
+                anomalies += (Anomaly(f"$.{member}", None, f"comparing it raised {type(error).__name__}"),)
+                continue
+            if same:
+                agreed += 1
+            elif same is not None:
+                return Comparison(mismatch=f"the response is about another {member}")
+        if self._entries is None:
+            return Comparison(agreed, None, anomalies)
+        return self._compare_entries(self._entries(value), body, agreed, anomalies)
+
+    def _compare_entries(
+        self, entries: object, body: object, agreed: int, anomalies: tuple[Anomaly, ...]
+    ) -> Comparison:
+        if not isinstance(entries, Sequence) or not entries:
+            return Comparison(anomalies=anomalies)
+        added = tuple(str(entry.id) for entry in entries if self._agrees(body, entry))
+        why = None if added else f"no entry of {self._list} in the response is about this request"
+        return Comparison(
+            agreed=agreed + 1,
+            mismatch=why,
+            anomalies=anomalies,
+            added=added,
+            listed=tuple(str(entry.id) for entry in entries),
+        )
+
+    def _agrees(self, body: object, entry: object) -> bool:
+        for _, read, _, asked, agrees in self._of_entry:
+            echoed, wanted = read(entry), None if body is None else asked(body)
+            if echoed is not None and wanted is not None and agrees(wanted, echoed) is False:
+                return False
+        return True
+
+    def verify(self, compared: Comparison, value: object, content: bytes, anomalies: tuple[Anomaly, ...]) -> Comparison:
+        """Return *compared* with what else there is to say of a response to a write.
+
+        Args:
+            compared: What `compare` has returned; no mismatch.
+            value: The decoded response.
+            content: Its bytes.
+            anomalies: What decoding has found.
+        """
+        if anomalies and (lost := self._unreadable(anomalies)):
+            return Comparison(mismatch=f"the response cannot be compared with the request: {lost.path}: {lost.reason}")
+        # To search the bytes takes as long as all comparisons: what agrees twice is no error response.
+        if compared.agreed >= _CERTAIN and not anomalies:
+            return compared
+        if compared.agreed and not anomalies and not _ERROR_MEMBER.search(content):
+            return compared
+        raw = _object(content)
+        declared: tuple[str, ...] = getattr(value, "__struct_encode_fields__", ())
+        if _is_error(raw, declared):
+            return Comparison(mismatch="the response has the members of an error")
+        if compared.agreed:
+            return compared
+        for step in self._fallback:
+            if (echoed := step.read(value)) is not None and step.agrees(None, echoed) is False:
+                why = f"nothing in the response repeats the request, and {step.member} contradicts it"
+                return Comparison(mismatch=why)
+        if (member := next(_undeclared(raw, value, "$"), None)) is not None:
+            return Comparison(
+                mismatch=f"nothing in the response repeats the request, and {member} is not one of its members"
+            )
+        found = Anomaly("$", None, "unidentified response: nothing in it repeats the request")
+        return structs.replace(compared, anomalies=(*compared.anomalies, found))
+
+    def _unreadable(self, anomalies: tuple[Anomaly, ...]) -> Anomaly | None:
+        """Return what was to be compared, or holds it, and could not be read."""
+        for anomaly in anomalies:
+            if anomaly.dropped and anomaly.value not in _UNSET:
+                place = f"{_INDEX.sub('', anomaly.path)}."
+                if place != "$." and any(one.startswith(place) for one in self._places):
+                    return anomaly
+        return None
+
+
+class Additions:
+    """Which call was told of which addition: the last ones of a client, at most `MOST_ADDITIONS`."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str], str] = {}
+
+    def told(self, url: str, added: Collection[str], key: str) -> str | None:
+        """Return the key of the call that was told of all that is *added*; `None` if something is new, or of *key*."""
+        owners = [self._keys.get((url, one), key) for one in added]
+        return None if key in owners or not owners else owners[-1]
+
+    def tell(self, url: str, listed: Collection[str], key: str) -> None:
+        """Remember that the call with *key* was told of all that is *listed*."""
+        for one in listed:
+            self._keys.setdefault((url, one), key)
+        while len(self._keys) > MOST_ADDITIONS:
+            del self._keys[next(iter(self._keys))]
+
+
+# --- the declaration, compiled ----------------------------------------------------------------------------------------
+
+
+def _step(echo: Echo, body: type | None, result: type | None, placeholders: Collection[str]) -> _Step:
+    _check_member(echo.member, result, "the result")
+    if echo.fallback:
+        return _Step(echo.member, _reader(echo.member), "", _itself, cast("_Agrees", echo.agrees))
+    if echo.always is not None:
+        return _Step(echo.member, _reader(echo.member), "", _itself, _is_always(echo.always))
+    of = echo.of or echo.member
+    placeholder = of[1:-1] if of.startswith("{") else ""
+    if placeholder and placeholder not in placeholders:
+        raise RequestInvalid("echoes", f"{of} is not a placeholder of the path")
+    if not placeholder:
+        _check_member(of, body, "the body")
+    agrees = cast("_Agrees", echo.agrees)
+    if not echo.whole:
+        match "[]" in of, "[]" in echo.member:
+            case True, True:
+                agrees = partial(_pairwise, agrees)
+            case False, True:
+                agrees = partial(_each, agrees)
+            case True, False:
+                agrees = partial(_any, agrees)
+    return _Step(echo.member, _reader(echo.member), placeholder, _reader(of), agrees)
+
+
+def _check_member(path: str, cls: type | None, where: str) -> None:
+    """Refuse a declaration that names what is not there.
+
+    Raises:
+        RequestInvalid: The Struct *cls* has no member *path*.
+    """
+    parent, _, name = path.replace("[]", "").rpartition(".")
+    holder = _type_at(parent, cls) if parent else cls
+    if name not in getattr(holder, "__struct_fields__", ()):
+        raise RequestInvalid("echoes", f"{path!r} is not a member of {where}")
+
+
+def _type_at(path: str, cls: type | None) -> type | None:
+    """Return the Struct that stands at *path* in the Struct *cls*, also as an entry of a list; `None` if none does."""
+    for name in path.replace("[]", "").split("."):
+        if not (isinstance(cls, type) and issubclass(cls, Struct)):
+            return None
+        kinds = (field.type for field in structs.fields(cls) if field.name == name)
+        cls = next((found for kind in kinds for found in _structs_in(kind)), None)
+    return cls
+
+
+def _structs_in(kind: object) -> Iterator[type]:
+    """Yield the Structs that the annotation *kind* consists of."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        yield kind
+    for part in get_args(kind):
+        yield from _structs_in(part)
+
+
+def _reader(path: str) -> _Read:
+    """Compile the reading of *path*: `None` where any part of it is missing."""
+    head, _, tail = path.partition("[]")
+    get = attrgetter(head)
+    if not tail and "." not in head:
+        return get
+    read_entry = _reader(tail[1:]) if tail else None
+
+    def read(value: object) -> object:
+        try:
+            found = get(value)
+        except AttributeError:  # The declaration was checked: a part on the way is None.
+            return None
+        if read_entry is None or found is None:
+            return cast("object", found)
+        entries = [read_entry(entry) for entry in found]
+        for entry in entries:
+            if entry is not None:
+                return entries
+        return None
+
+    return read
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+def _is_always(expected: str) -> _Agrees:
+    return lambda _, echoed: _equal(expected, echoed)
+
+
+def _pairwise(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
+    wanted = cast("Sequence[object] | None", asked) or ()
+    found = cast("Sequence[object]", echoed)
+    return len(wanted) == len(found) and _all(agrees, zip(wanted, found, strict=True))
+
+
+def _each(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
+    return _all(agrees, [(asked, one) for one in cast("Sequence[object]", echoed)])
+
+
+def _any(agrees: _Agrees, asked: object, echoed: object) -> bool | None:
+    return any(agrees(one, echoed) is not False for one in cast("Sequence[object]", asked or ()))
+
+
+def _all(agrees: _Agrees, pairs: Iterable[tuple[object, object]]) -> bool | None:
+    """Return whether all that is present agrees; `None` if that says nothing."""
+    said = None
+    for asked, echoed in pairs:
+        same = None if echoed is None else agrees(asked, echoed)
+        if same is False:
+            return False
+        said = same or said
+    return said
+
+
+# --- the bytes of a response that nothing identifies ------------------------------------------------------------------
+
+
+def _object(content: bytes) -> dict[str, object]:
+    """Return the members of the object in *content*; none if there is none, such as in an empty body."""
+    try:
+        raw = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _is_error(raw: dict[str, object], declared: Collection[str]) -> bool:
+    status = str(raw.get("status"))
+    if status.isdecimal() and int(status) >= _ERROR_STATUS:
+        return True
+    return any(raw.get(name) not in _UNSET and name not in declared for name in _OF_ERRORS)
+
+
+def _undeclared(raw: object, value: object, place: str) -> Iterator[str]:
+    """Yield where *raw* has a member that the Struct read from it, *value*, does not declare."""
+    if isinstance(raw, list) and isinstance(value, list | tuple):
+        for i, (one, other) in enumerate(zip(raw, value, strict=False)):
+            yield from _undeclared(one, other, f"{place}[{i}]")
+    elif isinstance(raw, dict) and isinstance(value, Struct):
+        members = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        for name, member in raw.items():
+            if name not in members:
+                yield f"{place}.{name}"
+            else:
+                yield from _undeclared(member, getattr(value, members[name]), f"{place}.{name}")

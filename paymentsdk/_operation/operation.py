@@ -1,0 +1,250 @@
+"""An operation of the platform, declared once, as data.
+
+The client, the sandbox, the OpenAPI document, the command line and the contract tests all read the same declaration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._codec.decode import AnswerDecoder
+from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
+from paymentsdk._operation.identity import Addition, Comparison, Echo, Identity
+from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk.errors import OutcomeUnknown, RequestInvalid
+
+B = TypeVar("B")
+R = TypeVar("R", covariant=True)
+
+_METHOD = re.compile(r"[A-Z]+\Z")
+_PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z")
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+_NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Limits for which the contract gives two values; a setting of the client says which one holds.
+
+    Attributes:
+        order_expiration: The longest expiration of an order.
+    """
+
+    order_expiration: timedelta = timedelta(hours=3600)
+
+
+class PageShape(Struct, frozen=True, kw_only=True):
+    """Names the members of a search answer that hold its rows and its position; ``paging.total`` is a nested one.
+
+    Attributes:
+        items: The rows; a walk recognises a repeated row by its ``id``.
+        total: How many rows the search has, as far as the platform says.
+        offset: The offset that the platform echoes; ``None`` if it echoes none.
+        next_offset: The offset that the platform proposes; ``None`` if it proposes none.
+    """
+
+    items: str
+    total: str
+    offset: str | None = None
+    next_offset: str | None = None
+
+    def read(self, answer: object) -> Shown:
+        """Return what stands there in *answer*."""
+        names = (self.items, self.total, self.offset, self.next_offset)
+        return Shown._make(None if name is None else _member(answer, name) for name in names)
+
+    def places(self, answer: object) -> tuple[str, str]:
+        """Return where the rows and the total of *answer* stand on the wire (``$.results``, ``$.paging.total``)."""
+        return _place(answer, self.items), _place(answer, self.total)
+
+
+class Shown(NamedTuple):
+    """What a page shows, by the names of its :class:`PageShape`."""
+
+    items: Sequence[object] | None
+    total: int | None
+    offset: int | None
+    next_offset: int | None
+
+
+def _member(answer: object, name: str) -> object:
+    """Return the member *name* of *answer*, or ``None`` where a part on the way to it is missing."""
+    for one in name.split("."):
+        answer = None if answer is None else getattr(answer, one)
+    return answer
+
+
+def _place(part: object, name: str) -> str:
+    place = "$"
+    for one in name.split("."):
+        names: tuple[str, ...] = getattr(part, "__struct_fields__", ())
+        wire_names: tuple[str, ...] = getattr(part, "__struct_encode_fields__", ())
+        place += f".{dict(zip(names, wire_names, strict=True)).get(one, one)}"
+        part = _member(part, one)
+    return place
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operation(Generic[B, R]):
+    """One operation: what goes out, what comes back, and what a failure means.
+
+    Attributes:
+        name: ``"orders.create"``: the namespace and the method of the client.
+        method: The HTTP method.
+        path: The path below the base URL, with its placeholders in braces.
+        section: The section of the spec that defines it.
+        summary: One line for documents.
+        retry: What may be sent again, and when.
+        result: The type of a decoded answer.
+        body: The type of the request body; ``None`` when the operation takes none.
+        body_required: Whether the body must be given; ``False`` where it can be left out.
+        query: A ``TypedDict`` of the filters that go into the query.
+        headers: The header fields that a request may carry besides, by name, and what they hold; for documents.
+        example: A body for documents, as plain data.
+        errors: The documented refusals.
+        status: The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`.
+        other_statuses: Further statuses of a success that real traffic has.
+        decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
+        in_doubt: What to do when nobody knows the outcome of a write without a key: the contract has no operation to
+            find out.
+        empty_answer: A 2xx without a body is a success.
+        authenticated: The call carries a bearer token.
+        page: The shape of a search answer.
+        check: Refuses a body that breaks a rule that the client's settings decide.
+        echoes: What the response repeats of the request. What is present has to agree. A connection that delivers
+            someone else's response is how money gets lost.
+        addition: The list of the response to which a write adds one entry.
+        max_answer: The most bytes that an answer may have.
+        path_names: The names of the placeholders.
+        keyed: The operation takes an ``X-Idempotency-Key``.
+        writes: The operation can change something on the platform.
+        wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
+
+    Raises:
+        RequestInvalid: The method, the path or the retry class is not valid, or a member or a placeholder that an
+            `Echo` names does not exist.
+    """
+
+    name: str
+    method: str
+    path: str
+    section: str
+    summary: str
+    retry: RetryClass
+    result: type[R]
+    body: type[B] | None = None
+    body_required: bool = True
+    query: type | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    example: Mapping[str, object] | None = None
+    errors: tuple[ErrorCode, ...] = ()
+    status: int = 200
+    other_statuses: tuple[int, ...] = ()
+    decimal_strings: bool = False
+    in_doubt: str = OutcomeUnknown.in_doubt
+    empty_answer: bool = False
+    authenticated: bool = True
+    page: PageShape | None = None
+    check: Callable[[B, Limits], None] | None = None
+    echoes: tuple[Echo, ...] = ()
+    addition: Addition | None = None
+    max_answer: int = 8 * MIB
+    path_names: tuple[str, ...] = field(init=False)
+    keyed: bool = field(init=False)
+    writes: bool = field(init=False)
+    wants_fresh_connection: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not _METHOD.match(self.method):
+            raise RequestInvalid(f"{self.name}.method", "must be an HTTP method in capitals, such as POST")
+        # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
+        # token would go to whoever has that.
+        if not isinstance(self.path, str) or not _PATH.match(self.path):
+            reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
+            raise RequestInvalid(f"{self.name}.path", reason)
+        if not isinstance(self.retry, RetryClass):
+            raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
+        # Asked for at every call, and the same at every call.
+        derived = {
+            "path_names": tuple(re.findall(r"{(\w+)}", self.path)),
+            "keyed": self.retry is RetryClass.KEYED,
+            "writes": self.retry is not RetryClass.READ,
+            "wants_fresh_connection": self.retry in _NOT_REPEATABLE,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        _ = self.identity  # A declaration that cannot work is refused now.
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """Compares responses with their requests; `None` if nothing is declared to compare."""
+        if not self.echoes and self.addition is None:
+            return None
+        if self.addition is not None and not self.keyed:
+            raise RequestInvalid(f"{self.name}.addition", "needs an operation that takes a key")
+        try:
+            return Identity(
+                self.echoes, self.addition, body=self.body, result=self.result, placeholders=self.path_names
+            )
+        except RequestInvalid as error:
+            raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
+
+    def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
+        """Compare what the decoded response *value* repeats of *body* and of the placeholders' values in *path*."""
+        return Comparison() if self.identity is None else self.identity.compare(body, path, value)
+
+    @cached_property
+    def encoder(self) -> BodyEncoder[B] | None:
+        """Checks and encodes the body; made at the first use, since most programs use few operations.
+
+        Raises:
+            RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
+                lists, where nothing checks them.
+        """
+        try:
+            return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
+        except RecursionError:
+            raise RequestInvalid(f"{self.name}.body", "is of a recursive type, which cannot be checked") from None
+
+    @cached_property
+    def query_encoder(self) -> QueryEncoder:
+        """Checks and encodes the filters of a search."""
+        return QueryEncoder(self.query)
+
+    @cached_property
+    def decoder(self) -> AnswerDecoder[R]:
+        """Decodes the answer."""
+        return AnswerDecoder(self.result, empty=self.empty_answer)
+
+    @cached_property
+    def meanings(self) -> Mapping[str, str]:
+        """What each documented code means."""
+        return {error.code: error.meaning for error in self.errors}
+
+    def documents(self, status: int, code: str | None) -> bool:
+        """Whether the contract has an error response of *status* with *code*."""
+        return any(error.status == status and error.code == code for error in self.errors)
+
+    def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Decode an answer without a client.
+
+        Returns the value, and one :class:`Anomaly` for each member that had to be mended or dropped.
+
+        Raises:
+            ValueError: The body is not JSON, or not of a shape that holds the result.
+        """
+        return self.decoder.decode(body)
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.name}: {self.method} {self.path}>"

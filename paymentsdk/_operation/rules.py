@@ -1,0 +1,207 @@
+"""What a failure means, and what may follow it: every rule of retries and verdicts, as data and pure functions.
+
+The table says for each class of operation and each kind of failure what may happen next. A code that an operation
+declares with `settles=True` ends all doubt. Nothing else decides these two, and the reference prints them from here
+(docs/reference/errors.md).
+
+The rules for a write:
+
+- An attempt without an answer, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
+  the write *in doubt*: it may have taken effect.
+- While nothing is in doubt, every 4xx is final, except a conflict of a keyed write that is "in progress": the same key
+  is safe to send again, and is, twice at most.
+- Once a write is in doubt, a response is final only if it holds a code that settles with this status, and none that
+  says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from paymentsdk.errors import RequestInvalid
+
+#: The one code about the key and not about the request.
+KEY_ALREADY_USED = "idempotency_key_already_used"
+#: How often a keyed write is sent again after a 4xx that does not settle it.
+MAX_UNSETTLED = 2
+
+
+class RetryClass(Enum):
+    """When an operation may be sent again; the rows of the table in :mod:`paymentsdk._operation.rules`.
+
+    ``DELETE`` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
+    """
+
+    READ = "read"
+    KEYED = "keyed write"
+    DELETE = "repeatable write"
+    UNKEYED = "write with no key"
+    TOKEN_CODE = "authorization code"  # noqa: S105
+    TOKEN_REFRESH = "refresh token"  # noqa: S105
+
+
+class Failure(Enum):
+    """How an attempt can fail."""
+
+    NOT_SENT = auto()
+    #: Sent, and no answer that can be trusted.
+    NO_ANSWER = auto()
+    #: 5xx and 408: an answer that does not say what happened.
+    SERVER = auto()
+    RATE_LIMITED = auto()
+    #: 409, 423 and 425: something else holds the thing, perhaps an own earlier attempt.
+    CONFLICT = auto()
+    UNAUTHORIZED = auto()
+    #: 3xx and 403: not about this request but about the way to the platform.
+    TURNED_AWAY = auto()
+    #: Every other 4xx.
+    REFUSED = auto()
+
+
+class Verdict(Enum):
+    """What may follow a failure."""
+
+    RETRY = auto()
+    #: Again, but only one time in the life of the call.
+    ONCE = auto()
+    #: At once, one time in the life of the call, with a renewed token.
+    REFRESH = auto()
+    #: Unless the response is final (`is_final`), at most `MAX_UNSETTLED` times in the life of the call.
+    IF_UNSETTLED = auto()
+    #: Only if the policy asks for it.
+    IF_ASKED = auto()
+    STOP = auto()
+
+
+Row = Mapping[Failure, Verdict]
+
+
+def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, other_4xx: Verdict, unauthorized: Verdict) -> Row:
+    return MappingProxyType(
+        {
+            Failure.NOT_SENT: not_sent,
+            Failure.NO_ANSWER: no_answer,
+            Failure.SERVER: server,
+            # Refused unprocessed: even what takes no key can be sent again.
+            Failure.RATE_LIMITED: Verdict.RETRY,
+            Failure.CONFLICT: other_4xx,
+            Failure.REFUSED: other_4xx,
+            Failure.UNAUTHORIZED: unauthorized,
+            Failure.TURNED_AWAY: Verdict.STOP,
+        }
+    )
+
+
+_V = Verdict
+TABLE: Mapping[RetryClass, Row] = MappingProxyType(
+    {
+        #                               not sent  no answer     5xx, 408  other 4xx        401
+        RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
+        RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_UNSETTLED, _V.REFRESH),
+        RetryClass.DELETE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
+        RetryClass.UNKEYED:       _row(_V.RETRY, _V.IF_ASKED, _V.STOP,  _V.STOP,         _V.REFRESH),
+        RetryClass.TOKEN_CODE:    _row(_V.RETRY, _V.STOP,     _V.STOP,  _V.STOP,         _V.STOP),
+        RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE,     _V.ONCE,  _V.STOP,         _V.STOP),
+    }
+)  # fmt: skip
+
+
+def classify_status(status: int, code: str | None = None) -> Failure:
+    """Return the kind of failure that a status outside 2xx is, with the platform's *code* if it gave one."""
+    match status:
+        case 401:
+            return Failure.UNAUTHORIZED
+        case 400 if code == "invalid_access_token":
+            # What preferences say of a token that all other operations answer with a 401.
+            return Failure.UNAUTHORIZED
+        case 403:
+            return Failure.TURNED_AWAY
+        case 408:
+            return Failure.SERVER
+        case 409 | 423 | 425:
+            return Failure.CONFLICT
+        case 429:
+            return Failure.RATE_LIMITED
+        case _ if 400 <= status < 500:  # noqa: PLR2004
+            return Failure.REFUSED
+        case _ if status >= 500:  # noqa: PLR2004
+            return Failure.SERVER
+        case _:
+            return Failure.TURNED_AWAY
+
+
+class ErrorCode(Struct, frozen=True):
+    """A documented refusal."""
+
+    status: int
+    """The status code, 400 to 599."""
+    code: str
+    """The platform's code, as text (`"101"`, `"property_value"`)."""
+    meaning: str
+    """What the contract says that it means."""
+    settles: bool = False
+    """A response with this status and code says that no attempt at the write has taken effect, also where an earlier
+    one is in doubt. Set it only for what the platform itself says about the request, and what an effect of an earlier
+    attempt cannot cause. `idempotency_key_already_used` settles for a random key only, whatever is set here."""
+
+    def __post_init__(self) -> None:
+        if self.settles and not can_settle(self.status, self.code):
+            raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
+
+
+#: What a gateway says as well, or what says nothing of an earlier attempt.
+_NEVER_SETTLE_STATUS = frozenset({401, 403, 408, 423, 425, 429})
+_NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request"})
+
+
+def can_settle(status: int, code: str) -> bool:
+    """Whether a refusal may be declared with `settles=True`."""
+    return (
+        400 <= status < 500  # noqa: PLR2004
+        and status not in _NEVER_SETTLE_STATUS
+        and code not in _NEVER_SETTLE_CODE
+        and not says_in_progress(code)
+        and not says_already(code)
+    )
+
+
+def says_in_progress(code: str) -> bool:
+    """Whether *code* says that something is under way under the key, or on the thing (`refund_in_progress`)."""
+    return code == "resource_locked" or "in_progress" in code
+
+
+def says_already(code: str) -> bool:
+    """Whether *code* says that the thing was done before, perhaps by an attempt in doubt (`order_already_canceled`)."""
+    return "_already_" in code and code != KEY_ALREADY_USED
+
+
+def settles(errors: Iterable[ErrorCode], status: int, codes: Collection[str], *, random_key: bool) -> bool:
+    """Whether a response of *status* with *codes* says that no attempt at the write has taken effect.
+
+    Args:
+        errors: The declared refusals of the operation.
+        status: The status code of the response.
+        codes: Every code in its body.
+        random_key: The key was made for this call: nobody else can have used it.
+    """
+    if any(map(says_in_progress, codes)):
+        return False
+    settling = {error.code for error in errors if error.settles and error.status == status}
+    if not random_key:
+        settling.discard(KEY_ALREADY_USED)
+    return not settling.isdisjoint(codes)
+
+
+def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
+    """Whether a response to a keyed write that does not settle it leaves it in doubt, though it was the first.
+
+    A conflict that names neither a state of the thing (`*_already_*`) nor another request under the key may be about
+    an own attempt: a proxy can have sent it twice.
+    """
+    if any(map(says_in_progress, codes)):
+        return True
+    return kind is Failure.CONFLICT and not any(says_already(code) or code == KEY_ALREADY_USED for code in codes)

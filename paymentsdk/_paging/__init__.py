@@ -1,0 +1,1 @@
+"""From the first row of a search to its last."""

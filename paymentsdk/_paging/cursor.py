@@ -1,0 +1,141 @@
+"""The rules of a walk from the first row of a search to its last, whatever happens on the way.
+
+A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
+fewer. It ends on an empty page, or when it has reached the total. When the total falls between two pages, the rows
+behind have moved up by at most the difference. So the walk goes back that far, and from then on reads a few rows again
+at every page, to avoid going back each time.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk._resume_point import ResumePoint
+from paymentsdk.errors import PaginationStalled
+
+#: Pages in a row with nothing new after which a walk gives up.
+MOST_STALE_PAGES = 100
+#: Pages after which a walk gives up in any case.
+MOST_PAGES = 1_000_000
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """What a page brings.
+
+    Attributes:
+        ids: The ids of its rows.
+        dropped: The places of its entries that were no rows.
+        total: How many rows the search has, if the platform says so.
+        proposed: Where the next page begins, if the platform says so.
+        has_news: Whether one of the rows was on no page before.
+    """
+
+    ids: tuple[object, ...] = ()
+    dropped: tuple[str, ...] = ()
+    total: int | None = None
+    proposed: int | None = None
+    has_news: bool = True
+
+    @property
+    def received(self) -> int:
+        """How far it reaches: the platform counts entries that are no rows in its offsets too."""
+        return len(self.ids) + len(self.dropped)
+
+    def ends_early(self, offset: int) -> bool:
+        """Whether a page at *offset* is empty though its own total has rows there.
+
+        An earlier page's total would not do: a search that changes while it is walked has another at every page.
+        """
+        return not self.received and self.total is not None and offset < self.total
+
+    def contradiction(self, offset: int) -> str | None:
+        """Return what a page at *offset* has behind its own total, if it has rows there."""
+        if self.total is None or not self.received:
+            return None
+        return f"{self.received} rows" if offset + self.received > self.total else None
+
+
+class Walk(Struct, frozen=True, kw_only=True):
+    """Where a walk stands before a page.
+
+    Attributes:
+        offset: Where the page begins.
+        frontier: All rows before it have been seen, wherever they have slid.
+        total: How many rows the search had when it was last said.
+        margin: Rows to read again at every page.
+        size: Rows of a page; 0 as long as nobody knows.
+        count: Pages so far.
+        stale: How many of them, the last ones in a row, had nothing new.
+        last: The page before.
+    """
+
+    offset: int
+    frontier: int
+    total: int | None = None
+    margin: int = 0
+    size: int = 0
+    count: int = 0
+    stale: int = 0
+    last: Arrival = Arrival()
+
+    @classmethod
+    def begin(cls, start: ResumePoint, overlap: int) -> Walk:
+        """Return where a walk from *start* stands that reads *overlap* rows again at every page, and before *start*."""
+        return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, margin=overlap)
+
+    @property
+    def resume_point(self) -> ResumePoint:
+        """Where another walk can go on."""
+        return ResumePoint(self.offset, self.total)
+
+    def after(self, page: Arrival, *, looks_ahead: bool = False) -> Walk | None:
+        """Return where the walk stands after *page*; ``None`` if that was the last.
+
+        With *looks_ahead*, pages behind it are under way that begin where those of one size end: the size is that of
+        *page* then, and not that of the first.
+
+        Raises:
+            PaginationStalled: The platform repeats itself.
+        """
+        self._guard(page)
+        walk = self._noted(page)
+        if walk.offset > walk.frontier:
+            # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
+            return replace(walk, offset=max(0, walk.frontier - walk.margin))
+        frontier = max(walk.frontier, walk.offset + page.received)
+        # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
+        # that is too low must not cut a list short in silence.
+        total_holds = page.total is not None and frontier <= page.total
+        is_last = frontier == page.total if total_holds else page.proposed == 0
+        if is_last or not page.received:
+            return None
+        size = page.received if looks_ahead or not walk.size else walk.size
+        reached = page.proposed if page.proposed and walk.offset < page.proposed < frontier else frontier
+        return replace(walk, offset=max(reached - walk.margin, walk.offset + 1), frontier=frontier, size=size)
+
+    def _guard(self, page: Arrival) -> None:
+        """Refuse to go in a circle."""
+        # Rows that appear or vanish in front can bring the same ones again, but then the total is another. Two pages
+        # that overlap can have the same rows left where entries were dropped, but not in the same places.
+        is_same = (page.ids, page.dropped) == (self.last.ids, self.last.dropped)
+        if is_same and any(page.ids) and page.total in (None, self.total):
+            raise PaginationStalled("the platform sent the same page twice")
+        is_midway = page.received and self.offset + page.received < (page.total or 0)
+        if is_midway and page.proposed and page.proposed <= self.offset:
+            raise PaginationStalled(f"next_offset is {page.proposed}, which does not grow")
+        if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
+            raise PaginationStalled(f"{self.count + 1} pages, and no end")
+
+    def _noted(self, page: Arrival) -> Walk:
+        """Return the walk with *page* in it: of the rows that have vanished, all may have been before the frontier."""
+        vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
+        return replace(
+            self,
+            frontier=max(0, self.frontier - vanished),
+            total=self.total if page.total is None else page.total,
+            margin=max(self.margin, min(vanished, self.size // 4)),
+            count=self.count + 1,
+            stale=0 if page.has_news or not page.received else self.stale + 1,
+            last=page,
+        )

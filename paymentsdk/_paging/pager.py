@@ -1,0 +1,454 @@
+"""A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
+
+Where the next page begins, and when the last has come, is up to `cursor.py`. Rows that were already
+seen are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
+
+from msgspec import UNSET, Meta, Struct
+
+from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._operation.operation import Operation, PageShape
+from paymentsdk._paging.cursor import Arrival, Walk
+from paymentsdk._resume_point import ResumePoint
+from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.call import Caller
+    from paymentsdk._engine.state import Result
+
+T = TypeVar("T")
+#: Fetches the page at an offset.
+Fetch = Callable[[int], "Coroutine[object, object, Result[object]]"]
+
+logger = logging.getLogger("paymentsdk")
+
+#: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
+REMEMBERED = 10_000
+#: What stands for no id.
+_NO_ID = frozenset({None, "", UNSET})
+MOST_PREFETCH = 64
+#: The most rows that a page can be asked for.
+MOST_ROWS = 1_000_000
+#: The last row that can be asked for: up to here every JSON reader counts exactly.
+LARGEST_OFFSET = 2**53
+
+
+class Page(Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a search.
+
+    Attributes:
+        items: The rows, without those that the walk has seen before.
+        total: How many rows the search has, if the platform says so; it may change from page to page.
+        offset: Where the page began, in rows.
+        resume_point: Pass it to ``search(start=)`` to go on after this page; ``None`` after the last.
+        anomalies: What in the answer did not follow the contract.
+    """
+
+    items: tuple[T, ...]
+    total: int | None
+    offset: int
+    resume_point: ResumePoint | None
+    anomalies: tuple[Anomaly, ...] = ()
+
+
+class WalkOptions(TypedDict, total=False):
+    """How a search is walked.
+
+    Attributes:
+        page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer.
+        start: The offset of the first row, 0 to 2**53, such as the ``resume_point`` of an earlier walk.
+        prefetch: Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is
+            used up.
+        overlap: Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default.
+            It finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a
+            total that falls.
+        limit: The platform's name for ``page_size``; give only one of the two.
+        offset: The platform's name for ``start``; give only one of the two.
+    """
+
+    page_size: int | None
+    start: int | None
+    prefetch: int
+    overlap: int
+    limit: int | None
+    offset: int | None
+
+
+class Position(TypedDict, total=False):
+    """Where a page begins, and how many rows it may have, as the query says it."""
+
+    offset: Annotated[int, Meta(ge=0)]
+    limit: Annotated[int, Meta(ge=1)]
+
+
+class Pager(Generic[T]):
+    """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
+
+    A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page raises
+    :class:`~paymentsdk.Incomplete`. Pass the error's ``resume_point`` to ``search(start=)`` to go on from
+    there. If rows have vanished in the meantime, the rows behind them have moved up, so the walk begins that many rows
+    earlier. Some rows may then come twice: recognise them by their ids.
+
+    Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
+    before it has been handed out. If the iterator is closed before its end, the next request for a row raises
+    :class:`~paymentsdk.ClientClosed`.
+
+    Args:
+        caller: Makes the calls.
+        operation: The search.
+        page_size: See :class:`WalkOptions`, as for the next three.
+        start: Where the walk begins.
+        prefetch: How far it looks ahead.
+        overlap: How many rows it reads again.
+        limit: In place of *page_size*.
+        offset: In place of *start*.
+        **filters: What is searched for.
+
+    Raises:
+        RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
+            not a search, or has placeholders in its path.
+    """
+
+    __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
+
+    def __init__(
+        self,
+        caller: Caller,
+        operation: Operation[None, object],
+        *,
+        page_size: int | None = None,
+        start: int | None = None,
+        prefetch: int = 1,
+        overlap: int = 0,
+        limit: int | None = None,
+        offset: int | None = None,
+        **filters: object,
+    ) -> None:
+        if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
+            reason = "must be a search without placeholders in its path, such as OPERATIONS['invoices.search']"
+            raise RequestInvalid("operation", reason)
+        page_size = _one_of(1, MOST_ROWS, page_size=page_size, limit=limit)
+        start = _one_of(0, LARGEST_OFFSET, start=start, offset=offset) or 0
+        _within("prefetch", prefetch, 1, MOST_PREFETCH)
+        _within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
+        operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
+        self._caller = caller
+        self._operation = operation
+        self._shape = operation.page
+        self._filters = filters
+        self._page_size = page_size
+        self._start = start if isinstance(start, ResumePoint) else ResumePoint(start)
+        self._prefetch = prefetch
+        self._overlap = overlap
+
+    def __repr__(self) -> str:
+        return f"<Pager of {self._operation.name} from row {self._start}>"
+
+    def __aiter__(self) -> Items[T]:
+        return Items(self.pages())
+
+    def pages(self) -> Pages[T]:
+        """Walk page by page."""
+        return Pages(
+            self._fetch,
+            self._operation.name,
+            self._shape,
+            self._start,
+            prefetch=self._prefetch,
+            overlap=self._overlap,
+        )
+
+    async def first(self) -> T | None:
+        """Return the first row, or ``None`` if the search has none. Makes one call."""
+        async for item in self:
+            return item
+        return None
+
+    async def collect(self, limit: int | None = None) -> list[T]:
+        """Return the rows as a list: all of them, or the first *limit* (0 or more).
+
+        Raises:
+            Incomplete: A page before the total was empty.
+            PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
+        """
+        if limit is not None:
+            _within("limit", limit, 0, LARGEST_OFFSET)
+        rows: list[T] = []
+        if limit == 0:
+            return rows
+        walk = self.pages()
+        try:
+            async for page in walk:
+                rows.extend(page.items)
+                if limit is not None and len(rows) >= limit:
+                    del rows[limit:]
+                    break
+        finally:
+            await walk.aclose()
+        return rows
+
+    async def _fetch(self, offset: int) -> Result[object]:
+        query: dict[str, object] = {**self._filters, "offset": offset}
+        if self._page_size is not None:
+            query["limit"] = self._page_size
+        return await self._caller.call(self._operation, query=query)
+
+
+class Items(AsyncIterator[T]):
+    """The rows of a walk, one by one."""
+
+    __slots__ = ("_cut", "_page", "_pages", "_turn")
+
+    def __init__(self, pages: Pages[T]) -> None:
+        self._pages = pages
+        self._page: deque[T] = deque()
+        self._turn = asyncio.Lock()
+        #: Whether it was closed while it had rows that nobody had taken.
+        self._cut = False
+
+    async def __anext__(self) -> T:
+        if not self._page:
+            async with self._turn:
+                while not self._page:  # Another task may have got the page while this one waited.
+                    if self._cut:
+                        raise _closed(self._pages.operation)
+                    self._page.extend((await self._pages.__anext__()).items)
+        return self._page.popleft()
+
+    async def aclose(self) -> None:
+        """End the walk, and the fetches that are under way."""
+        if self._page:
+            self._cut = True
+            self._page.clear()
+        await self._pages.aclose()
+
+
+class Pages(AsyncIterator[Page[T]]):
+    """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
+
+    def __init__(
+        self, fetch: Fetch, operation: str, shape: PageShape, start: ResumePoint, *, prefetch: int, overlap: int
+    ) -> None:
+        self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
+        #: Fetches that were cancelled, and may not have ended yet.
+        self._left: list[asyncio.Task[Result[object]]] = []
+        self._fetch = fetch
+        #: The name of the search.
+        self.operation = operation
+        self._shape = shape
+        self._prefetch = prefetch
+        #: Where it stands; ``None`` after the last page.
+        self._walk: Walk | None = Walk.begin(start, overlap)
+        self._seen = _Seen(REMEMBERED)
+        #: How many rows it has returned.
+        self._returned = 0
+        self._turn = asyncio.Lock()
+        self._failure: PaymentsError | None = None
+
+    async def __anext__(self) -> Page[T]:
+        async with self._turn:
+            return await self._next()
+
+    async def _next(self) -> Page[T]:
+        self._check_open()
+        walk = self._walk
+        if walk is None:
+            await _gone(self._left)
+            raise StopAsyncIteration
+        try:
+            return self._accept(walk, await self._take(walk))
+        except PaymentsError as error:
+            error.operation = self.operation
+            if error.resume_point is None:
+                error.resume_point = walk.resume_point
+            # Whoever asks next must not take it for the end.
+            self._failure = copy(error)
+            self._drop_ahead()
+            await _gone(self._left)
+            raise
+        except BaseException:
+            # Cancelled, or worse: the fetches ahead must not outlive the walk.
+            self._drop_ahead()
+            raise
+
+    async def aclose(self) -> None:
+        """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
+        if self._walk is not None and self._failure is None:
+            # Another task may read it as well, and must not take this for its end, now or when it next asks.
+            self._failure = _closed(self.operation)
+            self._failure.resume_point = self._walk.resume_point
+        self._drop_ahead()
+        await _gone(self._left)
+
+    def __del__(self) -> None:
+        # `break` leaves an iterator without a word; its tasks must not go on fetching. Nobody knows in which thread the
+        # last reference goes, nor when: a loop that is closed has no more turn for them.
+        with suppress(RuntimeError):
+            loop = self._ahead[0][1].get_loop() if self._ahead else None
+            if loop is None or loop.is_closed() or loop is _running_loop():
+                self._drop_ahead()
+            else:
+                loop.call_soon_threadsafe(self._drop_ahead)
+
+    def _drop_ahead(self) -> None:
+        tasks = [task for _, task in self._ahead]
+        self._ahead.clear()
+        for task in tasks:
+            if task.done():
+                _retrieve_exception(task)
+            else:
+                task.cancel()
+                task.add_done_callback(_retrieve_exception)
+        self._left = [task for task in (*self._left, *tasks) if not task.done()]
+
+    async def _take(self, walk: Walk) -> Result[object]:
+        """Return the page where *walk* stands, which may have been asked for already, and ask for those behind it."""
+        if self._ahead and self._ahead[0][0] != walk.offset:
+            self._drop_ahead()
+        if self._prefetch == 1 or not walk.size:
+            result = await self._fetch(walk.offset)
+            self._check_open()
+            return result
+        self._ask_ahead(walk)
+        task = self._ahead[0][1]
+        await asyncio.wait((task,))
+        self._check_open()
+        result = task.result()
+        self._ahead.popleft()
+        return result
+
+    def _check_open(self) -> None:
+        """Fail again if the walk has failed, or another task has closed it."""
+        if self._failure is not None:
+            raise copy(self._failure)
+
+    def _ask_ahead(self, walk: Walk) -> None:
+        """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
+        stride = max(1, walk.size - walk.margin)
+        end = walk.total or 0
+        following = self._ahead[-1][0] + stride if self._ahead else walk.offset
+        while len(self._ahead) < self._prefetch and (following < end or following == walk.offset):
+            task = asyncio.ensure_future(self._fetch(following))
+            self._ahead.append((following, task))
+            following += stride
+
+    def _accept(self, walk: Walk, result: Result[object]) -> Page[T]:
+        """Take a page into the walk."""
+        items, total, _, proposed = self._shape.read(result.value)
+        rows = cast("tuple[T, ...]", tuple(items or ()))
+        ids = tuple([getattr(row, "id", None) for row in rows])
+        fresh = self._seen.fresh(rows, ids)
+        anomalies = result.anomalies
+        dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
+        arrival = Arrival(ids=ids, dropped=dropped, total=total, proposed=proposed, has_news=bool(fresh))
+        following = walk.after(arrival, looks_ahead=bool(self._ahead))
+        if following is None and total is not None and arrival.ends_early(walk.offset):
+            raise Incomplete(self._returned, total, ResumePoint(walk.offset, total))
+        if what := arrival.contradiction(walk.offset):
+            anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
+            logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)
+        if following is None or following.size != walk.size:
+            # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
+            # waits until they are gone: here, a cancellation of the wait would take the page along.
+            self._drop_ahead()
+        # Nothing can fail from here on: the page is taken.
+        self._seen.remember([row_id for _, row_id in fresh])
+        self._returned += len(fresh)
+        self._walk = following
+        news = tuple([row for row, _ in fresh])
+        point = None if following is None else following.resume_point
+        return Page(items=news, total=total, offset=walk.offset, resume_point=point, anomalies=anomalies)
+
+
+class _Seen:
+    """The ids of the last rows."""
+
+    __slots__ = ("_ids", "_order")
+
+    def __init__(self, most: int) -> None:
+        self._order: deque[object] = deque(maxlen=most)
+        self._ids: set[object] = set()
+
+    def fresh(self, rows: tuple[T, ...], ids: tuple[object, ...]) -> list[tuple[T, object]]:
+        """Return the rows that were not on an earlier page, with their *ids*. A row without an id is always new."""
+        fresh: list[tuple[T, object]] = []
+        for row, row_id in zip(rows, ids, strict=True):
+            try:
+                if row_id not in self._ids:
+                    fresh.append((row, row_id))
+            except TypeError:  # No set can hold it: an operation of one's own has a list for an id.
+                fresh.append((row, None))
+        return fresh
+
+    def remember(self, ids: list[object]) -> None:
+        """Remember *ids* in place of the oldest."""
+        for row_id in ids:
+            if row_id in _NO_ID or row_id in self._ids:
+                continue
+            if len(self._order) == self._order.maxlen:
+                self._ids.discard(self._order[0])
+            self._order.append(row_id)
+            self._ids.add(row_id)
+
+
+def _dropped(anomalies: tuple[Anomaly, ...], place: str) -> tuple[str, ...]:
+    """Return where entries of the list at *place* were dropped as no rows: the platform counts them in its offsets too.
+
+    Those of other lists, such as filters beside the rows, are none: counted, they would have the walk pass rows by.
+    """
+    paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
+    return tuple(path for path in paths if path.endswith("]") and path.rpartition("[")[0] == place)
+
+
+def _closed(operation: str) -> ClientClosed:
+    error = ClientClosed("the walk was closed")
+    error.operation = operation
+    return error
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:
+    """Wait until *tasks*, which are cancelled, have ended."""
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def _retrieve_exception(task: asyncio.Task[Result[object]]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _one_of(least: int, most: int, **given: int | None) -> int | None:
+    """Return what was given under one of two names.
+
+    Raises:
+        RequestInvalid: It was given under both, or is out of bounds.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    if len(values) > 1:
+        first, second = values
+        raise RequestInvalid(second, f"is another name for {first}: give only one of them")
+    for name, value in values.items():
+        _within(name, value, least, most)
+    return next(iter(values.values()), None)
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if type(value) not in (int, ResumePoint) or not least <= value <= most:
+        raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

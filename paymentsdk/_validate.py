@@ -1,0 +1,50 @@
+"""Checks of what a caller hands over besides bodies: objects with methods, and addresses."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+
+from paymentsdk._secrets import hide
+from paymentsdk.errors import RequestInvalid
+
+
+def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:
+    """Refuse a part of the caller's own that lacks a method which will be called; ``None`` is no part.
+
+    *sync* is the one of them that is called without ``await``.
+
+    Raises:
+        RequestInvalid: It lacks one of *methods*, or is a class, or *sync* is a coroutine function.
+    """
+    if value is None:
+        return
+    if isinstance(value, type):
+        raise RequestInvalid(name, f"must be an instance, not the class {value.__name__}")
+    if missing := [method for method in methods if not callable(getattr(value, method, None))]:
+        raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
+    if sync is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, sync))):
+        raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
+
+
+def check_proxy(proxy: str | None) -> None:
+    """Refuse what is not the URL of a proxy; ``None`` is none.
+
+    Raises:
+        RequestInvalid: It is something else. The error does not show it: there may be a password in it.
+    """
+    proxy = hide(proxy)
+    if proxy is not None and not is_http(proxy):
+        raise RequestInvalid("proxy", "must be an http or https URL such as http://proxy.example.com:3128")
+
+
+def is_http(url: str) -> bool:
+    """Whether *url* is one of http or https."""
+    from yarl import URL  # noqa: PLC0415 - only who has a proxy needs it
+
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = URL(url)
+        return parts.scheme in {"http", "https"} and bool(parts.host) and parts.port is not None
+    except ValueError:
+        return False

@@ -1,0 +1,115 @@
+"""Tokens that last, and the sources of others: what is sent with a call, and what is not sent without."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import AuthenticationFailed, RequestInvalid, Response, SendFailed, StaticToken
+from paymentsdk.testing import MemoryTransport
+from tests.engine.issuer import ORDER, START
+
+# --- static tokens ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_static_token_is_final(play) -> None:
+    """A token for ever cannot be renewed: its first refusal is the last."""
+    played = await play("orders.get", Response(401))
+
+    assert (1, AuthenticationFailed) == (len(played.requests), type(played.error))
+
+
+async def test_without_a_token_nothing_is_sent(play) -> None:
+    """A client without a token refuses every call but those that obtain one."""
+    refused = await play("orders.get", ORDER, access_token=None)
+    obtained = await play("oauth.exchange_code", Response(200, {}, b'{"access_token":"a-token"}'), access_token=None)
+
+    assert ("access_token", []) == (refused.error.path, refused.requests)
+    assert RequestInvalid is type(refused.error)
+    assert "Authorization" not in obtained.requests[0].headers
+
+
+async def test_one_pool_many_sellers(make_client) -> None:
+    """A copy with another seller's token shares the connections, and nothing else: each call carries its own token."""
+    transport = MemoryTransport(lambda request: ORDER)
+    client = make_client(transport=transport)
+    sellers = [client.with_options(access_token=f"APP_USR-seller-{number}") for number in range(20)]
+
+    await asyncio.gather(*(seller.orders.get("ORD1") for seller in sellers))
+
+    assert {f"Bearer APP_USR-seller-{number}" for number in range(20)} == {
+        request.headers["Authorization"] for request in transport.requests
+    }
+    assert all(seller._shared is client._shared for seller in sellers)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nfeed", "ünicode", None, 5])
+def test_a_token_that_cannot_stand_in_a_header(token: object) -> None:
+    """A token that would break its header is refused where it is given."""
+    with pytest.raises(RequestInvalid, match="visible ASCII"):
+        StaticToken(token)
+
+
+def test_every_visible_character_can_stand_in_a_token() -> None:
+    """A token may have any character that a header can have: none is refused for being odd."""
+    visible = "".join(map(chr, range(33, 127)))
+
+    assert visible == StaticToken(visible).token(START)
+
+
+# --- sources of others ------------------------------------------------------------------------------------------------
+
+
+class Vault:
+    """A source of tokens that gives what it has, and fails with what it has not."""
+
+    def __init__(self, *tokens: object) -> None:
+        self._tokens = list(tokens)
+
+    def token(self, now: float) -> str | None:
+        token = self._tokens.pop(0)
+        if isinstance(token, Exception):
+            raise token
+        return token
+
+    async def renew(self, rejected, exchange, now) -> str | None:
+        return None
+
+
+async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
+    """Whatever a source of tokens raises after a first attempt is in doubt: the caller gets the key of it."""
+    auth, seen = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t")), []
+
+    played = await play("orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observer=seen.append)
+
+    assert played.is_unknown()
+    assert [1, 0] == [attempt.number for attempt in seen]
+    assert {played.error.idempotency_key} == played.keys
+    assert played.error.reason.startswith("no token: KeyError (test_auth.py:")
+
+
+@pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])
+async def test_a_token_that_is_none_is_not_sent(play, token: object) -> None:
+    """What a source gives is looked at before it gets into a header, each time that it is another."""
+    played = await play("orders.cancel", ORDER, auth=Vault(token), access_token=None)
+
+    assert (RequestInvalid, "access_token", []) == (type(played.error), played.error.path, played.requests)
+
+
+async def test_a_source_of_ones_own(make_client) -> None:
+    """Any object with the two methods will do; one that has no token sends none."""
+
+    class Nobody:
+        def token(self, now):
+            return None
+
+        async def renew(self, rejected, exchange, now):
+            return None
+
+    transport = MemoryTransport([Response(401)])
+    client = make_client(transport=transport, auth=Nobody())
+
+    with pytest.raises(AuthenticationFailed):
+        await client.orders.get("ORD1")
+    assert "Authorization" not in transport.requests[0].headers

@@ -1,0 +1,739 @@
+"""How long a call may take, and whose cancellation is whose."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from math import inf, nan
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import (
+    NoAnswer,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsError,
+    RefreshFailed,
+    RefreshingToken,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+    TokenPair,
+)
+from paymentsdk._clock import SystemClock
+from paymentsdk._engine.deadline import Deadlines
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+ONCE = RetryPolicy(attempts=1)
+#: The end of a token that is live, and early enough to be renewed.
+EARLY = 1_700_000_300.0
+SPENT = TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh", expires_at=0.0)
+
+
+async def forever(request) -> Response:
+    """Do not answer at all."""
+    await asyncio.Event().wait()
+
+
+async def under_way(coroutine, transport: MemoryTransport) -> asyncio.Task:
+    """Start a call, and return when its request has reached the transport."""
+    task = asyncio.create_task(coroutine)
+    for _ in range(100):
+        await asyncio.sleep(0)
+        if transport.requests:
+            break
+    return task
+
+
+# --- which bound ran out ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.control("paymentsdk._engine.deadline.Deadlines._ring", lambda self: None)
+@pytest.mark.parametrize(
+    ("bounds", "passed", "words"),
+    [
+        (Timeout(total=None, attempt=30), 30, "timeout.attempt=30 s"),
+        (Timeout(total=60, attempt=2.5), 2.5, "timeout.attempt=2.5 s"),
+        (Timeout(total=10, attempt=30), 10, "timeout.total=10 s"),
+        (Timeout(total=10, attempt=10), 10, "timeout.total=10 s"),
+        (Timeout(total=10, attempt=None), 10, "timeout.total=10 s"),
+    ],
+)
+async def test_the_message_says_which_bound_ran_out(
+    play, hang, clock, *, bounds: Timeout, passed: float, words: str
+) -> None:
+    """A call that hangs ends when its nearest bound does, and the error names that bound."""
+    played = await play("orders.get", hang, timeout=bounds, retry=ONCE)
+
+    assert (NoAnswer, passed) == (type(played.error), clock.monotonic())
+    assert words in str(played.error)
+
+
+@pytest.mark.parametrize("failure", ["reset", "unsent", "503"])
+async def test_without_bounds_failures_are_what_they_are(play, failures, failure: str) -> None:
+    """A call with no bound of time at all fails and is tried again like any other."""
+    played = await play("orders.create", failures[failure], timeout=Timeout(total=None, attempt=None))
+
+    assert 4 == len(played.requests)
+    assert (NotSent if failure == "unsent" else OutcomeUnknown) is type(played.error)
+
+
+async def test_the_last_attempt_gets_what_is_left(play, hang, clock) -> None:
+    """An attempt that would outlive the call gets the rest of its time, and it is the total that ran out then."""
+    policy = RetryPolicy(base_delay=0)
+
+    played = await play("orders.create", hang, timeout=Timeout(total=70, attempt=30), retry=policy)
+
+    assert [30, 30, 10] == [request.timeout for request in played.requests]
+    assert 70 == clock.monotonic()
+    assert OutcomeUnknown is type(played.error)
+    assert "timeout.total=70 s" in played.error.reason
+
+
+async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> None:
+    """The deadline is true: an answer that comes one byte a second is cut off like any other."""
+    seconds = 0
+
+    async def trickle(request) -> Response:
+        nonlocal seconds
+        while seconds < 100:
+            seconds += 1
+            clock.advance(1)
+            await asyncio.sleep(0)
+        return Response(200, {}, b'{"id":"ORD1"}')
+
+    client = make_client(transport=MemoryTransport(trickle), retry=ONCE)
+
+    with pytest.raises(NoAnswer):
+        await client.orders.get("ORD1")
+    assert 30 == seconds
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (Timeout(total=20, attempt=30, connect=3), (20, 3)),
+        (Timeout(total=20, connect=None), (20, 18)),
+        (Timeout(total=4, connect=5), (4, 3.6)),
+        (Timeout(total=5, connect=5), (5, 4.5)),
+        (Timeout(total=None, attempt=None, connect=5), (inf, 5)),
+        (Timeout(total=None, attempt=None, connect=None), (inf, inf)),
+    ],
+)
+async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[float, float]) -> None:
+    """A transport learns the time that the attempt may take, and the connection, whose time ends first.
+
+    What is cut off after it may have been sent.
+    """
+    played = await play("orders.get", jobs["orders.get"].answer, timeout=bounds)
+
+    assert [told] == [(request.timeout, request.connect_timeout) for request in played.requests]
+
+
+async def test_without_bounds_nothing_is_watched(play, jobs) -> None:
+    """`None` is no bound: the transport may take for ever."""
+    played = await play("orders.get", jobs["orders.get"].answer, timeout=Timeout(total=None, attempt=None))
+
+    assert inf == played.requests[0].timeout
+
+
+@pytest.mark.parametrize("name", ["total", "attempt", "connect"])
+@pytest.mark.parametrize("value", [0, -1, nan, inf, 86_401, "5", True])
+def test_a_bound_that_makes_no_sense(name: str, value: object) -> None:
+    """A bound is refused where it is made, with its name."""
+    with pytest.raises(RequestInvalid) as refused:
+        Timeout(**{name: value})
+
+    assert f"timeout.{name}" == refused.value.path
+
+
+def test_the_bounds_of_who_sets_none() -> None:
+    """A minute for a call, half of it for an attempt, five seconds for a connection; the longest is a day."""
+    assert Timeout(total=60.0, attempt=30.0, connect=5.0) == Timeout()
+    for bound in (0.001, 86_400):
+        assert (bound, bound, bound) == structs.astuple(Timeout(total=bound, attempt=bound, connect=bound))
+
+
+# --- one alarm for all ------------------------------------------------------------------------------------------------
+
+
+class CountingClock(FakeClock):
+    """Counts the alarms that are set."""
+
+    alarms = 0
+
+    def call_at(self, when, callback):
+        self.alarms += 1
+        return super().call_at(when, callback)
+
+
+async def test_calls_share_one_alarm(make_client, jobs) -> None:
+    """A hundred calls, one by one and all together, set one alarm: a timer for each would cost more than the rest."""
+    clock = CountingClock()
+    transport = MemoryTransport(lambda request: jobs["orders.get"].answer)
+    client = make_client(transport=transport, clock=clock)
+
+    for _ in range(50):
+        await client.orders.get("ORD1")
+    await asyncio.gather(*(client.orders.get("ORD1") for _ in range(50)))
+
+    assert 1 == clock.alarms
+
+
+async def test_each_call_has_its_own_deadline(clock) -> None:
+    """One alarm rings for the nearest deadline, and is set anew for the next: each task is cancelled at its time."""
+    deadlines, ended = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watch = deadlines.watch(seconds)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            assert watch.take_back()
+            ended.append((seconds, clock.monotonic()))
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 1, 2)]
+    await asyncio.sleep(0)
+    for _ in range(3):
+        clock.advance(1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    assert [(1, 1), (2, 2), (3, 3)] == ended
+    assert all(task.done() for task in tasks)
+
+
+@pytest.mark.control("paymentsdk._engine.deadline.REST", 0.0)
+async def test_deadlines_close_together_ring_together() -> None:
+    """When a thousand calls hang that began one after the other, the alarm does not ring a thousand times."""
+    clock = CountingClock()
+    deadlines, ended = Deadlines(clock), []
+
+    async def work(number: int) -> None:
+        watch = deadlines.watch(30 + number / 100_000)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        ended.append(watch.take_back())
+
+    tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
+    await asyncio.sleep(0)
+    clock.advance(31)
+    await asyncio.wait(tasks)
+
+    assert [True] * 1_000 == ended
+    assert clock.alarms < 10
+
+
+async def test_a_watch_can_be_moved_both_ways(clock) -> None:
+    """A deadline that is put off does not ring at its old time; one that is brought forward rings at the new."""
+    deadlines = Deadlines(clock)
+    watch = deadlines.watch(5)
+
+    deadlines.move(watch, 10)
+    clock.advance(6)
+    assert not watch.expired
+    deadlines.move(watch, 7)
+    clock.advance(1)
+    assert watch.expired
+
+    watch.take_back()
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
+async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
+    """The alarm goes on to ring for the nearest deadline, whatever becomes of those behind it."""
+    deadlines, watches = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watches.append(deadlines.watch(seconds))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
+    await asyncio.sleep(0)
+    deadlines.move(watches[1], 60)
+    clock.advance(5)
+
+    assert [True, False] == [watch.expired for watch in watches]
+    clock.advance(55)
+    await asyncio.wait(tasks)
+
+
+async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
+    """There is one alarm at a time: the one for a deadline behind is taken back."""
+    deadlines = Deadlines(clock)
+    watches = [deadlines.watch(seconds) for seconds in (9, 7, 5)]
+
+    assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
+
+    for watch in watches:
+        deadlines.release(watch)
+    deadlines.close()
+
+
+async def test_the_last_deadline_sets_no_alarm() -> None:
+    """Once nothing is watched any more, nothing is left to ring."""
+    clock = CountingClock()
+    deadlines = Deadlines(clock)
+
+    watch = deadlines.watch(5)
+    clock.advance(5)
+
+    assert watch.take_back()
+    assert (1, None) == (clock.alarms, deadlines._alarm)
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
+async def test_a_released_watch_does_not_ring(clock) -> None:
+    """A call that is over is not cancelled, and neither is what its task does next."""
+    deadlines = Deadlines(clock)
+    watch = deadlines.watch(5)
+    deadlines.release(watch)
+
+    clock.advance(10)
+
+    assert not watch.expired
+    assert 0 == asyncio.current_task().cancelling()
+
+
+def test_a_call_runs_inside_a_task() -> None:
+    """Outside a task there is nothing to cancel, and the error says so."""
+    with pytest.raises(RuntimeError, match="inside a task"):
+        asyncio.run(outside_a_task())
+
+
+async def outside_a_task() -> None:
+    """Set a watch from a callback of the loop."""
+    done = asyncio.get_running_loop().create_future()
+
+    def callback() -> None:
+        try:
+            Deadlines(FakeClock()).watch(1)
+        except RuntimeError as error:
+            done.set_exception(error)
+
+    asyncio.get_running_loop().call_soon(callback)
+    await done
+
+
+async def test_closing_leaves_no_alarm(make_client, clock, jobs) -> None:
+    """A client that is closed when no call is under way leaves nothing on the loop to ring for it."""
+    client = make_client(jobs["orders.get"].answer)
+    await client.orders.get("ORD1")
+    alarm = client._shared.deadlines._alarm
+
+    await client.aclose()
+
+    assert alarm is not None
+    assert alarm._callback is None
+
+
+async def test_closing_does_not_let_calls_run_for_ever(make_client, clock) -> None:
+    """A client that is closed while a call is under way stops its alarm only when no call needs it any more."""
+    transport = MemoryTransport(forever)
+    client = make_client(transport=transport, retry=ONCE)
+    task = await under_way(client.orders.get("ORD1"), transport)
+
+    await client.aclose()
+    clock.advance(30)
+
+    with pytest.raises(NoAnswer):
+        await task
+
+
+# --- whose cancellation -----------------------------------------------------------------------------------------------
+
+
+async def test_a_users_cancellation_passes_through(make_client) -> None:
+    """Cancelling the task that makes a call cancels the call, at once and with no error in between."""
+    transport = MemoryTransport(forever)
+    task = await under_way(make_client(transport=transport).orders.get("ORD1"), transport)
+
+    task.cancel("by the user")
+
+    with pytest.raises(asyncio.CancelledError, match="by the user"):
+        await task
+    assert 1 == len(transport.requests)
+
+
+@pytest.mark.control("paymentsdk._engine.deadline.Watch.take_back", lambda self: self.expired, raises=NoAnswer)
+@pytest.mark.parametrize("user_first", [True, False])
+async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock, user_first: bool) -> None:
+    """When both come at the same moment, the user's is never swallowed: the task ends as cancelled."""
+    transport = MemoryTransport(forever)
+    task = await under_way(make_client(transport=transport, retry=ONCE).orders.get("ORD1"), transport)
+
+    if user_first:
+        task.cancel()
+    clock.advance(30)
+    if not user_first:
+        task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.control(
+    "paymentsdk._engine.deadline.Watch.take_back", lambda self: self.expired, raises=(AssertionError, NotSent)
+)
+@pytest.mark.parametrize("attempts", [1, 4])
+async def test_an_expiry_leaves_no_trace(make_client, hang, attempts: int) -> None:
+    """After an expiry the task counts no cancellation, so that timeouts and task groups around it work as ever."""
+    client = make_client(hang, retry=RetryPolicy(attempts=attempts), timeout=Timeout(total=600.0))
+
+    with pytest.raises(NoAnswer):
+        await client.orders.get("ORD1")
+
+    assert 0 == asyncio.current_task().cancelling()
+    await asyncio.sleep(0)
+
+
+async def test_a_timeout_of_the_standard_library_around_a_call(make_client) -> None:
+    """`asyncio.timeout` around a call ends in its own `TimeoutError`."""
+    client = make_client(forever)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await client.orders.get("ORD1")
+
+    assert 0 == asyncio.current_task().cancelling()
+
+
+async def test_a_timeout_around_a_call_that_expires_first(make_client, hang) -> None:
+    """When our deadline is the first, a timeout around the call is as if nothing had happened."""
+    client = make_client(hang, retry=ONCE)
+
+    async with asyncio.timeout(1000):
+        with pytest.raises(NoAnswer):
+            await client.orders.get("ORD1")
+        await asyncio.sleep(0)
+
+
+async def test_a_task_group_cancels_its_calls(make_client, until) -> None:
+    """A failing sibling cancels the calls of a task group; the group reports the sibling alone."""
+    transport = MemoryTransport(forever)
+    client = make_client(transport=transport)
+
+    async def fail() -> None:
+        await until(lambda: transport.requests)
+        raise LookupError
+
+    calls: list[asyncio.Task] = []
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            calls.append(group.create_task(client.orders.get("ORD1")))
+            group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as failed:
+        await work()
+
+    assert [LookupError] == [type(error) for error in failed.value.exceptions]
+    assert calls[0].cancelled()
+
+
+async def test_a_cancelled_write_is_reported(make_client, caplog) -> None:
+    """Who cancels a write that was sent does not learn what came of it: the log says so, with the key."""
+    transport = MemoryTransport(forever)
+    client = make_client(transport=transport)
+    task = await under_way(client.orders.cancel("ORD1"), transport)
+
+    task.cancel()
+    await asyncio.wait([task])
+
+    [record] = caplog.records
+    assert "outcome is unknown" in record.message
+    assert transport.requests[0].headers["X-Idempotency-Key"] == record.payments_idempotency_key
+
+
+@pytest.mark.parametrize("name", ["orders.get", "release_reports.disable_schedule"])
+async def test_a_cancelled_call_that_needs_no_report(make_client, jobs, caplog, name: str) -> None:
+    """A read leaves nothing behind, and neither does a write that was not sent: the log is silent."""
+    auth = RefreshingToken(SPENT)
+    transport = MemoryTransport(forever)
+    client = make_client(transport=transport, **({"auth": auth} if name != "orders.get" else {}))
+    task = await under_way(jobs[name].call(client), transport)
+
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert [] == caplog.records
+    await stop(auth)
+
+
+async def stop(auth: RefreshingToken) -> None:
+    """End the renewal that is under way: it outlives the calls that wait for it."""
+    flight = auth._flight
+    if flight is not None:
+        flight.cancel()
+        await asyncio.wait([flight])
+
+
+async def test_cancelled_in_the_pause(make_client, clock) -> None:
+    """A call that waits for its next attempt is cancelled like any other."""
+    pausing = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pausing.set()
+        await asyncio.Event().wait()
+
+    clock.sleep = sleep
+    task = asyncio.create_task(make_client(Response(503)).orders.get("ORD1"))
+    await pausing.wait()
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_expired_in_the_pause(make_client, clock) -> None:
+    """A pause that takes longer than was asked for does not outlive the call either."""
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(1000)
+        await asyncio.sleep(0)
+        raise LookupError("nobody put an end to it")
+
+    clock.sleep = sleep
+    client = make_client(Response(503))
+
+    with pytest.raises(NoAnswer, match=r"timeout\.total=60 s"):
+        await client.orders.get("ORD1")
+    with pytest.raises(OutcomeUnknown, match=r"timeout\.total=60 s"):
+        await client.orders.cancel("ORD1")
+    assert 0 == asyncio.current_task().cancelling()
+
+
+# --- transports that meddle -------------------------------------------------------------------------------------------
+
+
+async def test_a_transport_that_answers_after_all(make_client, clock) -> None:
+    """An answer that arrives in the tick of the expiry is an answer, and leaves no trace of the expiry."""
+
+    async def send(request) -> Response:
+        asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Response(200, {}, b'{"id":"ORD1"}')
+
+    client = make_client(send)
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert 0 == asyncio.current_task().cancelling()
+
+
+@pytest.mark.parametrize("raised", [SendFailed("given up", sent=True), OSError("given up")])
+async def test_a_transport_that_renames_our_cancellation(make_client, clock, raised: Exception) -> None:
+    """A transport that makes a failure of its own of the expiry changes nothing: sent, no answer, no trace."""
+
+    class Renaming(MemoryTransport):
+        async def send(self, request):
+            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise raised from None
+
+    client = make_client(transport=Renaming(), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.cancel("ORD1")
+    assert 0 == asyncio.current_task().cancelling()
+
+
+@pytest.mark.parametrize("end", [Response(200, {}, b'{"id":"ORD1"}'), SendFailed("reset")])
+async def test_a_handler_that_moves_the_clock_itself(make_client, clock, end: object) -> None:
+    """A handler that moves the clock misses the deadline as a slow server does; what follows is unharmed."""
+
+    def slow(request) -> Response:
+        clock.advance(31)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    client = make_client(transport=MemoryTransport(slow), retry=ONCE)
+
+    with pytest.raises(NoAnswer, match=r"timeout\.attempt"):
+        await client.orders.get("ORD1")
+    await asyncio.sleep(0)
+    assert 0 == asyncio.current_task().cancelling()
+
+
+# --- a token that takes its time --------------------------------------------------------------------------------------
+
+
+def renews_slowly(first: object, clock: FakeClock) -> object:
+    """A platform that takes *first*, and never answers a renewal until the attempt is over."""
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            asyncio.get_running_loop().call_soon(clock.advance, 29)
+            await asyncio.Event().wait()
+        return first
+
+    return platform
+
+
+@pytest.mark.parametrize(
+    ("first", "expires_at", "bounds", "error", "words"),
+    [
+        (None, 0.0, Timeout(attempt=10), NotSent, r"timeout\.attempt=10 s\) while the token was renewed"),
+        (None, EARLY, Timeout(total=29), NotSent, r"timeout\.total=29 s\) while the token was renewed"),
+        (Response(401), None, Timeout(attempt=10), RefreshFailed, r"timeout\.attempt=10 s"),
+    ],
+    ids=["ended", "early", "refused"],
+)
+async def test_a_deadline_while_the_token_is_renewed(
+    make_client,
+    clock,
+    *,
+    first: object,
+    expires_at: float | None,
+    bounds: Timeout,
+    error: type[PaymentsError],
+    words: str,
+) -> None:
+    """The deadline covers the wait for a refresh: the write was not sent, or was refused for its token."""
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=expires_at))
+    transport = MemoryTransport(renews_slowly(first, clock))
+    client = make_client(transport=transport, auth=auth, timeout=bounds)
+
+    with pytest.raises(error, match=words):
+        await client.orders.cancel("ORD1")
+
+    sent = [request for request in transport.requests if not request.url.endswith("/oauth/token")]
+    assert len(sent) == (0 if first is None else 1)
+    assert [] == clock.slept  # The renewal has attempts of its own.
+    assert 0 == asyncio.current_task().cancelling()
+    await stop(auth)
+
+
+async def test_an_early_renewal_that_takes_too_long_takes_no_time_from_the_attempt(make_client, clock, hang) -> None:
+    """The call goes out with its live token after that, and has the time of an attempt, which ends as any other."""
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh", expires_at=EARLY))
+    slowly = renews_slowly(None, clock)
+
+    async def platform(request) -> Response:
+        return await (slowly if request.url.endswith("/oauth/token") else hang)(request)
+
+    transport = MemoryTransport(platform)
+    client = make_client(transport=transport, auth=auth, timeout=Timeout(attempt=10), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown, match=r"timeout\.attempt=10 s"):
+        await client.orders.cancel("ORD1")
+
+    assert 10 == transport.requests[-1].timeout
+    await stop(auth)
+
+
+async def test_a_renewal_takes_its_time_from_the_attempt(make_client, clock) -> None:
+    """An attempt that waited for its token has the rest of its time, and was sent when it was sent."""
+
+    async def platform(request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            clock.advance(8)
+            return Response(200, {}, b'{"access_token":"APP_USR-new"}')
+        raise SendFailed("reset")
+
+    transport = MemoryTransport(platform)
+    client = make_client(transport=transport, auth=RefreshingToken(SPENT), timeout=Timeout(attempt=10), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert [30, 2] == [request.timeout for request in transport.requests]
+    assert 1_700_000_008 == unknown.value.first_sent_at.timestamp()
+
+
+async def test_a_deadline_while_the_token_is_renewed_after_a_doubt(make_client, clock) -> None:
+    """An earlier attempt that is in doubt stays in doubt, whatever happens to the token."""
+    steps = iter([SendFailed("reset")])
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old", refresh_token="TG-old-refresh"))
+    slowly = renews_slowly(Response(401), clock)
+
+    async def platform(request) -> Response:
+        for step in steps:
+            raise step
+        return await slowly(request)
+
+    client = make_client(platform, auth=auth, timeout=Timeout(attempt=10))
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert unknown.value.idempotency_key
+    await stop(auth)
+
+
+class Meddler:
+    """A source of tokens that does not let a cancellation through: it has a token after all, or an error of its own."""
+
+    def __init__(self, end: object) -> None:
+        self.end = end
+        self.waiting = asyncio.Event()
+
+    def token(self, now: float) -> str | None:
+        return None
+
+    async def renew(self, rejected, exchange, now) -> str:
+        with suppress(asyncio.CancelledError):
+            self.waiting.set()
+            await asyncio.Event().wait()
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+
+@pytest.mark.parametrize("end", ["APP_USR-access-1", ConnectionError("vault")], ids=["token", "error"])
+async def test_a_source_of_tokens_that_swallows_a_deadline(make_client, clock, end: object) -> None:
+    """Nothing is sent when the time is over, for nobody would watch it; and the task is not left as cancelled."""
+    auth, transport = Meddler(end), MemoryTransport(forever)
+    client = make_client(transport=transport, auth=auth, access_token=None)
+    task = asyncio.create_task(client.orders.cancel("ORD1"))
+    await auth.waiting.wait()
+    clock.advance(30)
+
+    with pytest.raises(NotSent):
+        await task
+    assert (0, []) == (task.cancelling(), transport.requests)
+
+
+async def test_a_source_of_tokens_that_swallows_a_cancellation(make_client) -> None:
+    """A task that was cancelled while it waited for a token sends nothing."""
+    auth, transport = Meddler("APP_USR-access-1"), MemoryTransport(forever)
+    client = make_client(transport=transport, auth=auth, access_token=None)
+    task = asyncio.create_task(client.orders.cancel("ORD1"))
+    await auth.waiting.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [] == transport.requests
+
+
+# --- the machine's own clock ------------------------------------------------------------------------------------------
+
+
+async def test_the_system_clock_rings_and_sleeps() -> None:
+    """The machine's clock calls back on the running loop, sleeps, rolls dice and makes keys of 32 characters."""
+    clock = SystemClock()
+    rang = asyncio.Event()
+
+    clock.call_at(clock.monotonic(), rang.set)
+    cancelled = clock.call_at(clock.monotonic(), lambda: pytest.fail("a cancelled alarm rang"))
+    cancelled.cancel()
+    await rang.wait()
+    await clock.sleep(0)
+
+    assert 0 <= clock.random() < 1
+    assert clock.now() > 1_700_000_000
+    keys = {clock.key() for _ in range(1000)}
+    assert 1000 == len(keys)
+    assert {32} == set(map(len, keys))

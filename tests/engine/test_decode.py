@@ -1,0 +1,830 @@
+"""Answers that do not follow the contract: exactly what is crooked is mended or dropped, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Generic, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+import pytest
+from msgspec import Meta, Struct, inspect
+
+from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
+from paymentsdk._codec import amounts as oddity
+from paymentsdk._codec import decode
+from paymentsdk._codec.decode import AnswerDecoder, Undecodable
+from paymentsdk.resources.common import AnswerStruct, Day, OpenEnum
+
+T = TypeVar("T")
+
+DAY = "2026-01-31"
+NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+DROPPED, MENDED, UNSET = "dropped", "mended", "stands for unset"
+
+
+def body(**members: object) -> bytes:
+    """An answer with an id and *members*."""
+    return json.dumps({"id": "X1", **members}).encode()
+
+
+def at(value: object, path: str) -> object:
+    """Return what is at *path* (`transactions.payments.0.amount`) of a decoded value."""
+    for name in path.split("."):
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value
+
+
+# --- what follows the contract ----------------------------------------------------------------------------------------
+
+
+def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
+    """Yield every Struct of a type."""
+    match info:
+        case inspect.StructType(fields=fields):
+            yield info
+            for member in fields:
+                yield from leaves(member.type)
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from leaves(one)
+        case inspect.VarTupleType(item_type=item):
+            yield from leaves(item)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_any_member_may_be_missing_or_null(name: str) -> None:
+    """Only the id, or the access token, is needed: everything else may be missing or null, at every level."""
+    for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
+        needed = {member.encode_name: "X1" for member in struct.fields if member.required}
+        assert needed.keys() <= {"id", "access_token"}
+        decoder = AnswerDecoder(struct.cls)
+
+        nulls = {member.encode_name: None for member in struct.fields if member.type != struct.cls}
+        bare, bare_anomalies = decoder.decode(json.dumps(needed).encode())
+        null, null_anomalies = decoder.decode(json.dumps({**nulls, **needed}).encode())
+
+        assert bare == null
+        assert () == bare_anomalies == null_anomalies
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "path", "value"),
+    [
+        ("orders.get", {"id": 5, "surprise": {"a": [1]}}, "id", None),
+        ("orders.get", {"status": "action_required"}, "status", "action_required"),
+        ("orders.get", {"status_detail": "partially_refunded"}, "status_detail", "partially_refunded"),
+        ("orders.get", {"id": "ORDTST01J67CQQH5904WDBVZEM4JMEP3"}, "id", "ORDTST01J67CQQH5904WDBVZEM4JMEP3"),
+        ("orders.get", {"total_amount": "24.90"}, "total_amount", Decimal("24.90")),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00.000Z"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00Z"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00.000000Z"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00.000000000Z"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T08:30:00.000-04:00"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00.000+00:00"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31T12:30:00.000-00:00"}, "created_date", NOON),
+        ("orders.get", {"created_date": "2026-01-31 12:30:00Z"}, "created_date", NOON),
+        ("orders.get", {"country_code": "ARG"}, "country_code", "ARG"),
+        ("orders.get", {"transactions": {"payments": [{"id": "P", "payment_method": {"id": None}}]}}, "id", "X1"),
+        ("wallet_payments.create", {"id": 2**60}, "id", 2**60),
+        ("plans.get", {"status": "cancelled"}, "status", "cancelled"),
+        ("plans.get", {"auto_recurring": {"frequency_type": "days"}}, "auto_recurring.frequency_type", "days"),
+        ("customers.create", {"metadata": {"a": [1.5, None, {"b": 2}]}}, "metadata", {"a": [1.5, None, {"b": 2}]}),
+        ("customers.create", {"cards": [{}], "addresses": [{"id": 1}]}, "cards", ({},)),
+    ],
+)
+def test_what_needs_no_mending(name: str, members: dict[str, object], path: str, value: object) -> None:
+    """Members nobody knows, values nobody listed, and every ordinary form of a date are no anomalies."""
+    operation = OPERATIONS[name]
+
+    if isinstance(members.get("id"), int) and name == "orders.get":
+        assert "5" == operation.decode(body(**members))[0].id
+        return
+    decoded, anomalies = operation.decode(body(**members))
+
+    assert value == at(decoded, path)
+    assert () == anomalies
+
+
+def test_numbers_are_exact() -> None:
+    """An amount that comes as a number has all its digits, whatever a float would make of it."""
+    decoded, anomalies = OPERATIONS["merchant_orders.search"].decode(
+        b'{"elements":[{"id":1,"total_amount":5.0E8,"paid_amount":0.10000000000000000001,"shipping_cost":100}]}'
+    )
+
+    row = decoded.elements[0]
+    assert [Decimal("5.0E8"), Decimal("0.10000000000000000001"), Decimal(100)] == [
+        row.total_amount,
+        row.paid_amount,
+        row.shipping_cost,
+    ]
+    assert () == anomalies
+
+
+def test_a_partial_order_is_an_order() -> None:
+    """The answer to a refund holds only what changed, and may still be under way."""
+    order, anomalies = OPERATIONS["orders.refund"].decode(
+        b'{"id":"ORD1","status":"processed","transactions":{"refunds":[{"id":"R1","status":"processing"}]}}'
+    )
+
+    assert ("processed", "processing") == (order.status, order.transactions.refunds[0].status)
+    assert (None, ()) == (order.total_amount, anomalies)
+
+
+# --- what does not ----------------------------------------------------------------------------------------------------
+
+REPAIRS = [
+    # operation, what came, where, what is made of it, what is said about it
+    ("orders.get", {"created_date": ""}, "created_date", None, UNSET),
+    ("orders.get", {"status": ""}, "status", None, UNSET),
+    ("orders.get", {"status": 5}, "status", "5", MENDED),
+    ("orders.get", {"status": []}, "status", None, UNSET),
+    ("orders.get", {"status": ["paid"]}, "status", None, DROPPED),
+    ("orders.get", {"config": []}, "config", None, UNSET),
+    ("orders.get", {"config": ""}, "config", None, UNSET),
+    ("orders.get", {"config": "qr"}, "config", None, "expected an object, got a text"),
+    ("orders.get", {"config": [{"qr": {"mode": "static"}}]}, "config.qr.mode", "static", "a list of one"),
+    ("orders.get", {"external_reference": 123}, "external_reference", "123", MENDED),
+    ("orders.get", {"external_reference": 2**70}, "external_reference", str(2**70), MENDED),
+    ("orders.get", {"external_reference": 1.5}, "external_reference", "1.5", MENDED),
+    ("orders.get", {"description": True}, "description", "true", MENDED),
+    ("orders.get", {"description": {"es": "libro"}}, "description", None, DROPPED),
+    ("orders.get", {"total_amount": ""}, "total_amount", None, UNSET),
+    ("orders.get", {"total_amount": "24,90"}, "total_amount", None, DROPPED),
+    ("orders.get", {"total_amount": [24.9]}, "total_amount", None, DROPPED),
+    ("orders.get", {"total_amount": True}, "total_amount", None, DROPPED),
+    ("orders.get", {"items": ""}, "items", None, "stands for an empty list"),
+    ("orders.get", {"items": {}}, "items", None, "stands for an empty list"),
+    ("orders.get", {"items": 5}, "items", None, "expected a list, got a number"),
+    ("orders.get", {"items": {"title": "Tea"}}, "items.0.title", "Tea", "an object stands for a list of one"),
+    ("orders.get", {"items": [None, {"title": "Tea"}]}, "items.0.title", "Tea", "is no entry"),
+    ("orders.get", {"items": [5, {"title": "Tea"}]}, "items.0.title", "Tea", "expected an object, got a number"),
+    ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, MENDED),
+    ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "mended|^$"),
+    ("orders.get", {"items": [{"quantity": 2.5}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": "many"}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": "1_000"}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": "٣"}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"items": [{"quantity": True}]}, "items.0.quantity", None, DROPPED),
+    ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), MENDED),
+    ("orders.get", {"created_date": " 2026-01-31T12:30:00Z "}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": " 2026-01-31T08:30:00-04:00 "}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": int(NOON.timestamp())}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": int(NOON.timestamp()) * 1000}, "created_date", NOON, MENDED),
+    ("orders.get", {"created_date": 10**30}, "created_date", None, DROPPED),
+    ("orders.get", {"created_date": -(10**11)}, "created_date", None, DROPPED),
+    ("orders.get", {"created_date": "yesterday"}, "created_date", None, DROPPED),
+    ("orders.get", {"created_date": "2026-13-45T99:00:00Z"}, "created_date", None, DROPPED),
+    ("orders.get", {"transactions": {"payments": [{}]}}, "transactions.payments.0.id", "", "is missing"),
+    ("orders.get", {"transactions": {"payments": [{"id": []}]}}, "transactions.payments.0.id", "", UNSET),
+    ("orders.get", {"transactions": {"payments": [{"id": 7}]}}, "transactions.payments.0.id", "7", MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": "true"}}, "auto_recurring.billing_day_proportional",
+     True, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": 0}}, "auto_recurring.billing_day_proportional",
+     False, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": "false"}}, "auto_recurring.billing_day_proportional",
+     False, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": 1}}, "auto_recurring.billing_day_proportional",
+     True, MENDED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": "yes"}}, "auto_recurring.billing_day_proportional",
+     None, DROPPED),
+    ("plans.get", {"auto_recurring": {"billing_day_proportional": 2}}, "auto_recurring.billing_day_proportional",
+     None, DROPPED),
+    ("merchant_orders.search", {"latitude": "-34.6"}, "latitude", -34.6, MENDED),
+    ("merchant_orders.search", {"latitude": ""}, "latitude", None, UNSET),
+    ("merchant_orders.search", {"latitude": "NaN"}, "latitude", None, DROPPED),
+    ("merchant_orders.search", {"latitude": "1e999"}, "latitude", None, DROPPED),
+    ("merchant_orders.search", {"latitude": True}, "latitude", None, DROPPED),
+    ("merchant_orders.search", {"latitude": -34.6, "contact": 5}, "latitude", -34.6, MENDED),
+    ("merchant_orders.search", {"latitude": -34, "contact": 5}, "latitude", -34.0, MENDED),
+    ("customers.create", {"metadata": []}, "metadata", None, UNSET),
+    ("customers.create", {"metadata": "a"}, "metadata", None, DROPPED),
+    ("customers.create", {"cards": {"id": 1}}, "cards", None, "expected a list, got an object; dropped"),
+    ("customers.create", {"cards": [[], {"id": 1}]}, "cards", ({"id": 1},), UNSET),
+    ("customers.create", {"phone": {"number": 1.5}}, "phone.number", "1.5", MENDED),
+    ("customers.create", {"phone": {"number": True}}, "phone.number", "true", MENDED),
+    ("customers.create", {"phone": {"number": [1]}}, "phone.number", None, DROPPED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "members", "path", "value", "reason"), REPAIRS)
+def test_repair(name: str, members: dict[str, object], path: str, value: object, reason: str) -> None:
+    """A member that does not fit is mended where its meaning is plain, dropped where it is not, and always reported."""
+    if name == "merchant_orders.search":  # Coordinates are the only members of their kind, and deep down.
+        members = {"elements": [{"id": "X1", "shipments": [{"receiver_address": members}]}]}
+        path = f"elements.0.shipments.0.receiver_address.{path}"
+
+    decoded, anomalies = OPERATIONS[name].decode(body(**members))
+
+    assert value == at(decoded, path)
+    assert "X1" == getattr(decoded, "id", "X1")
+    [anomaly] = anomalies or [Anomaly("", None, "")]
+    assert pytest.raises(AssertionError, match=reason).matches(AssertionError(anomaly.reason))
+    assert anomaly.reason.endswith(DROPPED) == anomaly.dropped
+    assert path != "status" or value is None or isinstance(at(decoded, path), OpenEnum)
+
+
+@pytest.mark.control("paymentsdk.resources.common.visible", lambda text: text)
+def test_a_state_that_nobody_knows_is_one_line_of_text() -> None:
+    """It keeps its text, and what shows it in a log forges no line there."""
+    text = "paid\nCRITICAL forged \x1b[2J"
+    order, _ = OPERATIONS["orders.get"].decode(json.dumps({"id": "X1", "status": text}).encode())
+
+    assert text == order.status
+    assert repr(order).isprintable()
+
+
+def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
+    """An empty text, and a day without a time, are what they are in an answer that needs no repair."""
+    members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}
+    exact, none = OPERATIONS["preferences.create"].decode(body(**members))
+
+    beside, [anomaly] = OPERATIONS["preferences.create"].decode(body(**members, expires="perhaps"))
+
+    assert () == none
+    assert exact == beside
+    assert "$.expires" == anomaly.path
+
+
+@pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
+def test_a_number_of_a_monstrous_size_where_none_belongs(member: str) -> None:
+    """It is not written out: neither a count nor a text is made of it, and what is reported of it is small."""
+    answer = b'{"id":"X1","items":[{"%s":1e5000}]}' % member.encode()
+
+    order, [anomaly] = OPERATIONS["orders.get"].decode(answer)
+
+    assert len(str(getattr(order.items[0], member))) < len("1E+5000")
+    assert len(str(anomaly.value)) < len("1E+5000")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])
+def test_a_coordinate_that_is_no_number(number: str) -> None:
+    """A number that no float can hold is not read as infinity."""
+    page, [anomaly] = OPERATIONS["merchant_orders.search"].decode(
+        f'{{"elements":[{{"id":1,"shipments":[{{"receiver_address":{{"latitude":{number}}}}}]}}]}}'.encode()
+    )
+
+    assert page.elements[0].shipments[0].receiver_address.latitude is None
+    assert "dropped" in anomaly.reason
+
+
+def test_what_is_right_stays_beside_what_is_mended() -> None:
+    """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
+    members = {
+        "status": "created",
+        "created_date": "2026-01-31T08:30:00.000-04:00",
+        "total_amount": "24.90",
+        "items": [{"title": "Tea", "quantity": 3, "unit_price": "1.50"}],
+    }
+    exact, nothing = OPERATIONS["orders.get"].decode(body(**members))
+
+    mended, anomalies = OPERATIONS["orders.get"].decode(body(**members, description=[5]))
+
+    assert exact == mended
+    assert ((), ["$.description"]) == (nothing, [anomaly.path for anomaly in anomalies])
+
+
+def test_street_names_of_two_kinds() -> None:
+    """A member may have two shapes: each is read as it is, and what fits neither is reported once."""
+
+    def street(name: object) -> tuple[object, tuple[Anomaly, ...]]:
+        rows = [{"id": 1, "total_amount": "NaN", "shipments": [{"receiver_address": {"street_name": name}}]}]
+        page, anomalies = OPERATIONS["merchant_orders.search"].decode(json.dumps({"elements": rows}).encode())
+        return page.elements[0].shipments[0].receiver_address.street_name, anomalies[1:]
+
+    assert ("Main", ()) == street("Main")
+    assert ("Haupt", ()) == (street({"en": "Haupt"})[0].en, street({"en": "Haupt"})[1])
+    assert (None, ()) == street(None)
+    assert "5" == street(5)[0]
+    assert (None, 1) == (street([1, 2])[0], len(street([1, 2])[1]))
+
+
+def test_anomalies_name_their_places() -> None:
+    """Each anomaly has the path of its member and what came there."""
+    page, anomalies = OPERATIONS["invoices.search"].decode(
+        b'{"paging":{"total":"3"},"results":[{"id":1},{"id":2,"debit_date":"","payment":{"id":[]}},null,'
+        b'{"id":3,"retry_attempt":"many","reason":{"es":"libro"},"payment":5},{}]}'
+    )
+
+    assert {
+        "$.paging.total": "3",
+        "$.results[1].debit_date": "",
+        "$.results[1].payment.id": [],
+        "$.results[2]": None,
+        "$.results[3].retry_attempt": "many",
+        "$.results[3].reason": {"es": "libro"},
+        "$.results[3].payment": 5,
+        "$.results[4].id": None,
+    } == {anomaly.path: anomaly.value for anomaly in anomalies}
+    assert (3, 4) == (page.paging.total, len(page.results))
+
+
+def test_one_crooked_member_costs_nothing_else() -> None:
+    """Of a page with a crooked row all other rows, and all other members of that row, are as they came."""
+    rows = [{"id": i, "status": "processed", "transaction_amount": 24.9, "reason": f"row {i}"} for i in range(50)]
+    clean, nothing = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
+    rows[25]["debit_date"] = {"day": 31}
+
+    page, anomalies = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
+
+    assert clean == page
+    assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
+
+
+@pytest.mark.control("paymentsdk._codec.decode._texts", lambda name, info: (), raises=pytest.fail.Exception)
+def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
+    rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
+    body, decoder = json.dumps({"results": rows}).encode(), decoder_of("invoices.search")
+    repaired = decoder._repair(body)
+    monkeypatch.setattr(decoder, "_repair", lambda body: pytest.fail("it was repaired"))
+
+    assert repaired == decoder.decode(body)
+    assert (datetime(2026, 2, 1, tzinfo=UTC), rows[0]["reason"], ()) == (
+        repaired[0].results[0].debit_date,
+        repaired[0].results[0].reason,
+        repaired[1],
+    )
+
+
+def test_a_day_without_a_time_beside_a_crooked_member() -> None:
+    """Neither hides the other."""
+    body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
+
+    page, anomalies = OPERATIONS["invoices.search"].decode(body)
+
+    assert [datetime(2026, 2, 1, tzinfo=UTC), None] == [invoice.debit_date for invoice in page.results]
+    assert ["$.results[1].debit_date", "$.results[1].retry_attempt"] == [anomaly.path for anomaly in anomalies]
+
+
+def test_free_form_data_keeps_its_days() -> None:
+    """What has the name of a day in the integrator's own data stays the text that it was."""
+    body = b'{"id":"c1","date_registered":"2026-02-01","metadata":{"date_registered":"2026-02-01"}}'
+
+    customer, anomalies = OPERATIONS["customers.create"].decode(body)
+
+    assert (datetime(2026, 2, 1, tzinfo=UTC), "2026-02-01", ()) == (
+        customer.date_registered,
+        customer.metadata["date_registered"],
+        anomalies,
+    )
+
+
+class Note(AnswerStruct):
+    """A row of somebody else's operation."""
+
+    since: str | None = None
+    more: dict[str, object] | None = None
+
+
+class Notes(AnswerStruct, Generic[T]):
+    """An answer of somebody else's operation that has a day, and below it something of the same name."""
+
+    since: Day | None = None
+    below: T | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "read"),
+    [
+        (list[Note], [{"more": {"since": DAY}}], [Note(more={"since": DAY})]),
+        (Note, {"since": DAY}, Note(since=DAY)),
+        (object, {"since": DAY}, {"since": DAY}),
+        (dict[str, str], {"since": DAY}, {"since": DAY}),
+    ],
+)
+def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
+    """In an answer that somebody else declares, nothing but its days is read as one."""
+    notes, _ = AnswerDecoder(Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
+
+    assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
+
+
+# --- amounts that are none --------------------------------------------------------------------------------------------
+
+NOT_AMOUNTS = [
+    *(f'"{text}"' for text in ("NaN", "nan", "-NaN", "sNaN", "nan123", "Infinity", "-infinity", "iNf", "+inf")),
+    *("1e999999999", '"1e999999999"', "1E+100", "-1e-999999999", '"1e-999999999"', "0e-999999999"),
+    # Not so long as it is written, but as a number.
+    *("1e99", '"1e99"', "9" * 50 + "e50", "0.1e-99"),
+]
+
+
+@pytest.mark.control("paymentsdk._codec.amounts._suspects", lambda most: defaultdict(lambda: True))
+@pytest.mark.parametrize("amount", [amount for amount in NOT_AMOUNTS if "e" in amount.lower()])
+@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
+def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
+    """A number with more digits than a sheet of paper is a bomb for the first who prints it: it is dropped."""
+    assert_dropped(name, amount)
+
+
+@pytest.mark.parametrize("amount", NOT_AMOUNTS)
+@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
+def test_amounts_that_are_none(name: str, amount: str) -> None:
+    """NaN, infinities and monstrous exponents decode like any amount: they are found at any depth, and dropped."""
+    assert_dropped(name, amount)
+
+
+def assert_dropped(name: str, amount: str) -> None:
+    """Decode an answer with a second amount that is none."""
+    row = f'{{"id":"X1","items":[{{"title":"Tea","unit_price":{amount}}},{{"unit_price":5}}]}}'
+    answer = row if name == "orders.get" else f'{{"elements":[{row}]}}'
+    decoded, anomalies = decoder_of(name).decode(answer.encode())
+
+    decoded = decoded if name == "orders.get" else decoded.elements[0]
+    assert [None, Decimal(5)] == [item.unit_price for item in decoded.items]
+    [anomaly] = anomalies
+    assert anomaly.path.endswith(".items[0].unit_price")
+    assert "dropped" in anomaly.reason
+
+
+@pytest.mark.parametrize(
+    "amount", ["0", "-5", "0.00", "1e10", "5.0E8", '"1E+2"', "1e-7", "1e98", "-1e-98", "123456789012345678901234567890"]
+)
+def test_amounts_that_are_plain_enough(amount: str) -> None:
+    """Answers may have amounts that a request may not: any plain number."""
+    decoder = AnswerDecoder(OPERATIONS["orders.get"].result)
+
+    decoded, anomalies = decoder.decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
+
+    assert Decimal(amount.strip('"')) == decoded.total_amount
+    assert () == anomalies
+
+
+@pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
+def test_long_amounts_beside_a_member_that_is_mended(amount: str) -> None:
+    """What another member has wrong costs no amount its digits."""
+    clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
+
+    mended, [anomaly] = decoder_of("orders.get").decode(
+        f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
+    )
+
+    assert "$.created_date" == anomaly.path
+    assert Decimal(amount.strip('"')) == clean.total_amount == mended.total_amount
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_amount_of_every_answer_is_searched(name: str) -> None:
+    """No amount of any answer is left out of the search, at whatever depth it stands."""
+    for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
+        needed = {member.name: "X1" for member in struct.fields if member.required}
+        for member in struct.fields:
+            if isinstance(next(iter(getattr(member.type, "types", ())), None), inspect.DecimalType):
+                search = oddity.compile_check(struct.cls)
+                assert search(struct.cls(**needed, **{member.name: Decimal("NaN")}))
+                assert not search(struct.cls(**needed, **{member.name: Decimal("24.90")}))
+
+
+class Lists(Struct):
+    """Amounts in lists, which no answer has so far."""
+
+    id: str
+    amounts: tuple[Decimal, ...] | None = None
+
+
+def test_amounts_in_lists_are_searched() -> None:
+    """A list of amounts is searched as well."""
+    value, anomalies = AnswerDecoder(Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
+
+    assert (Decimal(1), Decimal(2)) == value.amounts
+    assert ["$.amounts[1]"] == [anomaly.path for anomaly in anomalies]
+
+
+# --- nothing to be trusted --------------------------------------------------------------------------------------------
+
+UNDECODABLE = [
+    b"",
+    b" ",
+    b"<html>",
+    b'{"id":"OR',
+    b"[]",
+    b'[{"id":"ORD1"}]',
+    b"null",
+    b"5",
+    b'"ORD1"',
+    b"true",
+    b"{}",
+    b'{"id":null}',
+    b'{"id":""}',
+    b'{"id":[]}',
+    b'{"id":{"a":1}}',
+    b'{"id":"\xff"}',
+    b'{"id":"\\ud800"}',
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"id":' + b"1" * 5000 + b"}",
+]
+
+
+@pytest.mark.parametrize("answer", UNDECODABLE, ids=lambda answer: repr(answer[:14]))
+def test_what_nobody_can_trust(answer: bytes) -> None:
+    """What is not JSON, not an object, or an object without its id is never made into an empty answer."""
+    order = AnswerDecoder(OPERATIONS["orders.get"].result)
+
+    with pytest.raises(Undecodable) as failed:
+        order.decode(answer)
+
+    assert isinstance(failed.value, ValueError)
+
+
+@pytest.mark.parametrize("answer", [b"", b" \n", b"null", b"[]", b' ""'])
+def test_an_empty_answer_where_it_may_be(answer: bytes) -> None:
+    """The answer to a deletion may have no body at all, or one that says nothing; elsewhere that is none."""
+    report, anomalies = OPERATIONS["release_reports.disable_schedule"].decode(answer)
+
+    assert (None, ["$"]) == (report.status, [anomaly.path for anomaly in anomalies])
+    with pytest.raises(Undecodable):
+        OPERATIONS["release_reports.disable_schedule"].decode(b"<html>")
+
+
+@pytest.mark.parametrize("levels", [10, 100, 400, 600, 800])
+def test_deep_free_form_data(levels: int) -> None:
+    """Free-form data that is nested too deeply is dropped; the rest of the answer is not."""
+    metadata = '{"a":' * levels + "1" + "}" * levels
+    answer = f'{{"id":"c1","email":5,"description":"text","metadata":{metadata}}}'.encode()
+    decoder = AnswerDecoder(OPERATIONS["customers.create"].result)
+    customer, anomalies = decoder.decode(answer)
+
+    assert ("5", "text") == (customer.email, customer.description)
+    assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)
+
+
+def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
+    """Free-form data reads the same, whether something else of the answer had to be mended or not."""
+    answer = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
+    decoder = AnswerDecoder(OPERATIONS["customers.create"].result)
+
+    exact, mended = decoder.decode(answer % b'"5"'), decoder.decode(answer % b"5")
+
+    assert exact[0] == mended[0]
+    assert repr(exact[0].metadata) == repr(mended[0].metadata)
+
+
+# --- the cost of an answer that is right ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("orders.get", b'{"id":"ORD1","total_amount":"24.90","items":[{"unit_price":"5.00"}]}'),
+        ("merchant_orders.search", b'{"elements":[{"id":1,"total_amount":24.9}],"total":1}'),
+    ],
+)
+def test_a_clean_answer_pays_for_no_repair(name: str, answer: bytes) -> None:
+    """An answer that follows the contract goes straight from bytes to its Struct: the repair is not even made."""
+    decoder = decoder_of(name)
+
+    assert () == decoder.decode(answer)[1]
+    assert "_mend" not in vars(decoder)
+    assert decoder.decode(answer.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
+
+
+def decoder_of(name: str) -> AnswerDecoder:
+    """A new decoder of an operation's answers."""
+    operation = OPERATIONS[name]
+    return AnswerDecoder(operation.result, empty=operation.empty_answer)
+
+
+def test_every_kind_of_member_has_its_repair() -> None:
+    """A repair is made for every type that an answer has; a new kind of type is refused, not guessed at."""
+    for operation in OPERATIONS.values():
+        for struct in leaves(inspect.type_info(operation.result)):
+            for member in struct.fields:
+                assert callable(decode._mender(member.type))
+    with pytest.raises(TypeError, match="nobody knows how to mend"):
+        decode._mender(inspect.type_info(bytes))
+
+
+class Row(AnswerStruct):
+    """A row of somebody else's operation."""
+
+    id: str
+    count: int | None = None
+
+
+class Shelf(AnswerStruct):
+    """An answer of somebody else's operation, with members of types that no answer of the contract has."""
+
+    id: str
+    name: str | None = None
+    rows: list[Row] | None = None
+    by_name: dict[str, Row] | None = None
+    state: Literal["full", "empty"] | None = None
+    since: date | None = None
+    mark: UUID | None = None
+    words: frozenset[str] | None = None
+    more: object = None
+
+
+UUID_OF_MARK = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("sent", "member", "reason"),
+    [
+        ({"rows": [{"id": "1"}, {"id": 2, "count": "3"}, None]}, {"rows": [Row(id="1"), Row(id="2", count=3)]}, MENDED),
+        ({"rows": "none"}, {"rows": None}, DROPPED),
+        ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
+        ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
+        ({"state": "full"}, {"state": "full"}, None),
+        ({"state": "half"}, {"state": None}, DROPPED),
+        ({"since": DAY}, {"since": date(2026, 1, 31)}, None),
+        ({"since": ""}, {"since": None}, UNSET),
+        ({"mark": str(UUID_OF_MARK)}, {"mark": UUID_OF_MARK}, None),
+        ({"words": ["a", "b"]}, {"words": frozenset("ab")}, None),
+        ({"more": {"a": [1.5]}}, {"more": {"a": [1.5]}}, None),
+    ],
+)
+def test_members_of_other_types_cost_nothing_else(
+    sent: dict[str, object], member: dict[str, object], reason: str | None
+) -> None:
+    """An operation that somebody else declares is read as far as it can be, whatever the types of its answer."""
+    shelf, anomalies = AnswerDecoder(Shelf).decode(body(name=5, **sent))
+
+    assert Shelf(id="X1", name="5", **member) == shelf
+    assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
+    assert (reason is None) == (len(anomalies) == 1)
+
+
+class Holder(AnswerStruct, Generic[T]):
+    """An answer of somebody else's operation that holds what it is told."""
+
+    id: str
+    one: T | None = None
+    rows: list[T] | None = None
+
+
+class Priced(AnswerStruct):
+    """What it is told of."""
+
+    amount: Decimal | None = None
+
+
+def test_an_answer_may_be_generic() -> None:
+    """It is read and mended as any other is, and an amount in it that cannot be used is dropped."""
+    decoder = AnswerDecoder(Holder[Priced])
+    price = Priced(amount=Decimal("1.50"))
+
+    assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
+    mended, _ = decoder.decode(body(id=1, rows=[{"amount": "1.50"}, {"amount": [1]}]))
+    assert Holder(id="1", rows=[price, Priced()]) == mended
+    unusable, anomalies = decoder.decode(body(id="1", one={"amount": "NaN"}))
+    assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
+
+
+class Counted(AnswerStruct):
+    """A row of somebody else's operation that has to have more than an id."""
+
+    id: int | str
+    count: int
+    state: Literal["full", "empty"]
+    row: Row
+
+
+class CountedPage(AnswerStruct):
+    """A page of them."""
+
+    rows: list[Counted]
+
+
+@pytest.mark.control("paymentsdk._codec.decode._empty", lambda info: "")
+def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
+    """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
+    page, anomalies = AnswerDecoder(CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
+
+    assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
+    missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
+    assert "is missing; read as empty" == missing.pop("$.rows[0].id")
+    assert {"is missing; read as None"} == {*missing.values()}
+
+
+class Noted(AnswerStruct):
+    """An answer of somebody else's operation with members that have to come, be it as null."""
+
+    id: str
+    note: str | None
+    told: Annotated[str | None, Meta(description="what the buyer was told")]
+    free: object
+    nothing: None
+    rows: list[Noted] | None = None
+
+
+@pytest.mark.control("paymentsdk._codec.decode._may_be_null", lambda info: False, raises=Undecodable)
+def test_null_is_read_where_it_may_stand() -> None:
+    """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
+    decoder = AnswerDecoder(Noted)
+    nulls = dict.fromkeys(("note", "told", "free", "nothing"))
+    whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
+
+    mended, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}]))
+
+    assert whole == mended
+    assert ["$.rows[0].id"] == [anomaly.path for anomaly in anomalies]
+    for name in nulls:
+        with pytest.raises(Undecodable, match=f"no usable '{name}'"):
+            decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
+
+
+class Node(Struct):
+    """A type that holds itself."""
+
+    id: str
+    amount: int | None = None
+    node: Node | None = None
+
+
+def test_a_type_that_holds_itself() -> None:
+    """A type may hold itself: its repair is made as deep as the answer goes."""
+    mend = decode._mender(inspect.type_info(Node))
+    anomalies: list[Anomaly] = []
+
+    node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", anomalies)
+
+    assert ("1", "2", "3", 4) == (node.id, node.node.id, node.node.node.id, node.node.node.amount)
+    assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in anomalies]
+
+
+class Branch(AnswerStruct):
+    """An answer of somebody else's operation that holds itself."""
+
+    id: str
+    amount: Decimal | None = None
+    day: Day | None = None
+    branches: list[Branch] | None = None
+
+
+@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
+def test_an_answer_may_hold_itself() -> None:
+    """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
+    decoder = AnswerDecoder(Branch)
+    leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
+
+    clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
+    mended, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
+    dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
+
+    assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
+    assert (None, ["$.branches[0].branches[0].amount"]) == (
+        mended.branches[0].branches[0].amount,
+        [anomaly.path for anomaly in anomalies],
+    )
+    assert datetime(2026, 1, 31, tzinfo=UTC) == dated.branches[0].day
+
+
+# --- what the caller learns -------------------------------------------------------------------------------------------
+
+
+async def test_anomalies_are_on_the_result_and_in_the_log(make_client, caplog) -> None:
+    """A mended answer is a success: what was mended is on the result, and in the log without its value."""
+    client = make_client(Response(200, {}, b'{"id":"ORD1","user_id":5,"external_reference":77}'))
+
+    result = await client.call(OPERATIONS["orders.get"], order_id="ORD1")
+
+    assert ["$.user_id", "$.external_reference"] == [anomaly.path for anomaly in result.anomalies]
+    assert ["$.user_id", "$.external_reference"] == [record.payments_path for record in caplog.records]
+    assert {("orders.get", logging.WARNING)} == {(r.payments_operation, r.levelno) for r in caplog.records}
+    assert ["orders.get: $.user_id", "orders.get: $.external_reference"] == [
+        line.rpartition(": ")[0] for line in caplog.messages
+    ]
+    assert "77" not in caplog.text
+
+
+async def test_strict_clients_mend_nothing(play, jobs) -> None:
+    """With `strict` a crooked answer is no answer. It is not asked for again: the next would be as crooked."""
+    crooked = Response(200, {}, b'{"id":"ORD1","external_reference":77}')
+
+    read = await play("orders.get", crooked, strict=True)
+    write = await play("orders.cancel", crooked, strict=True)
+    clean = await play("orders.get", jobs["orders.get"].answer, strict=True)
+
+    assert (1, NoAnswer) == (len(read.requests), type(read.error))
+    assert (1, OutcomeUnknown) == (len(write.requests), type(write.error))
+    assert "$.external_reference" in read.error.reason
+    assert clean.error is None
+
+
+@pytest.mark.parametrize("name", ["oauth.exchange_code", "oauth.refresh"])
+async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> None:
+    """The grant that it was made of is spent: with the answer that breaks the contract, the token would be lost."""
+    crooked = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
+
+    taken = await play(name, crooked, strict=True)
+
+    assert ("APP_USR-new-access", 1) == (taken.value.access_token, len(taken.requests))
+
+
+def test_structs_of_answers_round_trip() -> None:
+    """Every answer Struct can be made from plain data, and back: a mended one is no worse than another."""
+    order, _ = OPERATIONS["orders.get"].decode(
+        b'{"id":5,"total_amount":"24.90","created_date":"2026-01-31","items":[{"quantity":"3"}]}'
+    )
+
+    assert order == msgspec.convert(json.loads(msgspec.json.encode(order)), type(order))
+    assert timedelta(0) == order.created_date.astimezone(UTC).utcoffset()

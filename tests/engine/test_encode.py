@@ -1,0 +1,654 @@
+"""What goes out: bodies, queries and paths, checked before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Generic, NamedTuple, NewType, TypedDict, TypeVar
+from uuid import UUID
+
+import pytest
+from msgspec import Meta, Struct
+
+from paymentsdk import OPERATIONS, RequestInvalid, Response
+from paymentsdk._codec.encode import BodyEncoder, QueryEncoder, fill_path
+from paymentsdk._secrets import Hidden
+from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+
+
+class Line(RequestStruct):
+    """A part of a body, with every kind of member that has a form of its own on the wire."""
+
+    title: Annotated[str, Meta(max_length=5)] | None = None
+    note: str | None = None
+    price: Amount | None = None
+    share: PositiveAmount | None = None
+    at: Moment | None = None
+    free: dict[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.title != "bad", "$.title", "is bad")
+
+
+class Plain(RequestStruct):
+    """A part with nothing that has a form of its own on the wire."""
+
+    name: str | None = None
+
+
+class Other(RequestStruct):
+    """What a part is easily mistaken for: some of its members are the same, some are not."""
+
+    surname: str | None = None
+
+
+class Weight(Struct):
+    """A Struct of the caller's own, for free-form data."""
+
+    share: float
+    unit: str = "kg"
+
+
+class Body(RequestStruct):
+    """A body, with parts of its own kind."""
+
+    lines: list[Line] | None = None
+    line: Line | None = None
+    plain: Plain | None = None
+    fees: Annotated[list[Decimal], Meta(extra={"note": "of no weight"})] | None = None
+    count: Annotated[int, Meta(ge=1, le=9)] | None = None
+    note: str | None = None
+    code: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", min_length=2)] | None = None
+
+
+NUMBERS = BodyEncoder(Body, decimal_strings=False)
+STRINGS = BodyEncoder(Body, decimal_strings=True)
+NOON = datetime(2026, 1, 31, 12, 30, 0, 123_456, tzinfo=UTC)
+
+
+def deep(levels: int) -> dict[str, object]:
+    """Free-form data of so many levels."""
+    value: dict[str, object] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+# --- the form on the wire ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("amount", "number", "string"),
+    [
+        (Decimal("24.9"), b"24.90", b'"24.90"'),
+        (Decimal("24.90"), b"24.90", b'"24.90"'),
+        (Decimal(24), b"24", b'"24"'),
+        (24, b"24", b'"24"'),
+        (Decimal("0.01"), b"0.01", b'"0.01"'),
+        (Decimal("999999999999999999.99"), b"999999999999999999.99", b'"999999999999999999.99"'),
+    ],
+)
+def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None:
+    """An amount goes out with two decimals or none, in fixed notation, as a number or a string, wherever it stands."""
+    body = Body(lines=[Line(price=amount)], line=Line(share=amount), fees=[amount])
+    wire = b'{"lines":[{"price":%b}],"line":{"share":%b},"fees":[%b]}'
+
+    assert wire % ((number,) * 3) == NUMBERS.encode(body)
+    assert wire % ((string,) * 3) == STRINGS.encode(body)
+
+
+def test_every_amount_of_a_list_is_written_alike() -> None:
+    """Of several amounts in a list each goes out in its own right form, not only the last."""
+    body = Body(lines=[Line(price=Decimal("24.9")), Line(), Line(price=Decimal("0.5"))], fees=[Decimal("1.5")] * 3)
+
+    assert b'{"lines":[{"price":24.90},{},{"price":0.50}],"fees":[1.50,1.50,1.50]}' == NUMBERS.encode(body)
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (NOON, "2026-01-31T12:30:00.123Z"),
+        (NOON.replace(microsecond=0), "2026-01-31T12:30:00.000Z"),
+        (NOON.astimezone(timezone(timedelta(hours=-3))), "2026-01-31T09:30:00.123-03:00"),
+        (NOON.astimezone(timezone(timedelta(0), "GMT")), "2026-01-31T12:30:00.123+00:00"),
+    ],
+)
+def test_moments_have_milliseconds_and_an_offset(moment: datetime, text: str) -> None:
+    """A moment goes out with three digits of a second and its offset, wherever it stands."""
+    query = QueryEncoder(OPERATIONS["merchant_orders.search"].query)
+
+    assert [{"at": text}] == json.loads(NUMBERS.encode(Body(lines=[Line(at=moment)])))["lines"]
+    assert "date_created_from=" + text.replace(":", "%3A").replace("+", "%2B") == query.encode(
+        {"date_created_from": moment}
+    )
+
+
+def test_what_was_not_set_is_not_sent() -> None:
+    """A default of 0 or null earned refusals: members that were not set are left out."""
+    assert b"{}" == NUMBERS.encode(Body())
+    assert b'{"line":{"title":""}}' == NUMBERS.encode(Body(line=Line(title="")))
+
+
+def test_bodies_are_left_as_they_are() -> None:
+    """Encoding changes nothing of what the caller passed in: the same body can be sent again."""
+    line = Line(price=Decimal("24.9"), at=NOON, free={"a": [1]})
+    body = Body(lines=[line, line], fees=[Decimal(1), Decimal("1.5")])
+    before = repr(body)
+
+    first, second = NUMBERS.encode(body), NUMBERS.encode(body)
+
+    assert first == second
+    assert before == repr(body)
+    assert body.lines[0] is line
+
+
+def test_a_hidden_credential_is_sent_in_the_clear() -> None:
+    """A credential that does not show itself to people still goes to the platform."""
+    assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=Hidden("abc"))))
+
+
+def test_a_body_reads_as_it_was_written() -> None:
+    """The platform's decoder, the sandbox's, reads what went out."""
+    body = Body(lines=[Line(title="abc", price=Decimal("24.90"))], count=3)
+
+    assert body == STRINGS.decode(STRINGS.encode(body)) == NUMBERS.decode(NUMBERS.encode(body))
+
+
+class Code(Enum):
+    """A code of a program's own."""
+
+    LATIN = "abc"
+
+
+@dataclass
+class Named:
+    """A part as a program of its own has it."""
+
+    name: str
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Body(code=Code.LATIN),
+        Body(lines=(Line(title="abc"), Line(at=NOON))),
+        Body(plain={"name": "abc"}),
+        Body(plain={"name": "abc", "surprise": 1}),
+        Body(plain=Named("abc"), line=Line(free=Named("abc"))),
+        Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
+    ],
+)
+def test_what_means_the_same_goes_out(body: Body) -> None:
+    """An Enum for its text, a tuple for a list, a dict or a dataclass for a part, and what JSON has its own form of."""
+    assert isinstance(NUMBERS.decode(NUMBERS.encode(body)), Body)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "an amount is a Decimal, not float": ("$.lines[1].price", Body(lines=[Line(), Line(price=24.9)])),
+    "an amount is a Decimal, not bool": ("$.line.price", Body(line=Line(price=True))),
+    "an amount is a Decimal, not str": ("$.line.price", Body(line=Line(price="24.90"))),
+    "an amount has two decimals or none": ("$.line.price", Body(line=Line(price=Decimal("24.905")))),
+    "an amount is written without an exponent": ("$.line.price", Body(line=Line(price=Decimal("1E+2")))),
+    "an amount is finite, not NaN": ("$.fees[0]", Body(fees=[Decimal("NaN")])),
+    "an amount is finite, not -Infinity": ("$.fees[1]", Body(fees=[Decimal(1), Decimal("-Infinity")])),
+    "an amount is finite, not sNaN": ("$.line.share", Body(line=Line(share=Decimal("sNaN")))),
+    "an amount has at most 18 digits": ("$.line.price", Body(line=Line(price=Decimal(10) ** 18))),
+    "an amount is not negative": ("$.line.price", Body(line=Line(price=Decimal("-0.01")))),
+    "an amount is not negative ": ("$.line.price", Body(line=Line(price=Decimal("-0.00")))),
+    "must be above 0": ("$.line.share", Body(line=Line(share=Decimal("0.00")))),
+    "a datetime needs a time zone": ("$.lines[0].at", Body(lines=[Line(at=datetime(2026, 1, 31))])),  # noqa: DTZ001
+    "expected a datetime, got str": ("$.line.at", Body(line=Line(at="2026-01-31"))),
+    "expected Line, got dict": ("$.lines[0]", Body(lines=[{"title": "abc"}])),
+    "expected Line, got str": ("$.line", Body(line="abc")),
+    "expected Plain, got Other": ("$.plain", Body(plain=Other(surname="abc"))),
+    "Expected `array | null`": ("$.lines", Body(lines="abc")),
+    "Expected `object`, got `null`": ("$.lines[0]", Body(lines=[None])),
+    "Expected `int | null`": ("$.count", Body(count="3")),
+    "Expected `int` >= 1": ("$.count", Body(count=0)),
+    "Expected `int` <= 9": ("$.count", Body(count=10)),
+    "Expected `str` of length <= 5": ("$.lines[0].title", Body(lines=[Line(title="abcdef")])),
+    "Expected `str` of length >= 2": ("$.code", Body(code="a")),
+    "Expected `str` matching regex": ("$.code", Body(code="ab\n")),
+    "expected text, got bytes": ("$.note", Body(note=b"abc")),
+    "expected text, got UUID": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
+    "expected text, got bytearray": ("$.plain.name", Body(plain={"name": bytearray(b"abc")})),
+    "expected text, got Decimal": ("$.note", Body(note=Decimal(24))),
+    "nan is not a JSON number": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, float("nan")]}))),
+    "-inf is not a JSON number": ("$.line.free.1", Body(line=Line(free={1: float("-inf")}))),
+    "inf is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": float("inf")}))),
+    "nan is not a JSON number ": ("$.line.free.a.share", Body(line=Line(free={"a": Weight(float("nan"))}))),
+    "there is no form for object": ("$", Body(line=Line(free={"a": object()}))),
+    "surrogates not allowed": ("$", Body(line=Line(free={"a": "\ud800"}))),
+    "nested too deeply|recursion": ("$", Body(line=Line(free=deep(100_000)))),
+    "expected Body, got dict": ("$", {"count": 3}),
+    "expected Body, got NoneType": ("$", None),
+}
+
+
+T = TypeVar("T")
+
+
+class Holder(RequestStruct, Generic[T]):
+    """A body of somebody else's operation that holds what it is told, in tuples as answers do."""
+
+    one: T | None = None
+    parts: tuple[T, ...] | None = None
+
+
+HOLDER = BodyEncoder(Holder[Line], decimal_strings=False)
+
+
+@pytest.mark.control("paymentsdk.money.exact", Decimal, raises=AssertionError)
+def test_a_body_may_be_generic_and_have_tuples() -> None:
+    """What stands in it is written as in any other."""
+    line = Line(price=Decimal("1.5"), at=NOON)
+    text = b'{"price":1.50,"at":"2026-01-31T12:30:00.123Z"}'
+
+    assert b'{"one":%b,"parts":[%b]}' % (text, text) == HOLDER.encode(Holder(one=line, parts=(line,)))
+
+
+@pytest.mark.parametrize(
+    ("part", "path"),
+    [
+        (Line(price=Decimal("1.555")), "price"),
+        (Line(price=Decimal("1E+2")), "price"),
+        (Line(price=1.5), "price"),
+        (Line(at=datetime(2026, 1, 31)), "at"),  # noqa: DTZ001
+        (Line(note=b"abc"), "note"),
+    ],
+)
+def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
+    """What is refused in a list is refused in a tuple, with its place."""
+    with pytest.raises(RequestInvalid) as refused:
+        HOLDER.encode(Holder(parts=(Line(), part)))
+
+    assert f"$.parts[1].{path}" == refused.value.path
+
+
+Fee = NewType("Fee", Decimal)
+
+
+class Named(TypedDict):
+    """What is a dict on the wire, and no Struct."""
+
+    fee: Decimal
+
+
+class Placed(NamedTuple):
+    """The same as a tuple."""
+
+    fee: Decimal
+
+
+@dataclass
+class Classed:
+    """The same as a dataclass."""
+
+    at: datetime
+
+
+@pytest.mark.control("paymentsdk._codec.encode._unseen", lambda info: (), raises=pytest.fail.Exception)
+@pytest.mark.parametrize(
+    "kind",
+    [dict[str, Decimal], dict[str, Line], tuple[str, Decimal], set[Fee], frozenset[Line], Named, Placed, Classed],
+    ids=str,
+)
+def test_a_type_that_would_hide_amounts_is_refused(kind: object) -> None:
+    """Amounts and moments go out as they should from Structs and lists alone: elsewhere nothing looks at them."""
+    with pytest.raises(RequestInvalid, match="must be in Structs or lists"):
+        BodyEncoder(Holder[kind], decimal_strings=False)
+
+
+def test_a_union_has_amounts_in_one_type_only() -> None:
+    """Beside a list of parts, a part alone would not be looked at."""
+    with pytest.raises(RequestInvalid, match="in one type of a union only"):
+        BodyEncoder(Holder[list[Line] | Line], decimal_strings=False)
+
+
+@pytest.mark.parametrize("kind", [dict[str, str], tuple[str, int], tuple[()], set[str], Weight])
+def test_other_types_are_no_concern(kind: object) -> None:
+    """A body may have any type that holds no amounts."""
+    assert b"{}" == BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder())
+
+
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [
+        (Fee, Decimal("1.555")),
+        (Sequence[Line], [Line(price=Decimal("1.555"))]),
+        (Annotated[Sequence[Fee], Meta(max_length=5)], (Decimal("1.555"),)),
+        (list[Fee], {Decimal("1.555")}),
+        (list[Line], frozenset({Line(price=Decimal("1.555"))})),
+    ],
+)
+def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
+    """A NewType is what it is made of, a Sequence is a list, and a set takes the place of none."""
+    with pytest.raises(RequestInvalid) as refused:
+        BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder(one=one))
+
+    assert refused.value.path.startswith("$.one")
+
+
+@pytest.mark.control("paymentsdk.money.exact", Decimal)
+@pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
+def test_amounts_are_never_rounded(reason: str) -> None:
+    """What cannot be written exactly is refused with its place, and not made to fit."""
+    assert_refused(reason)
+
+
+def test_free_form_data_costs_no_second_look() -> None:
+    """It may hold anything, so there is nothing to look for: a body that has it is encoded like any other."""
+    assert not NUMBERS._unusual(Body(line=Line(title="abc", free={"a": [Decimal("1.555")]})))
+    assert NUMBERS._unusual(Body(line=Line(at=NOON)))
+
+
+def test_free_form_data_is_json() -> None:
+    """A number that JSON does not know cannot go out as one, not even in free-form data."""
+    with pytest.raises(RequestInvalid, match="cannot be written as JSON"):
+        NUMBERS.encode(Body(line=Line(free={"a": Decimal("NaN")})))
+
+
+def test_free_form_data_may_have_numbers_for_names() -> None:
+    """JSON has texts for names: a number goes out as one, and what stands under it is looked at as any other."""
+    assert b'"free":{"5":1.5}' in NUMBERS.encode(Body(line=Line(free={5: 1.5})))
+
+
+class Tagged(RequestStruct):
+    """A body with patterns."""
+
+    told: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] = "dev_"
+    bare: Annotated[str, Meta(pattern=r"\A[a-z]*\Z")] = ""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(Tagged(told="x"), "must begin with dev_"), (Tagged(bare="7"), r"Expected `str` matching regex '\\A[a-z]*\\Z'")],
+)
+def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
+    """Where a pattern says in a comment what it asks for, that is the reason, and not the pattern."""
+    with pytest.raises(RequestInvalid) as refused:
+        BodyEncoder(Tagged, decimal_strings=False).encode(body)
+
+    assert reason == refused.value.reason
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_body_that_breaks_a_rule(reason: str) -> None:
+    """What breaks a rule is refused before anything is sent, and the error names the place and the rule."""
+    assert_refused(reason)
+
+
+def assert_refused(reason: str) -> None:
+    """Encode the body that breaks the rule of this name."""
+    path, body = REFUSED[reason]
+
+    with pytest.raises(RequestInvalid, match=f"(?i){reason.strip()}") as refused:
+        STRINGS.encode(body)
+
+    assert path == refused.value.path
+
+
+class Untyped(BodyEncoder):
+    """An encoder that trusts what it is given."""
+
+    def __init__(self, body, *, decimal_strings):
+        super().__init__(body, decimal_strings=decimal_strings)
+        self._decode = lambda encoded: None
+
+
+@pytest.mark.control("paymentsdk._operation.operation.BodyEncoder", Untyped)
+@pytest.mark.parametrize(
+    ("member", "value", "path"),
+    [
+        ("external_reference", "a" * 65, "$.external_reference"),
+        ("external_reference", "a b", "$.external_reference"),
+        ("external_reference", "ab\n", "$.external_reference"),
+        ("external_reference", "٣", "$.external_reference"),
+        ("external_reference", "", "$.external_reference"),
+        ("description", "a" * 151, "$.description"),
+        ("type", "static", "$.type"),
+        ("description", 5, "$.description"),
+        ("external_reference", None, "$.external_reference"),
+    ],
+)
+async def test_the_twin_check_finds_every_constraint(
+    make_client, transport, monkeypatch, *, member: str, value: object, path: str
+) -> None:
+    """A body is read again with its own type before it is sent: constraints that making it does not check are found."""
+    operation = OPERATIONS["orders.create"]
+    # Set first: where there was none yet, `delitem` alone would leave the encoder of this test to all others.
+    monkeypatch.setitem(vars(operation), "encoder", None)
+    del vars(operation)["encoder"]
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))])
+    good = {"external_reference": "a", "total_amount": Decimal(5), "transactions": payments}
+    transport.replies(Response(201, {}, b'{"id":"ORD1"}'))
+
+    with pytest.raises(RequestInvalid) as refused:
+        await make_client(transport=transport).orders.create(OrderRequest(**{**good, member: value}))
+
+    assert path == refused.value.path
+    assert [] == transport.requests
+
+
+# --- what the sandbox reads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "reason"),
+    [
+        (b'{"lines":[{},{"title":"bad"}]}', "$.lines[1].title", "is bad"),
+        (b'{"lines":[{"price":"1.005"}]}', "$.lines[0].price", "an amount has two decimals or none"),
+        (b'{"lines":[{"price":"1e999999999"}]}', "$.lines[0].price", "an amount is written without an exponent"),
+        (b'{"line":{"share":"-5"}}', "$.line.share", "must be above 0"),
+        (b'{"count":0}', "$.count", "Expected `int` >= 1"),
+        (b"[]", "$", "Expected `object`, got `array`"),
+    ],
+)
+def test_both_sides_refuse_the_same(body: bytes, path: str, reason: str) -> None:
+    """What comes in is refused with the same places and the same words as what goes out."""
+    with pytest.raises(RequestInvalid) as refused:
+        STRINGS.decode(body)
+
+    assert (path, reason) == (refused.value.path, refused.value.reason)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":' * 100_000, b'{"free": 1e5x}'])
+def test_what_is_not_json(body: bytes) -> None:
+    """What is not JSON is a ValueError of another kind: there is no place to name."""
+    with pytest.raises(ValueError, match=r".") as failed:
+        STRINGS.decode(body)
+
+    assert not isinstance(failed.value, RequestInvalid)
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+ORDERS = QueryEncoder(OPERATIONS["merchant_orders.search"].query)
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        ({}, ""),
+        ({"status": None}, ""),
+        ({"status": "closed", "limit": 5}, "status=closed&limit=5"),
+        ({"payer_id": 2**60, "application_id": "007"}, f"payer_id={2**60}&application_id=007"),
+        ({"external_reference": "a b&c=d/e?f#g+h%é"}, "external_reference=a%20b%26c%3Dd%2Fe%3Ff%23g%2Bh%25%C3%A9"),
+        ({"external_reference": " "}, "external_reference=%20"),
+    ],
+)
+def test_filters_become_a_query(filters: dict[str, object], text: str) -> None:
+    """Filters go out percent-encoded, in the order in which they were given, without those that are None."""
+    assert text == ORDERS.encode(filters)
+
+
+class Closed(str, Enum):  # noqa: UP042 - unlike a StrEnum, it writes itself with its name
+    """A status."""
+
+    IT = "closed"
+
+
+class Shop(int, Enum):
+    """An id with a name; an IntEnum writes itself as its number."""
+
+    IT = 7
+
+
+def test_a_filter_with_a_name_goes_out_as_its_value() -> None:
+    """A member of an Enum is its text or its number: a search by ``Closed.IT`` would find nothing, in silence."""
+    assert "status=closed&payer_id=7" == ORDERS.encode({"status": Closed.IT, "payer_id": Shop.IT})
+
+
+def test_truth_values_in_a_query() -> None:
+    """A truth value goes out as JSON writes it."""
+
+    class Filters(TypedDict):
+        live: bool
+
+    assert "live=true" == QueryEncoder(Filters).encode({"live": True})
+    assert "live=false" == QueryEncoder(Filters).encode({"live": False})
+
+
+def test_a_moment_without_a_zone() -> None:
+    """A moment that nobody can place is refused, even where the type of the filter lets it through."""
+
+    class Filters(TypedDict):
+        at: datetime
+
+    with pytest.raises(RequestInvalid, match="needs a time zone") as refused:
+        QueryEncoder(Filters).encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
+    assert "$query.at" == refused.value.path
+
+
+@pytest.mark.parametrize(
+    ("filters", "path"),
+    [
+        ({"colour": "red"}, "$query.colour"),
+        ({"status": 5}, "$query.status"),
+        ({"limit": 0}, "$query.limit"),
+        ({"limit": "5"}, "$query.limit"),
+        ({"offset": -1}, "$query.offset"),
+        ({"payer_id": 1.5}, "$query.payer_id"),
+        ({"payer_id": True}, "$query.payer_id"),
+        ({"date_created_from": "2026-01-31T00:00:00Z"}, "$query.date_created_from"),
+        ({"date_created_from": datetime(2026, 1, 31)}, "$query.date_created_from"),  # noqa: DTZ001
+        ({"status": "\ud800"}, "$query.status"),
+        ({"date_created_from": "\ud800"}, "$query.date_created_from"),
+        # A platform takes it for none: who looks for the orders of "" would get everybody's.
+        ({"external_reference": ""}, "$query.external_reference"),
+    ],
+)
+def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> None:
+    """A filter that is unknown, empty, or of the wrong type, is refused with its name."""
+    with pytest.raises(RequestInvalid) as refused:
+        ORDERS.encode(filters)
+
+    assert path == refused.value.path
+
+
+def test_filters_have_names() -> None:
+    """What is no mapping is refused in words, too."""
+    with pytest.raises(RequestInvalid, match=r"\$query: must be a mapping"):
+        ORDERS.encode(["status"])
+
+
+def test_an_operation_without_filters_takes_none() -> None:
+    """An operation that is no search refuses every filter."""
+    with pytest.raises(RequestInvalid, match="its filters are: none"):
+        QueryEncoder(None).encode({"status": "closed"})
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+UNSAFE = [
+    "..",
+    ".",
+    "a/b",
+    "/",
+    "a?b",
+    "a#b",
+    "%2e%2e",
+    "a%",
+    "a\n",
+    "a b",
+    "",
+    "é",
+    "٣",
+    "..%2f",
+    "a\\b",
+    "{order_id}",
+]
+
+
+@pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
+@pytest.mark.parametrize("value", [value for value in UNSAFE if isinstance(value, str)])
+def test_an_id_cannot_change_the_path(value: object) -> None:
+    """An id that would lead elsewhere, or needs to be quoted, is refused: a path is a place where money moves."""
+    with pytest.raises(RequestInvalid) as refused:
+        fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
+
+    assert "$path.order_id" == refused.value.path
+
+
+@pytest.mark.parametrize("value", [None, 5, b"ORD1"])
+def test_an_id_in_a_path_is_a_text(value: object) -> None:
+    """What is no text is no id."""
+    with pytest.raises(RequestInvalid, match="order_id"):
+        fill_path("/v1/orders/{order_id}", ("order_id",), {"order_id": value})
+
+
+@pytest.mark.parametrize(
+    "value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"]
+)
+def test_ids_go_into_the_path_as_they_are(value: str) -> None:
+    """What real ids are made of needs no quoting."""
+    assert f"/v1/orders/{value}/refund" == fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
+
+
+@pytest.mark.parametrize("values", [{"a": "1", "c": "2"}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2", "c": "3"}])
+def test_every_placeholder_has_its_value(values: dict[str, str]) -> None:
+    """Of several values, none may be missing and none left over."""
+    assert "/x/1/y/2" == fill_path("/x/{a}/y/{b}", ("a", "b"), {"b": "2", "a": "1"})
+    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values a, b"):
+        fill_path("/x/{a}/y/{b}", ("a", "b"), values)
+
+
+@pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])
+async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str]) -> None:
+    """A value that is missing or unknown is refused."""
+    with pytest.raises(RequestInvalid, match=r"\$path: expected the path values order_id"):
+        await client.call(OPERATIONS["orders.get"], **values)
+
+
+async def test_an_operation_without_a_path_takes_no_values(client) -> None:
+    """A value that no placeholder asks for is refused."""
+    with pytest.raises(RequestInvalid, match="none"):
+        await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")
+
+
+# --- bodies that do not go with their operation -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "reason"),
+    [
+        ("orders.create", None, "orders.create needs a body"),
+        ("orders.create", {"type": "qr"}, "expected OrderRequest, got dict"),
+        ("oauth.token", {"grant_type": "refresh_token"}, "expected TokenRequest, got dict"),
+        ("release_reports.disable_schedule", Body(), "release_reports.disable_schedule takes no body"),
+    ],
+)
+async def test_a_body_that_does_not_go_with_its_operation(client, operation: str, body: object, reason: str) -> None:
+    """A body is refused where none goes, and missed where one has to."""
+    with pytest.raises(RequestInvalid, match=reason) as refused:
+        await client.call(OPERATIONS[operation], body)
+
+    assert "$" == refused.value.path

@@ -1,0 +1,102 @@
+"""The states of a grant: what each becomes, cell by cell, without a store, a platform, or time that passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import ReauthorizationRequired, TokenPair
+from paymentsdk._auth.token_state import NO_PAIR, Grant, Held, Spent, Unsaved, after_reading, alive, usable, without
+from tests.engine.issuer import START, Issuer
+
+REFUSAL = ReauthorizationRequired(400, "invalid_grant", "it is spent")
+pair = Issuer().pair
+OWN = pair(2, START)
+LEFT = pair(5, START + 2)
+STATES = {
+    "Held": Held(OWN, pair(1)),
+    "Unsaved": Unsaved(OWN, pair(3, START + 9), LEFT),
+    "Spent": Spent(OWN, REFUSAL),
+}
+STORED = {
+    "own": OWN,
+    "earlier": pair(7, START - 1),
+    "same end": pair(7, START),
+    "later": pair(7, START + 1),
+    "endless": pair(7),
+    "rejected": pair(0, START + 1),
+    "new": pair(3, START + 9),
+    "left": LEFT,
+}
+
+# What is in the store, and which pair gave way to it. "-": none did.
+TABLE = """
+         | own | earlier | same end | later | endless | rejected | new | left
+Held     | -   | -       | own      | own   | own     | -        | own | own
+Unsaved  | -   | new     | new      | new   | new     | new      | -   | -
+Spent    | -   | own     | own      | own   | own     | -        | own | own
+"""
+
+
+def cells() -> list[tuple[str, ...]]:
+    """Return the name of the row, the name of the column, and what stands there, of each cell of the table."""
+    (_, *columns), *rows = ([cell.strip() for cell in line.split("|")] for line in TABLE.strip("\n").splitlines())
+    return [(row, *cell) for row, *values in rows for cell in zip(columns, values, strict=True)]
+
+
+@pytest.mark.parametrize(("state", "stored", "former"), cells())
+def test_what_is_after_reading(state: str, stored: str, former: str) -> None:
+    """The pair of the store takes the place of another as the table says, and that one is the last resort.
+
+    One that is left is remembered, so that nobody takes it for what came after a pair that the store does not have yet.
+    """
+    before = STATES[state]
+    left = Held(OWN, pair(1), STORED[stored]) if state == "Held" else before
+
+    after = after_reading(before, STORED[stored], "APP_USR-access-0")
+
+    assert (left if former == "-" else Held(STORED[stored], STORED[former])) == after
+
+
+@pytest.mark.parametrize("own", [OWN, pair(2)])
+def test_a_pair_without_an_end_may_be_older_than_any(own: TokenPair) -> None:
+    """Where one of two ends is not known, nobody can tell which is later: the one of the store is tried first."""
+    assert Held(pair(7), own) == after_reading(Held(own), pair(7), None)
+    assert Held(OWN, pair(7)) == after_reading(Held(pair(7)), OWN, None)
+
+
+@pytest.mark.parametrize("stored", [*STORED.values(), TokenPair(access_token="", refresh_token="TG-first")])
+def test_any_pair_takes_the_place_of_none(stored: TokenPair) -> None:
+    """Who begins with nothing takes what is there, also one that has ended, or that is a refresh token alone."""
+    assert Held(stored) == after_reading(Held(NO_PAIR), stored, None)
+
+
+def test_no_pair_is_no_pair() -> None:
+    """What stands for none has ended at any time, and there is nothing to renew it with."""
+    assert not alive(NO_PAIR, -1e300)
+    assert NO_PAIR.refresh_token is None
+
+
+@pytest.mark.parametrize(("state", "ends"), [("Held", False), ("Unsaved", True), ("Spent", True)])
+def test_a_refused_token_that_cannot_be_renewed_ends(state: str, ends: bool) -> None:
+    """Where its refresh token is spent, the token that was refused is not used again; any other one is left."""
+    grant: Grant = STATES[state]
+
+    after = without(grant, OWN.access_token)
+
+    assert grant == without(grant, None) == without(grant, "APP_USR-access-0")
+    assert (type(grant), not ends) == (type(after), alive(after.pair, START - 1))
+    assert OWN.refresh_token == after.pair.refresh_token
+
+
+def test_what_can_be_used() -> None:
+    """A pair that has not ended, to the very second, and is not the one that was refused."""
+    assert usable(OWN, None, START - 1)
+    assert usable(pair(2), "APP_USR-access-0", START)
+    assert not usable(OWN, None, START)
+    assert not usable(OWN, OWN.access_token, START - 1)
+
+
+@pytest.mark.parametrize("grant", STATES.values())
+def test_a_grant_does_not_show_its_tokens(grant: Grant) -> None:
+    """It is in variables while the platform is asked: a traceback that shows them shows no credential."""
+    assert not any(secret in repr(grant) for secret in ("APP_USR", "TG-"))

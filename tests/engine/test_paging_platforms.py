@@ -1,0 +1,262 @@
+"""Walks over what platforms say of their rows: where the end is, what cannot be true, and what would go on for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import NoAnswer, PaginationStalled
+from paymentsdk._paging.cursor import MOST_STALE_PAGES
+from paymentsdk._paging.pager import _Seen
+from paymentsdk.testing import MemoryTransport
+from tests.engine.walks import SHAPES, ids, over
+
+# --- where the end is -------------------------------------------------------------------------------------------------
+
+
+def last(value: object):
+    """Say *value* as the next offset of the last page."""
+
+    def change(answer: dict[str, object], request) -> None:
+        if answer.get("next_offset") == 0:
+            answer["next_offset"] = answer["total"] if value == "total" else value
+
+    return change
+
+
+def last_stands(answer: dict[str, object], request) -> None:
+    """Say where the last page stands as its next offset."""
+    if answer["elements"] and answer["next_offset"] == 0:
+        answer["next_offset"] = answer["elements"][0]["id"] - 1
+
+
+def without(*names: str):
+    """Leave members out of every answer."""
+    return lambda answer, request: {name: value for name, value in answer.items() if name not in names}
+
+
+def null(name: str):
+    """Send a member as null."""
+    return lambda answer, request: {**answer, name: None}
+
+
+def no_rows_is_null(answer: dict[str, object], request) -> None:
+    """Send null for an empty list."""
+    answer["elements"] = answer["elements"] or None
+
+
+def as_text(answer: dict[str, object], request) -> None:
+    """Send the numbers of the position as texts."""
+    answer["paging"] = {name: str(value) for name, value in answer["paging"].items()}
+
+
+ENDINGS = {
+    "next_offset is 0": (True, last(0)),
+    "next_offset is the total": (True, last("total")),
+    "next_offset is null": (True, last(None)),
+    "next_offset is where it stands": (True, last_stands),
+    "next_offset stands still, and no total": (
+        True,
+        lambda answer, request: {**answer, "next_offset": 30, "total": None},
+    ),
+    "next_offset is never there": (True, without("next_offset")),
+    "the total is never there": (True, without("total")),
+    "neither of them": (True, without("total", "next_offset")),
+    "elements is null": (True, no_rows_is_null),
+    "numbers are texts": (False, as_text),
+    "paging is null": (False, null("paging")),
+    "paging is never there": (False, without("paging")),
+}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30, 60, 75])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int, prefetch: int) -> None:
+    """However a platform tells its position, or does not, the walk ends with the last row and not before."""
+    elements, changes = ENDINGS[ending]
+    table = tables(rows, elements=elements, changes=changes)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+    assert len(table.offsets) <= rows // 30 + 2
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
+    """A platform may count only for the first page: the walk goes on to the last row all the same."""
+
+    def only_at_first(answer: dict[str, object], request) -> None:
+        if answer["paging"]["offset"]:
+            del answer["paging"]["total"]
+
+    table = tables(100, changes=only_at_first)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
+    """A platform that counts no rows and sends some is walked until an empty page, and each page says so."""
+
+    def uncounted(answer: dict[str, object], request) -> None:
+        answer["paging"]["total"] = 0
+
+    table = tables(70, changes=uncounted)
+
+    pages = [page async for page in table.search(over(table), prefetch=prefetch).pages()]
+
+    assert table.ids == [row.id for page in pages for row in page.items]
+    assert "30 rows at offset 0, though the total is 0" == pages[0].anomalies[0].reason
+
+
+@SHAPES
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_more_rows_than_the_total(tables, prefetch: int, elements: bool) -> None:
+    """A page that goes beyond the total shows that nobody has counted: what comes behind it is asked for as well."""
+
+    def too_few(answer: dict[str, object], request) -> None:
+        answer.get("paging", answer)["total"] = 45
+
+    table = tables(100, elements=elements, changes=too_few)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+
+
+# --- platforms that cannot count --------------------------------------------------------------------------------------
+
+
+async def stalls(table, **options: int) -> PaginationStalled:
+    """Walk *table*, which goes in a circle."""
+    with pytest.raises(PaginationStalled) as stalled:
+        await ids(table.search(over(table), **options))
+    return stalled.value
+
+
+@pytest.mark.control("paymentsdk._paging.cursor.Walk._guard", lambda *_: None)
+@pytest.mark.parametrize("totals", [(1_000, 1_000), (None, None), (1_000, None)])
+async def test_the_same_page_again_and_again(tables, totals: tuple[int | None, ...]) -> None:
+    """A platform that ignores the offset is found out at the second page, whatever total it gives."""
+    rows = [{"id": row} for row in range(30)]
+
+    def same(answer: dict[str, object], request) -> dict[str, object]:
+        return circle(table, {"elements": rows, "total": totals[len(table.offsets) > 1]})
+
+    table = tables(0, changes=same, elements=True)
+
+    stalled = await stalls(table)
+
+    assert "same page twice" in str(stalled)
+    assert (30, "merchant_orders.search") == (stalled.resume_point, stalled.operation)
+
+
+def circle(table, answer: dict[str, object]) -> dict[str, object]:
+    """Give up after some turns, so that a walk without its guards ends as well."""
+    if len(table.offsets) > 10:
+        pytest.fail("the walk goes on for ever")
+    return answer
+
+
+async def test_a_next_offset_that_does_not_grow(tables) -> None:
+    """A platform that sends the walk back to where it is, or to where it was, is found out."""
+    table = tables(90, elements=True, changes=lambda answer, request: {**answer, "next_offset": 30})
+
+    stalled = await stalls(table)
+
+    assert "next_offset is 30" in str(stalled)
+    assert 30 == stalled.resume_point
+
+
+async def test_without_a_total_a_next_offset_of_0_is_the_end(tables) -> None:
+    """The platform has said so: nothing is asked for beyond it."""
+    table = tables(45, elements=True, changes=lambda answer, request: {**answer, "total": None})
+
+    assert table.ids == await ids(table.search(over(table)))
+    assert [0, 30] == table.offsets
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int) -> None:
+    """A platform that goes on by what was asked for, though it gave fewer rows, must not cost the rows in between."""
+    table = tables(
+        100, elements=True, changes=lambda answer, request: {**answer, "next_offset": table.offsets[-1] + 50}
+    )
+
+    assert table.ids == await ids(table.search(over(table), page_size=50, prefetch=prefetch))
+
+
+async def test_pages_with_nothing_new(tables) -> None:
+    """Page after page of rows that were seen before comes to an end."""
+    wheel = tables(0, elements=True, changes=lambda answer, request: {"elements": turned(wheel), "total": 10**6})
+
+    assert f"{MOST_STALE_PAGES + 2} pages, and no end" in str(await stalls(wheel))
+
+
+def turned(table) -> list[dict[str, object]]:
+    """The same ten rows, in another order each time."""
+    turn = len(table.offsets) % 10
+    return [{"id": (row + turn) % 10 + 1} for row in range(10)]
+
+
+def fresh_once(self, rows, ids) -> list[tuple[object, object]]:
+    """Remember rows before the page is taken."""
+    fresh = honest_fresh(self, rows, ids)
+    self.remember(list(ids))
+    return fresh
+
+
+honest_fresh = _Seen.fresh
+
+
+@pytest.mark.control("paymentsdk._paging.pager._Seen.fresh", fresh_once)
+async def test_a_page_that_could_not_be_logged_is_not_taken(tables, caplog) -> None:
+    """A filter of the program's own that fails on the warning costs no row: the page comes to who asks again."""
+    table = tables(60, changes=lambda answer, request: {**answer, "paging": {**answer["paging"], "total": 45}})
+    walk = table.search(over(table)).pages()
+    caplog.handler.addFilter(lambda record: 1 / 0)
+    assert 30 == len((await anext(walk)).items)
+
+    with pytest.raises(ZeroDivisionError):
+        await anext(walk)
+    caplog.handler.filters.clear()
+
+    assert list(range(31, 61)) == [row.id for row in (await anext(walk)).items]
+
+
+@SHAPES
+@pytest.mark.parametrize(("rows", "start"), [(0, 0), (60, 60)])
+async def test_an_empty_page_at_the_end_is_as_it_should_be(
+    tables, caplog, rows: int, start: int, elements: bool
+) -> None:
+    """A search that finds nothing, or nothing more, is no reason to warn anybody."""
+    table = tables(rows, elements=elements)
+
+    [page] = [page async for page in table.search(over(table), start=start).pages()]
+
+    assert ((), (), []) == (page.items, page.anomalies, caplog.records)
+
+
+async def test_a_page_that_nobody_asked_for(tables, make_client) -> None:
+    """An answer with another offset belongs to another request: it is asked for again, and then is no answer."""
+
+    def shift(answer: dict[str, object], request) -> None:
+        if answer["paging"]["offset"] == 30:
+            answer["paging"]["offset"] = 0
+
+    table = tables(90, changes=shift)
+    client = make_client(transport=MemoryTransport(table))
+
+    with pytest.raises(NoAnswer, match="the page at offset 0") as lost:
+        await ids(table.search(client))
+
+    assert [0, 30, 30, 30, 30] == table.offsets
+    assert 30 == lost.value.resume_point
+
+
+async def test_rows_without_an_id_are_never_left_out(tables) -> None:
+    """A row that cannot be told from another is new: losing it would be worse than giving it twice."""
+
+    def nameless(answer: dict[str, object], request) -> None:
+        answer["results"] = [{"id": ""} for _ in answer["results"]]
+
+    table = tables(60, changes=nameless)
+
+    assert [""] * 60 == await ids(table.search(over(table)))

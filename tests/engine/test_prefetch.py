@@ -1,0 +1,363 @@
+"""Pages that are fetched ahead of the reader: in order, in bounds, and none left under way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import threading
+import tracemalloc
+from contextlib import suppress
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from paymentsdk import ClientClosed, PaymentsError, Response, ResumePoint
+from paymentsdk._paging.pager import Pages
+from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
+
+
+@pytest.mark.parametrize("prefetch", range(1, 9))
+@SHAPES
+async def test_pages_ahead_come_in_order_and_in_bounds(tables, elements: bool, prefetch: int) -> None:
+    """So many pages are under way as were asked for, never more, none behind the end; the rows stay in order."""
+    table = tables(600, elements=elements)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
+    assert prefetch == table.most_in_flight
+    assert 20 == len(table.offsets)
+
+
+@pytest.mark.parametrize("cap", [1, 30])
+async def test_a_page_is_asked_for_once(tables, cap: int) -> None:
+    """Over a slow connection, too, every page is asked for once, and as many are under way as were asked for."""
+    table = tables(20 * cap, cap=cap)
+
+    async def slow(request) -> Response:
+        answer = await table(request)
+        table.waiting += 1
+        table.most_waiting = max(table.most_waiting, table.waiting)
+        for _ in range(table.waiting * 5):
+            await asyncio.sleep(0)
+        table.waiting -= 1
+        return answer
+
+    table.waiting = table.most_waiting = 0
+    pager = table.search(over(slow), prefetch=4)
+
+    assert table.ids == await ids(pager)
+    assert list(range(0, 20 * cap, cap)) == table.offsets
+    assert 4 == table.most_waiting
+
+
+@pytest.mark.parametrize(
+    ("start", "overlap"), [(ResumePoint(60, 200), 0), (0, 10)], ids=["goes on", "overlap is larger than a page"]
+)
+async def test_no_page_ahead_is_asked_for_in_vain(tables, start: int, overlap: int) -> None:
+    """Where the pages ahead begin is known before they are asked for: none has to be asked for at another place."""
+    table = tables(200, cap=8)
+
+    rows = await ids(table.search(over(table), start=start, prefetch=4, overlap=overlap))
+
+    assert table.ids[start:] == rows
+    assert len(set(table.offsets)) == len(table.offsets)
+    assert all((offset - start) % max(1, 8 - overlap) == 0 for offset in table.offsets)
+
+
+async def test_a_slow_reader_is_waited_for(tables) -> None:
+    """Back-pressure: while nobody takes a row, no more pages are fetched than were asked for."""
+    table = tables(6_000)
+    walk = aiter(table.search(over(table), prefetch=4))
+
+    for _ in range(31):
+        await anext(walk)
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+    assert 1 + 4 == len(table.offsets)
+    await walk.aclose()
+
+
+async def walks(table, way: str) -> None:
+    """Begin to walk, with pages under way, and leave in one way or another."""
+    walk = table.search(over(table), prefetch=4)
+    if way == "break":
+        async for row in walk:
+            if row.id == 40:
+                break
+    if way == "error":
+        with suppress(LookupError):
+            async for row in walk:
+                if row.id == 40:
+                    raise LookupError
+    if way == "cancel":
+        task = asyncio.create_task(ids(walk))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+    if way == "aclose":
+        rows = aiter(walk)
+        for _ in range(40):
+            await anext(rows)
+        await rows.aclose()
+        await rows.aclose()
+        with pytest.raises(ClientClosed):
+            await anext(rows)
+    if way == "collect":
+        await walk.collect(40)
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Pages._drop_ahead", lambda self: [])
+@pytest.mark.parametrize("way", ["break", "error", "cancel", "aclose", "collect"])
+async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
+    """However a walk is left, the pages that were under way are given up, with or without `aclose`."""
+    before = asyncio.all_tasks()
+    hold = asyncio.Event()
+    table = tables(6_000)
+
+    async def slow(request) -> Response:
+        if "offset=0" not in request.url and "offset=30&" not in f"{request.url}&":
+            await hold.wait()
+        return await table(request)
+
+    try:
+        await walks(Slow(table, slow), way)
+        gc.collect()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert set() == asyncio.all_tasks() - before
+    finally:
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+
+
+@pytest.mark.parametrize("way", ["aclose", "collect", "fails", "ends", "is cancelled"])
+async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: str) -> None:
+    """A walk that somebody still holds has no page under way once it is closed, has ended, failed or was cancelled."""
+    before = asyncio.all_tasks()
+    hold = asyncio.Event()
+
+    def end(answer: dict[str, object], request) -> Response | None:
+        if answer["paging"]["offset"] == 60:
+            if way == "fails":
+                return Response(400)
+            answer["results"] = []
+            del answer["paging"]["total"]
+        return None
+
+    table = tables(6_000, changes=end if way in ("fails", "ends") else None)
+
+    async def slow(request) -> Response:
+        if not request.url.endswith(("offset=0", "offset=30", "offset=60")):
+            await hold.wait()
+        return await table(request)
+
+    pager = table.search(over(slow), prefetch=4)
+    walk = pager.pages()
+    if way == "collect":
+        assert 40 == len(await pager.collect(40))
+    else:
+        await anext(walk)
+        await anext(walk)
+    if way == "aclose":
+        await walk.aclose()
+    if way == "fails":
+        with pytest.raises(PaymentsError):
+            await anext(walk)
+    if way == "ends":
+        assert [0] == [len(page.items) async for page in walk]
+    if way == "is cancelled":
+        await anext(walk)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(walk)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert set() == asyncio.all_tasks() - before
+    assert "asyncio" not in {record.name for record in caplog.records}
+
+
+class Slow:
+    """A table whose later pages do not come."""
+
+    def __init__(self, table: object, answer: object) -> None:
+        self.search = table.search
+        self.answer = answer
+
+    def __call__(self, request) -> object:
+        return self.answer(request)
+
+
+async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
+    """Whoever gave up waiting for a page can ask for it again: the walk has not moved."""
+    hold = asyncio.Event()
+    table = tables(90)
+
+    async def slow(request) -> Response:
+        if "offset=30" in request.url and not hold.is_set():
+            await hold.wait()
+        return await table(request)
+
+    walk = table.search(over(slow), prefetch=2).pages()
+    seen = [row.id for row in (await anext(walk)).items]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await anext(walk)
+    hold.set()
+
+    assert table.ids == seen + [row.id async for page in walk for row in page.items]
+
+
+def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
+    """A walk that is dropped when its loop is long gone does so in silence, whatever came of the pages ahead."""
+    table = tables(6_000, changes=lambda answer, request: Response(400) if len(table.offsets) > 2 else None)
+    walks = []
+
+    async def begin() -> None:
+        walk = table.search(over(table), prefetch=3).pages()
+        await anext(walk)
+        await anext(walk)
+        walks.append(walk)
+
+    asyncio.run(begin())
+    walks.clear()
+    gc.collect()
+    assert [] == caplog.records
+
+
+async def begun(tables) -> Pages:
+    """Return a walk whose later pages do not come."""
+    table = tables(6_000)
+
+    async def slow(request) -> Response:
+        if not request.url.endswith(("offset=0", "offset=30")):
+            await asyncio.Event().wait()
+        return await table(request)
+
+    walk = table.search(over(slow), prefetch=4).pages()
+    await anext(walk)
+    await anext(walk)
+    return walk
+
+
+def drops_here(self) -> None:
+    """Cancel in whatever thread it is."""
+    self._drop_ahead()
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Pages.__del__", drops_here)
+async def test_a_walk_that_is_dropped_in_another_thread(tables, until) -> None:
+    """Its fetches are given up by their loop: cancelled from another thread they would stay, and so would the loop."""
+    before = asyncio.all_tasks()
+    cancelled_in: list[int] = []
+
+    class Watched(asyncio.Task):
+        def cancel(self, msg: object = None) -> bool:
+            cancelled_in.append(threading.get_ident())
+            return super().cancel(msg)
+
+    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **given: Watched(coro, loop=loop, **given))
+    walks = [await begun(tables)]
+    asyncio.get_running_loop().set_task_factory(None)
+    dropping = threading.Thread(target=walks.clear)
+    dropping.start()
+    await until(lambda: not dropping.is_alive())
+    await until(lambda: set() == asyncio.all_tasks() - before)
+
+    assert {threading.get_ident()} == set(cancelled_in)
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Pages.__del__", drops_here)
+def test_a_walk_that_is_dropped_when_its_loop_is_closed(tables, monkeypatch) -> None:
+    """Pages that were under way when their loop was closed are nobody's trouble any more."""
+    trouble: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: trouble.append(raised.exc_value))
+    loop = asyncio.new_event_loop()
+    table = tables(30)
+    walk = table.search(over(table)).pages()
+    under_way = loop.create_task(asyncio.Event().wait())
+    loop.run_until_complete(asyncio.sleep(0))
+    walk._ahead.append((0, under_way))
+    loop.close()
+    del walk
+    gc.collect()
+    under_way._log_destroy_pending = False
+
+    assert [] == trouble
+
+
+async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
+    """An error of a page ahead waits for its turn: all rows before it are given first."""
+    table = tables(300, changes=lambda answer, request: Response(400) if "offset=120" in request.url else None)
+    seen, error = await ids_until_it_fails(table.search(over(table), prefetch=8))
+
+    assert table.ids[:120] == seen
+    assert 120 == error.resume_point
+
+
+async def test_pages_of_another_size_than_the_first(tables) -> None:
+    """Pages ahead are asked for in the first page's size; when the platform changes it, the walk asks anew."""
+
+    def shrink(table) -> None:
+        table.cap = 30 if len(table.offsets) < 3 else 7
+
+    table = tables(200, drift=shrink)
+
+    assert table.ids == await ids(table.search(over(table), prefetch=4))
+    assert len(table.offsets) <= 2 + 140 / 7 + 2 * 4
+
+
+@pytest.mark.control("paymentsdk._paging.pager.REMEMBERED", 10**9)
+async def test_the_memory_of_a_long_walk_is_flat(tables) -> None:
+    """A walk over many pages holds no more at its end than in its middle."""
+    table = tables(60_000, cap=500)
+    walk = table.search(over(table)).pages()
+    held = []
+
+    tracemalloc.start()
+    try:
+        async for page in walk:
+            if page.offset in (30_000, 59_500):
+                del page
+                held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+
+    assert held[1] - held[0] < 200_000
+
+
+async def test_closing_waits_for_fetches_that_were_given_up_before(make_client) -> None:
+    """Those that a shrunken search has made useless are gone as well, also if its last page has come."""
+    rows, alive = list(range(1, 31)), set()
+
+    async def platform(request) -> Response:
+        offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
+        alive.add(offset)
+        try:
+            if offset >= len(rows):
+                await asyncio.Event().wait()
+            page = [{"id": row} for row in rows[offset : offset + 3]]
+            answer = {"paging": {"offset": offset, "total": len(rows)}, "results": page}
+            return Response(200, {}, json.dumps(answer).encode())
+        except asyncio.CancelledError:
+            for _ in range(100):  # A connection takes its time to end.
+                await asyncio.sleep(0)
+            raise
+        finally:
+            alive.discard(offset)
+
+    pages = make_client(platform).invoices.search(prefetch=3).pages()
+    await anext(pages)
+    del rows[6:]
+    while (await anext(pages)).resume_point is not None:
+        pass
+    given_up = set(alive)
+
+    await pages.aclose()
+
+    assert given_up
+    assert not alive

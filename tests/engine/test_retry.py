@@ -1,0 +1,549 @@
+"""When another attempt is made: pauses, what the platform asks for, the budget, and the end of a key's life."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from paymentsdk import (
+    NoAnswer,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    RateLimited,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk._engine import retry
+from paymentsdk._engine.retry import LAST_RESEND, AttemptFailed, Failure, RetryBudget, pause
+from paymentsdk._operation.error_response import retry_after
+from paymentsdk.errors import ServerError
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+ENDLESS = Timeout(total=None, attempt=30.0)
+RESET = SendFailed("connection reset", sent=True)
+DATE = "Fri, 31 Jan 2026 12:00:00 GMT"
+
+
+def asks_for(seconds: object, status: int = 429) -> Response:
+    """A refusal that asks to wait."""
+    return Response(status, {"retry-after": str(seconds)})
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.builds(RetryPolicy, base_delay=st.floats(0, 100), max_delay=st.floats(0, 100)),
+    st.integers(1, 20),
+    st.floats(0, 1, exclude_max=True),
+    st.floats(0, 100),
+)
+def test_pauses_have_full_jitter(policy: RetryPolicy, number: int, chance: float, asked: float) -> None:
+    """A pause is what was asked for, and any share of the base on top, doubled each time up to the cap."""
+    failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=asked))
+
+    seconds = pause(policy, number, failure, chance)
+
+    assert seconds >= asked
+    assert seconds == asked + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
+
+
+@pytest.mark.parametrize("asked", [0, 30])
+def test_the_pauses_of_many_calls_are_spread(asked: int) -> None:
+    """Full jitter: some pauses are next to nothing, some next to the cap, so that callers do not come back as one.
+
+    Nor do they when all of them were asked for the same pause.
+    """
+    policy = RetryPolicy(base_delay=1.0, max_delay=8.0)
+    failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=float(asked)))
+    chance = random.Random(7).random
+
+    pauses = [pause(policy, 9, failure, chance()) - asked for _ in range(1000)]
+
+    assert min(pauses) < 0.1
+    assert max(pauses) > 7.9
+    assert 3.5 < sum(pauses) / 1000 < 4.5
+
+
+async def test_the_clock_rolls_the_dice(play) -> None:
+    """The pauses of a call are drawn from the clock's random numbers, so that a test can repeat them."""
+    played = await play("orders.get", Response(503))
+
+    rolls = FakeClock()
+    assert played.slept == [0.5 * 2**n * rolls.random() for n in range(3)]
+
+
+# --- Retry-After ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": " 0120 "}, 120.0),
+        ({"Retry-After": "0"}, 0.0),
+        ({"Retry-After": "9" * 400}, 999_999_999.0),
+        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 GMT", "Date": DATE}, 30.0),
+        ({"RETRY-AFTER": "Fri, 31 Jan 2026 12:00:30 GMT", "DATE": DATE}, 30.0),
+        ({"Retry-After": "Fri, 31 Jan 2026 11:00:00 GMT", "Date": DATE}, 0.0),
+        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 GMT"}, None),
+        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 GMT", "Date": "yesterday"}, None),
+        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 -0000", "Date": DATE}, None),
+        ({"Retry-After": "soon", "Date": DATE}, None),
+        ({"Retry-After": "-5", "Date": DATE}, None),
+        ({"Retry-After": "1.5", "Date": DATE}, None),
+        ({"Retry-After": "0000000000030"}, 30.0),
+        ({"Retry-After": "000"}, 0.0),
+        ({"Retry-After": "1e9", "Date": DATE}, None),
+        ({"Retry-After": "٣", "Date": DATE}, None),
+        ({"Retry-After": "", "Date": DATE}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_digits_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
+    """Digits, or an HTTP date relative to the answer's own Date; anything else was not said."""
+    assert seconds == retry_after(headers)
+
+
+@given(st.dictionaries(st.sampled_from(["Retry-After", "Date"]), st.text(max_size=40)))
+def test_no_retry_after_is_too_odd(headers: dict[str, str]) -> None:
+    """Whatever the header holds, reading it gives a number of seconds, 0 or more, or nothing."""
+    seconds = retry_after(headers)
+
+    assert seconds is None or 0 <= seconds < inf
+
+
+def whole(pauses: list[float]) -> list[int]:
+    """The pauses without the jitter on top of them, which is below the base of half a second at first."""
+    return [int(seconds) for seconds in pauses if seconds % 1 < 0.5]
+
+
+@pytest.mark.control("paymentsdk._engine.retry.AttemptFailed.retry_after", 0.0)
+@pytest.mark.parametrize("status", [429, 503, 408])
+async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) -> None:
+    """Coming back early prolongs the ban: a pause is never shorter than Retry-After, whatever the jitter says."""
+    played = await play("orders.create", asks_for(7, status), jobs["orders.create"].answer)
+
+    assert played.error is None
+    assert [7] == whole(played.slept)
+
+
+@pytest.mark.control("paymentsdk._engine.retry.AttemptFailed.retry_after", 0.0)
+async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
+    """Above the cap the call fails at once, and the error says how long to wait."""
+    played = await play("orders.create", asks_for(31))
+    kept = await play("orders.create", asks_for(30), asks_for(31))
+
+    assert RateLimited is type(played.error)
+    assert (1, 31.0, []) == (len(played.requests), played.error.retry_after, played.slept)
+    assert [30] == whole(kept.slept)
+
+
+async def test_the_cap_is_a_setting(play, jobs) -> None:
+    """`max_retry_after` says how long a wait is kept."""
+    policy = RetryPolicy(max_retry_after=60)
+
+    played = await play("orders.create", asks_for(31), jobs["orders.create"].answer, retry=policy)
+
+    assert [31] == whole(played.slept)
+
+
+@pytest.mark.control("paymentsdk._engine.retry.pause", lambda policy, number, failure, chance: 0.0)
+@pytest.mark.parametrize("total", [15.0, 20.0])
+async def test_no_pause_outlives_the_call(play, total: float) -> None:
+    """A pause that would end at the deadline or after it is not begun: the caller learns at once."""
+    played = await play("orders.create", asks_for(20), timeout=Timeout(total=total))
+
+    assert (1, []) == (len(played.requests), played.slept)
+    assert RateLimited is type(played.error)
+
+
+# --- the life of a key ------------------------------------------------------------------------------------------------
+
+SLOW = RetryPolicy(attempts=20, max_retry_after=86_400, base_delay=0)
+
+
+@pytest.mark.control("paymentsdk._engine.retry.LAST_RESEND", inf)
+async def test_nothing_is_sent_again_after_23_hours(play) -> None:
+    """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
+    played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
+
+    to_the_end = await play("orders.create", asks_for(23 * 3600, 503), timeout=ENDLESS, retry=SLOW)
+
+    assert played.is_unknown()
+    assert [5 * 3600.0] * 4 == played.slept
+    assert sum(played.slept) < LAST_RESEND == 23 * 3600
+    assert [] == to_the_end.slept
+
+
+@pytest.mark.control("paymentsdk._engine.retry.History.age", lambda self, clock: 0.0)
+@pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
+async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
+    """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
+
+    Or the other was set back in the meantime. The later of the two is right, and what is not sent is not counted.
+    """
+    seen = []
+    transport = MemoryTransport([RESET, jobs["orders.create"].answer])
+    client = make_client(transport=transport, timeout=ENDLESS, observer=seen.append)
+
+    async def sleep(seconds: float) -> None:
+        clock._monotonic += counted * 3600
+        clock._now += told * 3600
+
+    clock.sleep = sleep
+    with pytest.raises(OutcomeUnknown, match="23 hours"):
+        await jobs["orders.create"].call(client)
+    assert 1 == len(transport.requests)
+    assert [1, 0] == [attempt.number for attempt in seen]
+
+
+@pytest.mark.control("paymentsdk._engine.retry.LAST_RESEND", inf, raises=pytest.fail.Exception)
+@pytest.mark.parametrize("refused_before", [False, True])
+async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
+    """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""
+
+    async def asleep(request) -> Response:
+        clock._now += 24 * 3600
+        raise RESET
+
+    begun = clock.now()
+    before = [Response(429)] if refused_before else []
+    steps = [*before, asleep, jobs["orders.create"].answer]
+    client = make_client(*steps, timeout=ENDLESS, retry=RetryPolicy(base_delay=0))
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await jobs["orders.create"].call(client)
+
+    assert begun == unknown.value.first_sent_at.timestamp()
+    assert 1 + refused_before == unknown.value.attempts
+
+
+async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
+    """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
+    unsent = SendFailed("refused", sent=False)
+
+    refusal = Response(400, {}, b'{"code":"property_value"}')
+    played = await play("orders.create", unsent, RESET, refusal, retry=RetryPolicy(base_delay=0))
+    doubtful = await play("orders.create", unsent, asks_for(10, 503), RESET, retry=RetryPolicy(attempts=3))
+
+    assert 400 == played.error.status
+    assert doubtful.slept[0] == pytest.approx(doubtful.error.first_sent_at.timestamp() - 1_700_000_000, abs=1e-6)
+
+
+async def test_a_key_is_as_old_as_its_call(play, clock) -> None:
+    """On a machine that has been up for days a write is repeated as on any other."""
+    clock.advance(10 * 86_400)
+
+    played = await play("orders.create", Response(503))
+
+    assert 4 == len(played.requests)
+    assert 1_700_000_000 + 10 * 86_400 == played.error.first_sent_at.timestamp()
+
+
+async def test_first_sent_at_is_the_beginning_of_the_attempt(play, hang) -> None:
+    """An attempt that timed out left when it began, not when it was given up."""
+    played = await play("orders.create", hang, retry=RetryPolicy(attempts=1))
+
+    assert 1_700_000_000 == played.error.first_sent_at.timestamp()
+
+
+# --- the budget -------------------------------------------------------------------------------------------------------
+
+
+async def calls(client, call, count: int) -> int:
+    """Make *count* calls one after the other; return how many failed."""
+    failed = 0
+    for _ in range(count):
+        try:
+            await call(client)
+        except ServerError:
+            failed += 1
+    return failed
+
+
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.take", lambda self, failure: 5)
+async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
+    """When everything fails, the budget pays for 100 retries; after that each call is one request."""
+    transport = MemoryTransport(lambda request: Response(503))
+    client = make_client(transport=transport)
+
+    await calls(client, jobs["orders.get"].call, 200)
+
+    assert 200 + RetryBudget.FULL // RetryBudget.COST == len(transport.requests)
+
+
+@pytest.mark.control("paymentsdk._engine.retry.RetryBudget.give_back", lambda self, tokens=1: None)
+async def test_the_budget_is_not_noticed_at_30_percent(make_client, jobs) -> None:
+    """With three of ten attempts failing, for ever, every retry is made that the policy allows."""
+    dice = random.Random(3)
+    transport = MemoryTransport(lambda request: Response(503) if dice.random() < 0.3 else jobs["orders.get"].answer)
+    client = make_client(transport=transport, retry=RetryPolicy(attempts=20, base_delay=0))
+
+    assert 0 == await calls(client, jobs["orders.get"].call, 1000)
+
+
+async def test_the_budget_comes_back(make_client, jobs) -> None:
+    """After an outage each clean success gives one token back, up to the full budget."""
+    down = True
+    transport = MemoryTransport(lambda request: Response(503) if down else jobs["orders.get"].answer)
+    client = make_client(transport=transport)
+
+    await calls(client, jobs["orders.get"].call, 100)
+    down = False
+    await calls(client, jobs["orders.get"].call, 600)
+    down = True
+    before = len(transport.requests)
+    await calls(client, jobs["orders.get"].call, 200)
+
+    assert 200 + RetryBudget.FULL // RetryBudget.COST == len(transport.requests) - before
+
+
+async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
+    """Every clean success is one token, and one that took retries gives back what its last retry cost."""
+    read, down = jobs["orders.get"], [Response(503)]
+    transport = MemoryTransport([*down * 500, *[read.answer] * 8, *down, read.answer, *down * 20])
+    client = make_client(transport=transport)
+    await calls(client, read.call, 400)  # It is used up: 100 retries.
+    assert 500 == len(transport.requests)
+
+    await calls(client, read.call, 8)
+    await calls(client, read.call, 1)
+    await calls(client, read.call, 1)
+
+    assert 500 + 8 + 2 + 2 == len(transport.requests)
+
+
+def test_a_timeout_costs_twice() -> None:
+    """A retry after a timeout costs 10, any other 5, and none is made on credit."""
+    budget = RetryBudget()
+    late = AttemptFailed(Failure.NO_ANSWER, "", timed_out=True)
+
+    assert (10, 5) == (budget.take(late), budget.take(AttemptFailed(Failure.SERVER, "")))
+    budget.tokens = 9
+    assert budget.take(late) is None
+    assert 9 == budget.tokens
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up"), OSError("given up")])
+async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, monkeypatch, ending: object) -> None:
+    """Whatever a transport makes of an expiry, the retry after it costs what one after a timeout does."""
+
+    class Slow(MemoryTransport):
+        async def send(self, request) -> Response:
+            self.requests.append(request)
+            if len(self.requests) > 1:
+                return jobs["orders.get"].answer
+            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ending from None
+
+    transports = []
+    for tokens in (RetryBudget.COST_OF_TIMEOUT, RetryBudget.COST_OF_TIMEOUT - 1):
+        transports.append(Slow())
+        client = make_client(transport=transports[-1])
+        monkeypatch.setattr(RetryBudget, "FULL", tokens)
+        with suppress(NoAnswer):
+            await jobs["orders.get"].call(client)
+
+    assert [2, 1] == [len(transport.requests) for transport in transports]
+
+
+# --- tenacity ---------------------------------------------------------------------------------------------------------
+
+SUCCEEDS = """
+import asyncio, sys
+from paymentsdk import PaymentsClient, Response
+from paymentsdk.testing import MemoryTransport
+
+async def main():
+    transport = MemoryTransport([Response({status}), Response(200, {{}}, b'{{"id":"ORD1"}}')])
+    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
+        try:
+            await client.orders.get("ORD1")
+        except Exception:
+            pass
+
+asyncio.run(main())
+print("tenacity" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("status", "imported"), [(404, "True"), (200, "True"), (503, "True")])
+def test_tenacity_is_entered_only_after_a_failure(status: int, imported: str) -> None:
+    """A program none of whose calls fails does not even import the scheduler."""
+    source = SUCCEEDS.format(status=status)
+    if status == 200:
+        source, imported = source.replace("Response(200), ", ""), "False"
+
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+
+    assert imported == done.stdout.strip()
+
+
+async def turn(_: object) -> None:
+    """Let the others go on."""
+    await asyncio.sleep(0)
+
+
+async def fails_on_its_own(client, number: int) -> bool:
+    """Whether call *number* ends in its own outcome, and nobody else's."""
+    try:
+        order = await client.orders.get(f"ORD{number}")
+    except ServerError as error:
+        return error.message == f"number {number}" and number % 3 == 0
+    return order.id == f"ORD{number}" and number % 3 != 0
+
+
+async def test_calls_do_not_share_their_retries(make_client, clock, monkeypatch) -> None:
+    """100 calls that fail at the same time end each in its own outcome: every call has a scheduler of its own."""
+    seen: dict[str, int] = {}
+
+    async def platform(request):
+        await asyncio.sleep(0)
+        name = request.url.rpartition("/ORD")[2]
+        seen[name] = seen.get(name, 0) + 1
+        if int(name) % 3 == 0 or seen[name] < 3:
+            return Response(503, {}, f'{{"message":"number {name}"}}'.encode())
+        return Response(200, {}, f'{{"id":"ORD{name}"}}'.encode())
+
+    client = make_client(transport=MemoryTransport(platform))
+    monkeypatch.setattr(RetryBudget, "FULL", 10**6)
+    clock.sleep = turn  # 100 calls in one pause do not add up.
+
+    assert all(await asyncio.gather(*(fails_on_its_own(client, number) for number in range(100))))
+
+
+async def test_a_shared_scheduler_would_mix_them_up() -> None:
+    """The control of the rule above: one scheduler for all tasks gives some of them the outcome of others."""
+    from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
+
+    async def work(number: int, attempts: list[int]) -> int:
+        attempts[number] += 1
+        if number % 3 == 0 or attempts[number] < 3:
+            raise RuntimeError(number)
+        return number
+
+    again = retry_if_exception_type(RuntimeError)
+    shared = AsyncRetrying(retry=again, stop=stop_after_attempt(4), sleep=turn, after=turn, reraise=True)
+    attempts = [0] * 100
+    ends = await asyncio.gather(*(shared(work, n, attempts) for n in range(100)), return_exceptions=True)
+
+    assert ends.count(None) > 50
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("attempts", 0),
+        ("attempts", 21),
+        ("attempts", 2.5),
+        ("attempts", "4"),
+        ("attempts", True),
+        ("base_delay", -1),
+        ("base_delay", nan),
+        ("base_delay", True),
+        ("max_delay", inf),
+        ("max_delay", 86_401),
+        ("max_retry_after", None),
+        ("max_retry_after", "30"),
+        ("retry_unkeyed", "false"),
+        ("retry_unkeyed", 0),
+        ("retry_unkeyed", None),
+    ],
+)
+def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
+    """A policy is refused where it is made, with the name of the setting."""
+    with pytest.raises(RequestInvalid) as refused:
+        RetryPolicy(**{setting: value})
+
+    assert f"retry.{setting}" == refused.value.path
+
+
+def test_the_policy_of_who_sets_none() -> None:
+    """Four attempts, a cap of eight seconds on what we wait by ourselves and of thirty on what is asked for."""
+    policy = RetryPolicy(attempts=4, base_delay=0.5, max_delay=8.0, max_retry_after=30.0, retry_unkeyed=False)
+
+    assert policy == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"attempts": 1, "base_delay": 0, "max_delay": 0.0, "max_retry_after": 0},
+        {"attempts": 20, "base_delay": 86_400, "max_delay": 86_400, "max_retry_after": 86_400.0},
+    ],
+)
+def test_a_policy_at_its_bounds(policy: dict[str, float]) -> None:
+    """Nothing, and a day, are times that a policy may have."""
+    assert policy.items() <= structs.asdict(RetryPolicy(**policy)).items()
+
+
+async def test_one_attempt_turns_retries_off(play) -> None:
+    """`attempts=1`: every call is one request."""
+    assert 1 == len((await play("orders.create", Response(503), retry=RetryPolicy(attempts=1))).requests)
+
+
+async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
+    """Only a failed attempt is tried again: a call that is cancelled in its pause, or by its transport, is over."""
+    transport = MemoryTransport([Response(503), asyncio.CancelledError(), jobs["orders.get"].answer])
+    client = make_client(transport=transport)
+
+    with pytest.raises(asyncio.CancelledError):
+        await jobs["orders.get"].call(client)
+    assert 2 == len(transport.requests)
+
+
+def test_a_foreign_exception_is_not_retried() -> None:
+    """The predicate is positive: what is not a failed attempt is a defect, and comes out as it is."""
+    from tenacity import Future, RetryCallState
+
+    state = RetryCallState(None, None, (), {})
+    state.outcome = Future.construct(1, ValueError(), has_exception=True)
+
+    with pytest.raises(TypeError, match="only a failed attempt"):
+        retry._failure(state)
+
+
+@pytest.mark.parametrize("trouble", [OSError(errno.EMFILE, "Too many open files"), ImportError("no module")])
+@pytest.mark.parametrize(
+    ("first", "outcome"),
+    [(RESET, OutcomeUnknown), (SendFailed("refused", sent=False), NotSent), (Response(404), NotFound)],
+)
+async def test_a_process_that_can_open_no_more_files(
+    play, monkeypatch: pytest.MonkeyPatch, trouble: Exception, first: object, outcome: type[Exception]
+) -> None:
+    """What retries need is imported at the first failure: when that cannot be, the caller learns how the call ended."""
+
+    class Full:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "tenacity":
+                raise trouble
+
+    monkeypatch.delitem(sys.modules, "tenacity")
+    monkeypatch.setattr(sys, "meta_path", [Full, *sys.meta_path])
+
+    played = await play("orders.create", first)
+
+    assert (outcome, 1) == (type(played.error), len(played.requests))
+    assert played.error.idempotency_key

@@ -1,0 +1,323 @@
+"""What happens to each operation in each failure: how many requests are sent, and what the caller learns in the end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import inf
+
+import pytest
+
+from paymentsdk import (
+    APIError,
+    NoAnswer,
+    OutcomeUnknown,
+    RefreshingToken,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+    TokenPair,
+    errors,
+)
+from paymentsdk._engine.retry import History
+from paymentsdk._operation.rules import TABLE as VERDICTS
+from paymentsdk._operation.rules import Failure, Verdict
+from paymentsdk.resources import OPERATIONS
+
+CLASSES = {
+    "read": ("orders.get", "plans.get", "plans.search", "invoices.search", "merchant_orders.search"),
+    "keyed": ("orders.create", "orders.cancel", "orders.refund", "wallet_payments.create"),
+    "delete": ("release_reports.disable_schedule",),
+    "unkeyed": ("preferences.create", "customers.create"),
+    "code": ("oauth.exchange_code",),
+    "refresh": ("oauth.refresh",),
+}
+
+# The same failure again and again: the requests that are sent, and the error in the end. "-": it cannot happen.
+TABLE = """
+            | read            | keyed            | delete           | unkeyed          | code             | refresh
+unsent      | 4 NotSent       | 4 NotSent        | 4 NotSent        | 4 NotSent        | 4 NotSent        | 4 NotSent
+reset       | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+timeout     | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+truncated   | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+html        | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+foreign     | 4 NoAnswer      | 4 OutcomeUnknown | -                | 1 OutcomeUnknown | -                | -
+500         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+503         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+408         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
+429         | 4 RateLimited   | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited
+409         | 1 Conflict      | 3 OutcomeUnknown | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict
+423         | 1 APIError      | 3 OutcomeUnknown | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
+401         | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed
+403         | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied
+307         | 1 APIError      | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown
+400         | 1 BadRequest    | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest
+422         | 1 BadRequest    | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest
+404         | 1 NotFound      | 1 NotFound       | 1 NotFound       | 1 NotFound       | 1 NotFound       | 1 NotFound
+402         | 1 APIError      | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
+"""  # noqa: E501 - a table
+
+# Different failures one after the other, which the table above does not say: the requests, and the outcome.
+SEQUENCES = """
+keyed   | reset ok                   | 2 ok
+keyed   | 503 timeout html ok        | 4 ok
+keyed   | 409 ok                     | 2 ok                # under way: perhaps it was sent twice on the way
+keyed   | reset 409 ok               | 3 ok                # our own first attempt held it
+keyed   | reset 409 409 ok           | 4 ok
+keyed   | reset 409 409 409 ok       | 4 OutcomeUnknown    # at most two more
+keyed   | 503 423 423 423 ok         | 4 OutcomeUnknown
+keyed   | 429 400                    | 2 BadRequest        # a 429 leaves no doubt
+keyed   | reset unsent unsent unsent | 4 OutcomeUnknown    # the three outcomes are never merged
+keyed   | reset 429 429 429          | 4 OutcomeUnknown
+keyed   | reset 401                  | 2 OutcomeUnknown
+keyed   | reset 403                  | 2 OutcomeUnknown
+keyed   | reset 307                  | 2 OutcomeUnknown
+keyed   | reset 400 ok               | 3 ok                # no code that settles: perhaps a gateway's
+keyed   | 503 404 400 404 ok         | 4 OutcomeUnknown
+keyed   | unsent 429 unsent 400      | 4 BadRequest
+keyed   | 429 unsent unsent unsent   | 4 NotSent           # refused unprocessed: doing it again is safe
+read    | reset unsent unsent unsent | 4 NoAnswer          # something was sent
+read    | unsent unsent unsent reset | 4 NoAnswer
+read    | 503 404                    | 2 NotFound
+read    | reset 409                  | 2 Conflict
+read    | 503 ok                     | 2 ok
+delete  | reset 429 ok               | 3 ok
+delete  | reset unsent unsent unsent | 4 OutcomeUnknown
+unkeyed | unsent 429 ok              | 3 ok
+unkeyed | 429 reset ok               | 2 OutcomeUnknown
+code    | unsent 429 unsent ok       | 4 ok
+code    | unsent reset ok            | 2 OutcomeUnknown
+refresh | reset ok                   | 2 ok
+refresh | 503 ok                     | 2 ok
+refresh | reset 503 ok               | 2 OutcomeUnknown    # once, whatever it was
+refresh | reset unsent ok            | 3 ok
+refresh | reset 400                  | 2 OutcomeUnknown
+"""
+
+PATIENT = Timeout(total=None, attempt=30.0)
+#: What an unkeyed write may do when it was asked for: the column of a keyed one, but for the refusal after a doubt.
+ASKED = RetryPolicy(retry_unkeyed=True)
+
+
+def cells() -> list[object]:
+    """Return (operation, failure, requests, error) for each cell of the table."""
+    head, *rows = [[cell.strip() for cell in row.split("|")] for row in TABLE.strip("\n").splitlines()]
+    return [
+        pytest.param(name, failure, int(wanted.split()[0]), wanted.split()[1], id=f"{name}-{failure}")
+        for failure, *verdicts in rows
+        for column, wanted in zip(head[1:], verdicts, strict=True)
+        for name in CLASSES[column]
+        if wanted != "-"
+    ]
+
+
+def sequences() -> list[object]:
+    """Return (operation, steps, requests, outcome) for each line, with the first operation of its class."""
+    rows = [[cell.strip() for cell in row.partition("#")[0].split("|")] for row in SEQUENCES.strip().splitlines()]
+    return [
+        pytest.param(
+            CLASSES[column][0], steps.split(), int(wanted.split()[0]), wanted.split()[1], id=f"{column}-{steps}"
+        )
+        for column, steps, wanted in rows
+    ]
+
+
+def test_the_table_names_every_operation() -> None:
+    """No operation is left out of the table, and each stands in the class that it declares."""
+    declared = {name: operation.retry for name, operation in OPERATIONS.items() if name != "oauth.token"}
+    assert declared.keys() == {name for names in CLASSES.values() for name in names if not name.startswith("oauth.")}
+    assert all(len({declared[name] for name in names if name in declared}) <= 1 for names in CLASSES.values())
+
+
+@pytest.mark.parametrize(("name", "failure", "requests", "error"), cells())
+async def test_cell(play, jobs, failures, *, name: str, failure: str, requests: int, error: str) -> None:
+    """An operation that fails in one way for ever sends so many requests, all the same, and ends in this error."""
+    step = jobs[name].foreign if failure == "foreign" else failures[failure]
+
+    played = await play(name, step, timeout=PATIENT)
+
+    assert requests == len(played.requests)
+    assert requests - 1 == len(played.slept)
+    assert getattr(errors, error) is type(played.error)
+    assert 1 == len({(request.method, request.url, request.body) for request in played.requests})
+    tells_all(played, step)
+
+
+def tells_all(played, step: object) -> None:
+    """Check that the error carries what the caller needs next."""
+    error = played.error
+    assert error.operation in OPERATIONS
+    assert len(played.requests) == error.attempts
+    assert {error.idempotency_key} == played.keys
+    status = getattr(step, "status", None)
+    assert error.request_id == (f"req-{status}" if status else None)
+    if isinstance(error, NoAnswer):
+        assert datetime.fromtimestamp(1_700_000_000, UTC) == error.first_sent_at
+        assert (status is None or status < 300) == (error.last_error is None)
+        assert error.last_error is None or status == error.last_error.status
+    if isinstance(error, APIError):
+        assert status == error.status
+
+
+@pytest.mark.parametrize(("name", "steps", "requests", "outcome"), sequences())
+async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], requests: int, outcome: str) -> None:
+    """Failures of several kinds, one after the other, end in what is true of all of them together."""
+    played = await play(name, *({**failures, "ok": jobs[name].answer}[step] for step in steps), timeout=PATIENT)
+
+    assert requests == len(played.requests)
+    assert outcome == ("ok" if played.error is None else type(played.error).__name__)
+    assert 1 == len({(request.body, request.headers.get("X-Idempotency-Key")) for request in played.requests})
+
+
+@pytest.mark.control(
+    "paymentsdk._engine.retry.TABLE",
+    {rule: {**row, Failure.NO_ANSWER: Verdict.RETRY} for rule, row in VERDICTS.items()},
+)
+@pytest.mark.parametrize("name", [*CLASSES["unkeyed"], *CLASSES["code"]])
+async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -> None:
+    """A write without a key, and a code that is good for one use, are never sent again when the outcome is in doubt."""
+    played = await play(name, failures["reset"])
+
+    assert 1 == len(played.requests)
+
+
+@pytest.mark.parametrize("name", CLASSES["unkeyed"])
+@pytest.mark.parametrize(("steps", "requests"), [("reset", 4), ("reset 400", 2), ("reset 409", 2), ("503 ok", 1)])
+async def test_unkeyed_writes_are_repeated_when_asked_for(
+    play, jobs, failures, *, name: str, steps: str, requests: int
+) -> None:
+    """`retry_unkeyed` repeats after no answer. A refusal then proves nothing: it may be of what the first one did."""
+    steps = [{**failures, "ok": jobs[name].answer}[step] for step in steps.split()]
+
+    played = await play(name, *steps, retry=ASKED)
+
+    assert requests == len(played.requests)
+    assert played.is_unknown()
+
+
+@pytest.mark.control("paymentsdk._engine.retry.MAX_UNSETTLED", inf)
+async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> None:
+    """However many attempts are allowed, a conflict after a doubt is asked about at most two more times."""
+    played = await play("orders.create", failures["reset"], failures["409"], retry=RetryPolicy(attempts=10))
+
+    assert 1 + 1 + 2 == len(played.requests)
+    assert played.is_unknown()
+    assert 409 == played.error.last_error.status
+    assert "connection reset" in played.error.first_reason
+    assert "409" in played.error.reason
+
+
+LOCKED = [
+    Response(423),
+    Response(423, {}, b'{"errors":[{"code":"order_busy"}]}'),
+    Response(409),
+    Response(409, {}, b'{"errors":[{"code":"resource_locked"}]}'),
+]
+
+
+@pytest.mark.control("paymentsdk._engine.call.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
+@pytest.mark.parametrize("locked", LOCKED)
+@pytest.mark.parametrize("bring", ["argument", "option"])
+async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:
+    """Whoever brings a key may settle an earlier call with it: while that is still at work, its outcome is unknown."""
+    client = make_client(locked, locked, locked, locked, retry=RetryPolicy(attempts=10))
+    brought = client if bring == "argument" else client.with_options(idempotency_key="k-1")
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await brought.orders.cancel("ORD1", **({"idempotency_key": "k-1"} if bring == "argument" else {}))
+
+    assert (3, "k-1") == (unknown.value.attempts, unknown.value.idempotency_key)
+
+
+async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) -> None:
+    """A conflict that names a state is a refusal, whoever chose the key."""
+    refused = Response(409, {}, b'{"errors":[{"code":"cannot_cancel_order"}]}')
+    client = make_client(refused, refused)
+
+    for key in ("k-1", None):
+        with pytest.raises(errors.APIError) as settled:
+            await client.orders.cancel("ORD1", idempotency_key=key)
+        assert (1, True) == (settled.value.attempts, settled.value.settled)
+
+
+@pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"", b'{"message":"none"}', b"[]"])
+async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
+    """After a doubt, a refusal without a code of the platform may be a gateway's: it knows nothing of what was done."""
+    played = await play("orders.cancel", failures["reset"], Response(404, {}, body))
+
+    assert played.is_unknown()
+
+
+@pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"error":"order_not_found"}'])
+async def test_the_platform_settles_a_doubt(play, failures, body: bytes) -> None:
+    """A refusal of the very same request, with the same key, says that it was refused before as well."""
+    assert errors.NotFound is type((await play("orders.cancel", failures["reset"], Response(404, {}, body))).error)
+
+
+async def test_the_first_doubt_is_told(play, failures) -> None:
+    """An unknown outcome says what left it in doubt at first, and what happened in the end."""
+    played = await play("orders.create", failures["unsent"], failures["reset"], failures["503"])
+
+    assert ("connection reset", True) == (played.error.first_reason, "503" in played.error.reason)
+
+
+async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
+    """Attempts that never left, or were refused unprocessed, take nothing from the two waits for a conflict to end."""
+    steps = [failures[step] for step in ("unsent", "429", "429", "reset", "409")]
+
+    played = await play("orders.create", *steps, jobs["orders.create"].answer, retry=RetryPolicy(attempts=10))
+
+    assert (6, None) == (len(played.requests), played.error)
+
+
+@pytest.mark.control("paymentsdk._engine.retry.History.note", lambda self, failure: None)
+@pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
+async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
+    """Once an attempt is in doubt, no later failure but a refusal of the very same request makes it definite."""
+    played = await play("orders.refund", failures["reset"], failures[then])
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+
+
+@pytest.mark.parametrize("name", [name for names in CLASSES.values() for name in names])
+async def test_a_401_is_answered_with_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
+    """With a token that can be renewed, a 401 costs one renewal and one resend of the same request, with no pause."""
+
+    async def platform(request):
+        if request.url.endswith("/oauth/token"):
+            return jobs["oauth.refresh"].answer
+        return jobs[name].answer if "new-access" in request.headers["Authorization"] else failures["401"]
+
+    auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
+    if name.startswith("oauth."):
+        played = await play(name, failures["401"], auth=auth)
+        assert 1 == len(played.requests)
+        assert 401 == played.error.status
+        return
+
+    played = await play(name, platform, auth=auth)
+
+    first, renewal, second = played.requests
+    assert renewal.url.endswith("/oauth/token")
+    assert (first.url, first.body, first.headers.get("X-Idempotency-Key")) == (
+        second.url,
+        second.body,
+        second.headers.get("X-Idempotency-Key"),
+    )
+    assert [] == clock.slept
+
+
+async def test_what_a_permanent_failure_is(play, failures) -> None:
+    """A certificate that does not verify, and an answer over the limit, are not tried again."""
+    unsent = await play("orders.create", SendFailed("certificate has expired", sent=False, permanent=True))
+    too_long = await play("orders.create", SendFailed("the answer is too long", permanent=True))
+
+    assert (1, errors.NotSent) == (len(unsent.requests), type(unsent.error))
+    assert (1, OutcomeUnknown) == (len(too_long.requests), type(too_long.error))
+
+
+def test_every_failure_has_a_verdict() -> None:
+    """The table of the engine has no hole, and a fresh call has no doubts."""
+    assert all(set(Failure) == set(row) for row in VERDICTS.values())
+    assert 0 == History().doubts

@@ -1,0 +1,117 @@
+"""The search that is compiled from a type: whatever it overlooks would go out, or come in, unseen."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+import pytest
+from msgspec import Meta, Struct
+
+from paymentsdk._codec.codegen import compile_search
+
+BIG = {Decimal: "{0} > most"}
+NAMES = {"most": Decimal(10)}
+
+
+class Line(Struct):
+    """The innermost."""
+
+    price: Decimal | None = None
+    title: str = ""
+
+
+class Other(Struct):
+    """Like a line, and none."""
+
+    price: Decimal | None = None
+
+
+class Basket(Struct):
+    """Every way in which a type holds another."""
+
+    plain: Decimal = Decimal(0)
+    annotated: Annotated[Decimal, Meta(description="a price")] = Decimal(0)
+    line: Line | None = None
+    lines: Annotated[list[Line], Meta(max_length=9)] | None = None
+    rows: tuple[Line, ...] = ()
+    nested: list[list[Decimal]] | None = None
+    text: str = ""
+
+
+FOUND = [
+    {"plain": Decimal(11)},
+    {"annotated": Decimal(11)},
+    {"line": Line(Decimal(11))},
+    {"lines": [Line(Decimal(1)), Line(Decimal(11))]},
+    {"rows": (Line(), Line(Decimal(11)))},
+    {"nested": [[Decimal(1)], [Decimal(2), Decimal(11)]]},
+]
+
+
+@pytest.mark.parametrize("members", FOUND)
+def test_what_is_looked_for_is_found_at_any_depth(members: dict[str, object]) -> None:
+    """Plain, annotated, optional, in Structs, lists, tuples and lists of lists."""
+    search = compile_search(Basket, BIG, NAMES)
+
+    assert search(Basket(**members))
+    assert not search(Basket(line=Line(), lines=[Line(Decimal(9))], rows=(Line(Decimal(9)),), nested=[[Decimal(9)]]))
+
+
+@pytest.mark.parametrize(
+    "members", [{"line": Other(Decimal(1))}, {"lines": (Line(),)}, {"rows": [Line()]}, {"lines": [{"price": 1}]}]
+)
+def test_another_class_is_as_good_as_found(members: dict[str, object]) -> None:
+    """What a caller has built may be anything; only what a decoder has built is of its type."""
+    assert compile_search(Basket, BIG, NAMES, trusting=False)(Basket(**members))
+    assert not compile_search(Basket, BIG, NAMES, trusting=False)(Basket(line=Line(), lines=[Line()], rows=(Line(),)))
+
+
+def test_what_cannot_be_searched_is_as_good_as_found() -> None:
+    """A value that breaks the condition itself is worth a closer look."""
+    search = compile_search(Basket, BIG, NAMES)
+
+    assert search(Basket(plain="11"))
+    assert search(None)
+
+
+def test_a_type_without_any() -> None:
+    """Where nothing can be found, nothing is."""
+    assert not compile_search(Line, {bytes: "True"}, {})(Line(Decimal(11), "tea"))
+
+
+class Folder(Struct):
+    """A type that holds itself, straight and by way of another."""
+
+    price: Decimal | None = None
+    folders: list[Folder] | None = None
+    sheet: Sheet | None = None
+
+
+class Sheet(Struct):
+    """The other, which holds itself too."""
+
+    folder: Folder | None = None
+    sheet: Sheet | None = None
+
+
+class Cabinet(Struct):
+    """What holds them without being one of them."""
+
+    folder: Folder | None = None
+
+
+@pytest.mark.parametrize("trusting", [True, False])
+@pytest.mark.parametrize("kind", [Cabinet, Folder, Sheet])
+def test_a_type_may_hold_itself(kind: type, *, trusting: bool) -> None:
+    """The search goes as deep as the value does, on every way."""
+    search = compile_search(kind, BIG, NAMES, trusting=trusting)
+
+    def held(price: int) -> list[Struct]:
+        line = Folder(price=Decimal(price))
+        ways = [Folder(folders=[Folder(), line]), Folder(folders=[Folder(Decimal(1), [line])])]
+        ways += [Folder(sheet=Sheet(folder=line)), Folder(sheet=Sheet(sheet=Sheet(folder=Folder(folders=[line]))))]
+        return [way if kind is Folder else kind(folder=way) for way in ways]
+
+    assert [True] * 4 == [search(value) for value in held(11)]
+    assert [False] * 4 == [search(value) for value in held(9)]

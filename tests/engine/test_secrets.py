@@ -1,0 +1,536 @@
+"""Credentials show up nowhere: canaries in every place that takes one, and a search of all that a person may see."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from traceback import TracebackException
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    FileTokenStore,
+    MemoryTokenStore,
+    PaymentsClient,
+    PaymentsError,
+    RefreshingToken,
+    Request,
+    Response,
+    Result,
+    SendFailed,
+    StaticToken,
+    Timeout,
+    TokenPair,
+)
+from paymentsdk._auth.schemes import Credentials, NoToken
+from paymentsdk._secrets import Hidden, Secretive, hide, scrub, secrets_in
+from paymentsdk.resources.oauth import Token, TokenRequest
+from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from paymentsdk.testing import MemoryTransport
+from paymentsdk.transports.base import Headers
+
+TESTS = str(Path(__file__).parents[1])
+ACCESS, REFRESH, SECRET, CODE, VERIFIER, PAYER, NEXT_ACCESS, NEXT_REFRESH = CANARIES = tuple(
+    f"{name}-canary-{number:04}"
+    for number, name in enumerate(("access", "refresh", "secret", "code", "verifier", "payer", "next", "nextrefresh"))
+)
+PAIR = TokenPair(access_token=ACCESS, refresh_token=REFRESH)
+ENDED = TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=0.0)
+TOKENS = json.dumps({"access_token": NEXT_ACCESS, "refresh_token": NEXT_REFRESH}).encode()
+PAYMENT = WalletPaymentRequest(
+    wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5)),
+    payer=WalletPayerRequest(token=PAYER, type_token="wallet"),
+)
+OVERPRECISE = WalletPaymentRequest(
+    wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5), description=5), payer=PAYMENT.payer
+)
+
+
+async def test_a_credential_that_is_bytes() -> None:
+    """Bytes are refused, without being shown in the frames that refuse them."""
+    makers = [
+        lambda: PaymentsClient(ACCESS.encode(), base_url="https://x"),
+        lambda: StaticToken(ACCESS.encode()),
+        lambda: PaymentsClient(base_url="https://x", client_id="1", client_secret=SECRET.encode()),
+    ]
+    for make in makers:
+        with pytest.raises((PaymentsError, TypeError)) as refused:
+            make()
+        shown = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        assert_clean("".join(str(frame.locals) for frame in frames))
+
+
+def assert_clean(*texts: object) -> None:
+    """Find no canary in what *texts* hold, however they are written."""
+    for text in texts:
+        shown = text if isinstance(text, str) else repr(text)
+        assert [] == [canary for canary in CANARIES if canary in shown], shown
+
+
+def shown_with_variables(error: BaseException) -> str:
+    """What a debugger, or a service that collects errors, shows: every frame but the tests' own, with its variables."""
+    trace = TracebackException.from_exception(error, capture_locals=True)
+    pending = [trace]
+    while pending:
+        part = pending.pop()
+        part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(TESTS)]
+        pending += filter(None, [part.__cause__, part.__context__, *(part.exceptions or ())])
+    return "".join(trace.format())
+
+
+def pickled(value: object) -> bytes:
+    """The pickle of *value*, or nothing if it refuses."""
+    try:
+        return pickle.dumps(value)
+    except TypeError:
+        return b""
+
+
+# --- things -----------------------------------------------------------------------------------------------------------
+
+THINGS = [
+    PAIR,
+    Credentials(client_id="app-1", client_secret=SECRET),
+    TokenRequest(client_id="app-1", client_secret=SECRET, grant_type="refresh_token", refresh_token=REFRESH),
+    TokenRequest(
+        client_id="a", client_secret=SECRET, grant_type="authorization_code", code=CODE, code_verifier=VERIFIER
+    ),
+    Token(access_token=NEXT_ACCESS, refresh_token=NEXT_REFRESH),
+    PAYMENT,
+    PAYMENT.payer,
+    StaticToken(ACCESS),
+    NoToken(),
+    RefreshingToken(PAIR),
+    RefreshingToken(store=MemoryTokenStore(PAIR)),
+    MemoryTokenStore(PAIR),
+    FileTokenStore("tokens.json"),
+    Hidden(ACCESS),
+    Headers({"Authorization": f"Bearer {ACCESS}", "cookie": ACCESS}),
+    Request("POST", "http://x", {"authorization": f"Bearer {ACCESS}"}, PAYER.encode()),
+    Response(200, {"Set-Cookie": ACCESS}, TOKENS),
+    Result(value=PAIR, status=200, headers={"Set-Cookie": ACCESS}, attempts=1, elapsed=0.0, anomalies=(), raw=TOKENS),
+    MemoryTransport(),
+]
+
+
+def test_what_is_no_credential_is_shown() -> None:
+    """A mask stands for a credential alone: whether there is one, and when it ends, is what a person looks for."""
+    pair = TokenPair(access_token="APP_USR-canary", expires_at=5.0)
+
+    assert "TokenPair(access_token='***', refresh_token=None, expires_at=5.0, issued_at=None)" == repr(pair)
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+def test_things_do_not_show_what_they_hold(thing: object) -> None:
+    """Neither `repr` nor `str` nor formatting shows a credential, nor do the tracebacks of rich."""
+    assert_clean(repr(thing), [thing], {"thing": thing})
+    assert_clean(*getattr(thing, "__rich_repr__", list)())
+    if not isinstance(thing, str):
+        assert_clean(str(thing), f"{thing}")
+
+
+def test_without_the_mixin_they_would() -> None:
+    """The control of the rule above: the same Struct without `Secretive` prints its members."""
+    assert ACCESS in super(Secretive, PAIR).__repr__()
+    assert ACCESS in repr(dict(Headers({"Authorization": ACCESS})))
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
+    """What holds a credential refuses to be pickled."""
+    if not isinstance(thing, Headers):
+        assert_clean(str(pickled(thing)))
+    if isinstance(thing, Secretive):
+        with pytest.raises(TypeError, match="credentials"):
+            pickle.dumps(thing)
+        assert copy.copy(thing) == thing == copy.deepcopy(thing)
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("token", [RefreshingToken(PAIR), RefreshingToken(), StaticToken(ACCESS)])
+def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object], token: object) -> None:
+    """A refresh token is good once: a copy, as `dataclasses.asdict` makes one of a configuration, would spend it."""
+    with pytest.raises(TypeError, match="cannot be"):
+        twin(token)
+
+
+def test_a_client_does_not_show_its_credentials() -> None:
+    """A client shows its address, and whether it is closed."""
+    client = PaymentsClient(
+        ACCESS, base_url="https://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
+    )
+    other = client.with_options(auth=RefreshingToken(PAIR))
+
+    assert "<PaymentsClient https://x>" == repr(client) == str(other)
+    assert_clean(client._settings, other._settings, vars(client))
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(client)
+
+
+def test_hidden_texts_are_texts() -> None:
+    """A hidden text is equal to what it hides; what is no text is not touched."""
+    assert Hidden("abc") == "abc" == str(Hidden("abc"))
+    assert type(str(Hidden("abc"))) is str
+    assert "'***'" == repr(hide("abc"))
+    assert (None, 5) == (hide(None), hide(5))
+
+
+def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
+    """What a store was handed has hidden texts in it, and its copy has them as well."""
+    pair = TokenPair(access_token=hide(ACCESS), refresh_token=hide(REFRESH))
+
+    twin = copy.deepcopy(pair)
+
+    assert PAIR == twin
+    assert_clean([twin.access_token, twin.refresh_token])
+
+
+@pytest.mark.control("paymentsdk._secrets.Hidden.__getitem__", str.__getitem__)
+@pytest.mark.control("paymentsdk._secrets.HiddenBytes.__getitem__", bytes.__getitem__)
+def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
+    """What is cut to its first characters before it is shown, as rich does beyond 80, shows none of them."""
+    for credential in (ACCESS * 10, ACCESS.encode() * 10):
+        begun = hide(credential)[:80]
+        assert credential[:80] == begun
+        assert_clean(repr(begun))
+
+
+def test_credentials_are_found_at_any_depth() -> None:
+    """Every credential in a body is known, to be masked in what comes back."""
+    assert [PAYER] == list(secrets_in(PAYMENT))
+    assert [PAYER, PAYER] == list(secrets_in([PAYMENT, (PAYMENT,), "text", None]))
+    assert b"*** and abc" == scrub(f"{PAYER} and abc".encode(), [PAYER, "abc"])
+    assert b"*** and ***" == scrub(f"{PAYER} and {PAYER}-2".encode(), [PAYER, f"{PAYER}-2"])
+    assert b"<p>no *** here" == scrub(b'<p>no pass"123 here', ['pass"123'])
+    assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+async def echo(request: Request) -> Response:
+    """A platform that refuses, and repeats all that it was sent."""
+    said = f"{dict(request.headers)} {request.body.decode()}"
+    body = {"message": said, "cause": [{"code": 1, "description": said, "data": [said, {"was": said}]}]}
+    return Response(400, {"X-Request-Id": "1"}, json.dumps(body).encode())
+
+
+async def page(request: Request) -> Response:
+    """A gateway that repeats all that it was sent, in HTML."""
+    return Response(400, {}, f"<pre>{dict(request.headers)} {request.body.decode()}</pre>".encode())
+
+
+async def half(request: Request) -> Response:
+    """A platform whose answer, a token, breaks off."""
+    return Response(200, {}, TOKENS[:-2])
+
+
+async def odd(request: Request) -> Response:
+    """A platform whose tokens come as lists."""
+    return Response(200, {}, json.dumps({"access_token": "fine", "refresh_token": [NEXT_REFRESH]}).encode())
+
+
+ENDS = {
+    "echo": echo,
+    "page": page,
+    "half": half,
+    "odd": odd,
+    "reset": SendFailed("reset"),
+    "unsent": SendFailed("refused", sent=False),
+    **{str(status): Response(status) for status in (307, 401, 403, 404, 409, 429, 503)},
+}
+CALLS = {
+    "order": lambda client: client.orders.cancel("ORD1"),
+    "search": lambda client: client.merchant_orders.search().collect(),
+    "payment": lambda client: client.wallet_payments.create(PAYMENT),
+    "invalid payment": lambda client: client.wallet_payments.create(OVERPRECISE),
+    "seller": lambda client: client.with_options(access_token=NEXT_ACCESS).orders.cancel("ORD1"),
+    "renewal": lambda client: client.with_options(auth=RefreshingToken(ENDED)).orders.cancel("ORD1"),
+    "refusal": lambda client: client.with_options(auth=RefreshingToken(PAIR)).orders.cancel("ORD1"),
+    "early": lambda client: client.with_options(auth=RefreshingToken(PAIR, early=10**10)).orders.cancel("ORD1"),
+    "code": lambda client: client.oauth.exchange_code(CODE, code_verifier=VERIFIER),
+    "invalid code": lambda client: client.oauth.exchange_code(CODE, client_secret=SECRET),
+    "refresh": lambda client: client.oauth.refresh(REFRESH, client_id="other", client_secret=SECRET),
+}
+
+
+@pytest.fixture
+def logged(caplog):
+    """Everything that is logged, from DEBUG on, with its extras and its tracebacks."""
+    caplog.set_level(logging.DEBUG)
+    return lambda: f"{caplog.text} {[vars(record) for record in caplog.records]}"
+
+
+@pytest.fixture
+def spied(make_client):
+    """Make a client of which every setting is a canary, watched by an observer that raises."""
+
+    def observe(attempt: object) -> None:
+        assert_clean(attempt)
+        raise LookupError("an observer with a defect")
+
+    def make(*steps: object, **settings: object) -> PaymentsClient:
+        if "auth" not in settings:
+            settings["access_token"] = ACCESS
+        return make_client(*steps, client_secret=SECRET, observer=observe, **settings)
+
+    return make
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("call", CALLS)
+async def test_errors_and_logs_hold_no_credential(spied, logged, call: str, end: str) -> None:
+    """Neither an error nor its parts, nor its pickle, nor any line of the log shows what was sent or received."""
+    try:
+        value = await CALLS[call](spied(ENDS[end]))
+    except PaymentsError as error:
+        parts = [error, vars(error), getattr(error, "last_error", None), getattr(error, "details", None)]
+        assert_clean(str(error), *parts, str(pickle.dumps(error)))
+        # A program that raises it anew from here shows the traceback without the variables.
+        assert_clean("".join(TracebackException.from_exception(error).format()))
+    else:
+        assert_clean(value)
+    assert_clean(logged())
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("call", CALLS)
+async def test_tracebacks_hold_no_credential(spied, call: str, end: str) -> None:
+    """Not even a traceback that shows the variables of every frame shows a credential."""
+    try:
+        await CALLS[call](spied(ENDS[end]))
+    except PaymentsError as error:
+        shown = shown_with_variables(error)
+        assert "self = " in shown
+        assert_clean(shown)
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_cancellations_hold_no_credential(spied, call: str) -> None:
+    """A call that is cancelled, or timed out from outside, leaves no credential in the traceback either."""
+
+    async def forever(request: Request) -> Response:
+        await asyncio.Event().wait()
+
+    client = spied(SendFailed("reset"), forever)
+    task = asyncio.create_task(within(0, CALLS[call](client)))
+    await asyncio.wait([task])
+
+    if not task.cancelled():
+        assert_clean(shown_with_variables(task.exception()))
+    await stop_renewals()
+
+
+@pytest.mark.control("paymentsdk.client.hide", lambda token: token)
+async def test_what_waits_holds_no_credential(spied) -> None:
+    """Nor do the variables of a renewal that is under way, which a debugger shows."""
+    asked = asyncio.Event()
+
+    async def forever(request: Request) -> Response:
+        asked.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(spied(forever, auth=RefreshingToken(ENDED)).orders.cancel("ORD1"))
+    await asked.wait()
+
+    try:
+        for waiting in asyncio.all_tasks() - {asyncio.current_task()}:
+            part = waiting.get_coro()
+            while hasattr(part, "cr_frame"):
+                assert_clean(repr(part.cr_frame.f_locals))
+                part = part.cr_await
+    finally:
+        task.cancel()
+        await stop_renewals()
+
+
+async def stop_renewals() -> None:
+    """End what goes on when nobody waits for it any more."""
+    renewals = [task for task in asyncio.all_tasks() if "RefreshingToken" in repr(task.get_coro())]
+    for task in renewals:
+        task.cancel()
+    if renewals:
+        await asyncio.wait(renewals)
+
+
+async def within(seconds: float, coroutine: object) -> None:
+    """Give *coroutine* so many seconds."""
+    async with asyncio.timeout(seconds):
+        await coroutine
+
+
+@pytest.mark.control("paymentsdk._engine.call.hide", lambda token: token)
+@pytest.mark.control("paymentsdk._engine.call.PaymentsError.with_traceback", lambda self, traceback: self)
+async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
+    """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
+
+    The frames of the renewal are cut off: others' sources of tokens may have anything in them.
+    """
+
+    class Talkative:
+        def token(self, now):
+            return ACCESS
+
+        async def renew(self, rejected, exchange, now):
+            refresh_token = Hidden(REFRESH)
+            raise PaymentsError(f"no answer to {refresh_token!r}")
+
+    class Open(Talkative):
+        def token(self, now):
+            return None
+
+        async def renew(self, rejected, exchange, now):
+            return await exchange(REFRESH)
+
+    async def forever(request: Request) -> Response:
+        await asyncio.Event().wait()
+
+    for auth, end in ((RefreshingToken(PAIR), forever), (Open(), Response(400, {}, b'{"error":"invalid_grant"}'))):
+        task = asyncio.create_task(
+            within(0, spied(Response(401) if end is forever else end, end, auth=auth).orders.cancel("ORD1"))
+        )
+        await asyncio.wait([task])
+        await stop_renewals()
+        shown = shown_with_variables(task.exception())
+        assert_clean(shown)
+        assert "in _exchange" not in shown
+
+
+SETTINGS = [
+    {"base_url": "not an address"},
+    {"base_url": f"https://user:{SECRET}@host"},
+    {"base_url": f"https://host/?token={SECRET}"},
+    {"client_id": None},
+    {"session": object()},
+    {"auth": StaticToken(ACCESS)},
+    {"timeout": 5},
+    {"headers": {"Authorization": f"Bearer {ACCESS}"}},
+    {"headers": {"X-Api-Key": f"{SECRET}\n"}},
+    {"access_token": f"{ACCESS}\n"},
+    {"session_header": "not a header"},
+]
+
+
+@pytest.mark.control("paymentsdk.client.hide", lambda text: text)
+def test_settings_that_make_no_sense_hold_no_credential() -> None:
+    """A client that cannot be made does not show what it was to be made with."""
+    good = {"access_token": ACCESS, "base_url": "https://x", "client_id": "a", "client_secret": SECRET}
+    for settings in SETTINGS:
+        with pytest.raises(PaymentsError) as refused:
+            PaymentsClient(**{**good, "transport": MemoryTransport(), **settings})
+        if "headers" not in settings:  # They are the program's own, and shown as it gave them.
+            assert_clean(shown_with_variables(refused.value))
+        assert_clean(str(refused.value), str(pickle.dumps(refused.value)))
+
+
+@pytest.mark.parametrize("options", [{"auth": StaticToken("other")}, {"timeout": 5}, {"idempotency_key": "two words"}])
+def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object]) -> None:
+    """The same holds for a copy."""
+    client = PaymentsClient(base_url="https://x", transport=MemoryTransport())
+
+    with pytest.raises(PaymentsError) as refused:
+        client.with_options(access_token=ACCESS, **options)
+
+    assert_clean(shown_with_variables(refused.value))
+
+
+def test_a_token_that_is_refused_is_not_shown() -> None:
+    """A token with a line feed at its end is nearly a good one: the error does not show it."""
+    with pytest.raises(PaymentsError) as refused:
+        StaticToken(f"{ACCESS}\n")
+
+    assert_clean(shown_with_variables(refused.value))
+
+
+@pytest.mark.control("paymentsdk._auth.token_store.hide", lambda pair: pair)
+@pytest.mark.parametrize("store", [MemoryTokenStore(), FileTokenStore("tokens.json")])
+async def test_a_token_in_place_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
+    """A store that is given the text of a token refuses it, and shows it in none of the frames that do."""
+    with pytest.raises(PaymentsError, match="must be a TokenPair") as refused:
+        await store.save(ACCESS)
+
+    assert_clean(shown_with_variables(refused.value))
+
+
+async def test_a_new_token_that_is_refused_is_not_shown(spied) -> None:
+    """The platform's own new token is checked like any other, and shown as little."""
+    auth = RefreshingToken(TokenPair(access_token=ACCESS, refresh_token=REFRESH, expires_at=0.0))
+    client = spied(Response(200, {}, json.dumps({"access_token": f"{ACCESS}\n"}).encode()), auth=auth)
+
+    with pytest.raises(PaymentsError, match="visible ASCII") as refused:
+        await client.orders.get("ORD1")
+
+    assert_clean(shown_with_variables(refused.value))
+
+
+def test_the_environment_is_not_shown(monkeypatch) -> None:
+    """A client that cannot be made from the environment does not show the environment."""
+    monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", ACCESS)
+    monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", SECRET)
+    for base_url in ("", "nowhere", f"https://user:{SECRET}@host"):
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
+        with pytest.raises(PaymentsError) as refused:
+            PaymentsClient.from_env(transport=MemoryTransport())
+        assert_clean(shown_with_variables(refused.value))
+
+
+async def test_the_text_of_a_foreign_exception_is_not_repeated(spied) -> None:
+    """A transport with a defect may tell in its exception what it was given: only the name of the exception is kept."""
+
+    class Defect(MemoryTransport):
+        async def send(self, request: Request) -> Response:
+            raise RuntimeError(f"{dict(request.headers)} {request.body!r}")
+
+    for call in ("payment", "code", "renewal"):
+        with pytest.raises(PaymentsError, match="RuntimeError") as failed:
+            await CALLS[call](spied(transport=Defect()))
+        assert_clean(str(failed.value), "".join(TracebackException.from_exception(failed.value).format()))
+
+
+async def test_a_result_shows_no_token(spied) -> None:
+    """A result of the token endpoint shows neither the tokens nor the body, and cannot be pickled."""
+    from paymentsdk.resources.oauth import TOKEN
+
+    client = spied(Response(200, {}, TOKENS), timeout=Timeout())
+    request = TokenRequest(client_id="a", client_secret=SECRET, grant_type="authorization_code", code=CODE)
+
+    result = await client.call(TOKEN, request)
+
+    assert_clean(result)
+    with pytest.raises(TypeError, match="credentials"):
+        pickle.dumps(result)
+
+
+async def test_a_result_stays_in_its_process(spied) -> None:
+    """Its body may repeat what was sent, a payer's token too, so it refuses to be pickled; its value goes anywhere."""
+    client = spied(Response(200, {"Set-Cookie": ACCESS}, json.dumps({"id": "ORD1", "token": ACCESS}).encode()))
+
+    result = await client.call(OPERATIONS["orders.get"], order_id="ORD1")
+
+    with pytest.raises(TypeError, match="pickle its value"):
+        pickle.dumps(result)
+    twin = pickle.loads(pickle.dumps(result.value))
+    assert twin == result.value
+    assert_clean(str(pickle.dumps(result.value)))
+
+
+async def test_a_mended_token_shows_no_token(spied) -> None:
+    """What was odd about a credential is reported without showing it."""
+    from paymentsdk.resources.oauth import TOKEN
+
+    body = json.dumps({"access_token": [NEXT_ACCESS], "refresh_token": {"a": NEXT_REFRESH}, "scope": 5})
+    with pytest.raises(ValueError, match="access_token"):
+        TOKEN.decode(body.encode())
+
+    token, anomalies = TOKEN.decode(body.replace(f'["{NEXT_ACCESS}"]', '"fine"').encode())
+
+    assert_clean(token, anomalies)
+    assert {"$.refresh_token": "***", "$.scope": 5} == {anomaly.path: anomaly.value for anomaly in anomalies}

@@ -1,0 +1,177 @@
+"""A walk that several tasks share, that one of them closes, or whose reader goes away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import ClientClosed, Response
+from paymentsdk._paging.pager import Pages
+from tests.engine.walks import over
+
+
+async def unshared(self):
+    """Take a row, as if nobody else read the walk."""
+    while not self._page:
+        self._page.extend((await self._pages.__anext__()).items)
+    return self._page.popleft()
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Items.__anext__", unshared)
+async def test_a_page_is_shared_by_all_who_wait_for_it(tables) -> None:
+    """Nobody is told of the end while there are rows that nobody has taken."""
+    table = tables(10)
+    rows = aiter(table.search(over(table)))
+
+    taken = await asyncio.gather(*(anext(rows, None) for _ in range(3)))
+
+    assert [1, 2, 3] == [row and row.id for row in taken]
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Items.__anext__", unshared)
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_a_failure_comes_after_the_rows_before_it(tables, prefetch: int) -> None:
+    """Whoever goes on from the resume point of a shared walk that failed has lost no row of the pages before."""
+    table = tables(40, changes=lambda answer, request: Response(400) if "offset=10" in request.url else None)
+    rows, seen = aiter(table.search(over(table), page_size=10, prefetch=prefetch)), []
+
+    async def work() -> None:
+        async for row in rows:
+            seen.append(row.id)
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    readers = [asyncio.create_task(work()) for _ in range(3)]
+    failed, others = await asyncio.wait(readers, return_when=asyncio.FIRST_EXCEPTION)
+    at_the_first_failure = sorted(seen)
+    await asyncio.gather(*others, return_exceptions=True)
+
+    assert {10} == {reader.exception().resume_point for reader in failed}
+    assert list(range(1, 11)) == at_the_first_failure
+
+
+@pytest.mark.control(
+    "paymentsdk._paging.pager.Pages._check_open", lambda self: None, raises=(AssertionError, IndexError)
+)
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_closing_a_walk_is_no_end_of_it(tables, until, prefetch: int) -> None:
+    """Who reads a walk that another task closes learns that it was closed: neither its end, nor a cancellation."""
+    hold = asyncio.Event()
+    table = tables(100)
+
+    async def slow(request) -> Response:
+        if "offset=10" in request.url:
+            await hold.wait()
+        return await table(request)
+
+    walk = table.search(over(slow), page_size=10, prefetch=prefetch).pages()
+    await anext(walk)
+    reader = asyncio.create_task(anext(walk))
+    await until(walk._turn.locked)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    await walk.aclose()
+    hold.set()
+    await asyncio.wait([reader])
+
+    assert not reader.cancelled()
+    assert isinstance(reader.exception(), ClientClosed)
+    with pytest.raises(ClientClosed):
+        await anext(walk)
+
+
+@pytest.mark.control("paymentsdk._paging.pager._closed", lambda operation: StopAsyncIteration())
+@pytest.mark.parametrize("taken", [1, 10, 91], ids=["rows-left", "pages-left", "last-page"])
+async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
+    """A task that works on its row while another closes the walk does not take that for its end."""
+    table = tables(100)
+    rows = aiter(table.search(over(table), page_size=10))
+    for _ in range(taken):
+        await anext(rows)
+
+    await rows.aclose()
+
+    for _ in range(2):
+        with pytest.raises(ClientClosed) as closed:
+            await anext(rows, None)
+        assert "invoices.search" == closed.value.operation
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("waiting", [False, True])
+async def test_a_walk_that_was_closed_says_where_to_go_on(tables, prefetch: int, *, waiting: bool) -> None:
+    """As every error that ends one, whether its reader waited for a page or came back for it, with pages ahead or not.
+
+    Where rows of a page were left, nobody can say it.
+    """
+    table = tables(100)
+    pages = table.search(over(table), page_size=10, prefetch=prefetch).pages()
+    await anext(pages)
+    reader = asyncio.ensure_future(anext(pages)) if waiting else None
+    await asyncio.sleep(0)
+
+    await pages.aclose()
+
+    with pytest.raises(ClientClosed) as closed:
+        await (anext(pages) if reader is None else reader)
+    assert (10, 100) == (closed.value.resume_point, closed.value.resume_point.total)
+    assert "invoices.search" == closed.value.operation
+
+
+async def test_closing_a_walk_after_its_end(tables) -> None:
+    """A walk that has come to its end is at its end, closed or not."""
+    table = tables(20)
+    rows = aiter(table.search(over(table), page_size=10))
+    assert 20 == len([row async for row in rows])
+
+    await rows.aclose()
+
+    assert [] == [row async for row in rows]
+
+
+async def next_page(walk, patience: int):
+    """Ask for a page, go away after *patience* turns of the loop, and ask again; return what came of the wait."""
+    for turns in (patience, 1_000):
+        reader = asyncio.create_task(anext(walk))
+        for _ in range(turns):
+            if not reader.done():
+                await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait([reader])
+        if not reader.cancelled():
+            break
+    return reader
+
+
+async def waits_at_the_end(self) -> None:
+    """Take the next page, and wait for those ahead to be gone if it was the last."""
+    page = await honest_next(self)
+    if page.resume_point is None:
+        await asyncio.wait(self._left)
+    return page
+
+
+honest_next = Pages._next
+
+
+@pytest.mark.control("paymentsdk._paging.pager.Pages._next", waits_at_the_end)
+async def test_a_reader_that_goes_away(tables) -> None:
+    """However late the wait for a page is cancelled, its rows come to who asks next."""
+    for patience in range(1, 40):
+        table = tables(24)
+
+        async def slow(request, table=table) -> Response:
+            # The page before it reaches the total: it is still under way then.
+            for _ in range(100 if "offset=21" in request.url else 0):
+                await asyncio.sleep(0)
+            return await table(request)
+
+        walk = table.search(over(slow), page_size=10, prefetch=4, overlap=3).pages()
+        seen = []
+        while not (reader := await next_page(walk, patience)).exception():
+            seen += [row.id for row in reader.result().items]
+
+        assert isinstance(reader.exception(), StopAsyncIteration)
+        assert list(range(1, 25)) == seen

@@ -1,0 +1,38 @@
+"""Walks over searches, and how they end."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import PaymentsClient, PaymentsError, RetryPolicy
+from paymentsdk._paging.pager import Pager
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+SHAPES = pytest.mark.parametrize("elements", [False, True], ids=["results", "elements"])
+
+
+def over(table: object) -> PaymentsClient:
+    """A client that finds *table*."""
+    return PaymentsClient(
+        "token",
+        base_url="https://x",
+        transport=MemoryTransport(table),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
+    )
+
+
+async def ids(pager: Pager) -> list[int]:
+    """Walk *pager* to its end."""
+    return [row.id async for row in pager]
+
+
+async def ids_until_it_fails(pager: Pager) -> tuple[list[int], PaymentsError]:
+    """Walk *pager* to the error that ends it."""
+    seen: list[int] = []
+    try:
+        async for row in pager:
+            seen.append(row.id)  # noqa: PERF401 - the rows before the error are what it is about
+    except PaymentsError as error:
+        return seen, error
+    pytest.fail("it did not fail")
