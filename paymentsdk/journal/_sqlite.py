@@ -242,13 +242,27 @@ class SQLiteJournal:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         database = sqlite3.connect(self._path, timeout=self._busy_timeout, isolation_level=None)
         try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                database.execute(f"PRAGMA {pragma}").fetchall()
+            self._write_ahead(database)
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA secure_delete = ON").fetchall()
             self._prepare(database)
         except BaseException:
             database.close()
             raise
         return database
+
+    def _write_ahead(self, database: sqlite3.Connection) -> None:
+        """Turn the write-ahead log on; SQLite does not wait by itself for another process that does the same."""
+        end = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                database.execute("PRAGMA journal_mode = WAL").fetchall()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.005)
+            else:
+                return
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         """Make the table in a new file; refuse a file of another program or version."""

@@ -148,6 +148,18 @@ async def test_what_waits_is_committed_together(
     assert len(commits) <= 10
 
 
+async def test_many_may_open_a_new_file_at_once(path: Path, record: Callable[..., Record]) -> None:
+    """Whoever comes while another one makes the file waits for it."""
+    journals = [SQLiteJournal(path) for _ in range(24)]
+
+    answers = await asyncio.gather(
+        *(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i, journal in enumerate(journals))
+    )
+    await asyncio.gather(*(journal.aclose() for journal in journals))
+
+    assert [Action.SEND] * 24 == [action for action, _ in answers]
+
+
 async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[..., Record]) -> None:
     """The file is written ahead, and forced to the disk at each commit."""
     journal = SQLiteJournal(path)
