@@ -1,0 +1,1 @@
+"""Reconciliation: walks that prove that they are whole."""

@@ -1,0 +1,202 @@
+"""The proof that every row of a window was seen, from what its pages say.
+
+Let U be the distinct ids that were seen since a walk began, and T the total of its first page. The rows of a window
+that has settled can only become fewer, so U is a part of the T rows that there were when it began. If U has T ids,
+nothing is missing, whatever the order of the rows, and however they moved or vanished meanwhile. Walks add up: U is
+counted from the first page of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk.reconcile._windows import Rules, Window
+
+R = TypeVar("R")
+
+#: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
+AGEING = 60_000
+
+
+class Sight(Struct, Generic[R], frozen=True, kw_only=True):
+    """One page of a window, as the platform showed it at one moment."""
+
+    ids: tuple[str | None, ...]
+    """The ids of its rows, as text; ``None`` for a row without one."""
+
+    rows: Sequence[R]
+    """The rows, in the same order."""
+
+    total: int | None
+    """How many rows the window has, as this page says."""
+
+    now: int
+    """The platform's time, in milliseconds since 1970."""
+
+    received: int
+    """How far it reaches: entries that were no rows count in offsets, too."""
+
+
+class Whole(Struct, Generic[R], frozen=True, kw_only=True):
+    """A window whose rows were all seen."""
+
+    rows: Sequence[R]
+    """Its rows, and some from just outside of it."""
+
+    at: int
+    """The moment that the certificate speaks of, in milliseconds since 1970."""
+
+
+class Split(Struct, frozen=True):
+    """A window to be walked in pieces."""
+
+    pieces: list[Window]
+
+
+class Doubtful(Struct, Generic[R], frozen=True, kw_only=True):
+    """A window that could not be certified."""
+
+    rows: Sequence[R]
+    """The rows that were seen. There may be others."""
+
+    seen: int
+    """How many they are."""
+
+    total: int | None
+    """How many there should be, as its last first page says."""
+
+    at: int
+    """When it was walked last, in milliseconds since 1970."""
+
+    reason: str
+    """Why it was given up."""
+
+
+Verdict: TypeAlias = "Whole[R] | Split | Doubtful[R]"
+
+
+class Count:
+    """The distinct ids of a window, counted from the first page of each walk."""
+
+    def __init__(self) -> None:
+        self._walk = -1
+        #: The total of the first page of each walk; ``None`` if the walk cannot certify.
+        self._totals: list[int | None] = []
+        #: In which walk each id was seen last, and how many ids were seen last in each walk.
+        self._last: dict[str, int] = {}
+        self._counts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def begin(self, total: int | None) -> None:
+        """Begin a walk whose first page says *total*."""
+        self._walk += 1
+        self._totals.append(total)
+        self._counts.append(0)
+
+    def see(self, ids: Iterable[str | None], total: int | None) -> None:
+        """Count the *ids* of a page that says *total*."""
+        for one in ids:
+            if one is None:
+                # It may be one of those counted, or another.
+                self._void(None)
+                continue
+            last = self._last.get(one)
+            if last is not None:
+                self._counts[last] -= 1
+            self._last[one] = self._walk
+            self._counts[self._walk] += 1
+        self._void(total)
+
+    def certified(self) -> int | None:
+        """Return the last walk since whose first page every row has been seen; ``None`` if there is none."""
+        seen = 0
+        for walk in range(self._walk, -1, -1):
+            seen += self._counts[walk]
+            if seen == self._totals[walk]:
+                return walk
+        return None
+
+    def since(self, walk: int) -> list[str]:
+        """Return the ids that were seen since *walk* began."""
+        return [one for one, last in self._last.items() if last >= walk]
+
+    def _void(self, total: int | None) -> None:
+        """Have no walk certify that began with fewer rows than *total*: a row has joined, or a total was wrong."""
+        for walk, first in enumerate(self._totals):
+            if total is None or (first is not None and first < total):
+                self._totals[walk] = None
+
+
+def examine(window: Window, rules: Rules) -> Generator[int, Sight[R] | None, Verdict[R]]:
+    """Walk *window* until it is certified, is to be split, or is given up.
+
+    Yields the offset of the page to fetch, and takes the page, or ``None`` if the platform refuses the offset.
+    """
+    count, rows = Count(), dict[str, R]()
+    total, now, reason = None, 0, "the platform refuses the query"
+    for _ in range(rules.tries):
+        first = yield 0
+        if first is None:
+            break
+        total, now = first.total, first.now
+        verdict = _at_once(window, rules, first)
+        if verdict is not None:
+            return verdict
+        if not window.is_settled(rules, now):
+            reason = "it has not settled, and does not fit on a page"
+            continue
+        reason = "as many rows as the total says were never seen"
+        known = len(rows)
+        walk = yield from _walk(first, count, rows)
+        if walk is not None:
+            return Whole(rows=[rows[one] for one in count.since(walk)], at=now)
+        # Nothing new: there may be a largest offset, which smaller windows do not reach.
+        if len(rows) == known and (pieces := window.halves(rules)):
+            return Split(pieces)
+    return Doubtful(rows=list(rows.values()), seen=len(rows), total=total, at=now, reason=reason)
+
+
+def _at_once(window: Window, rules: Rules, first: Sight[R]) -> Verdict[R] | None:
+    """Judge *window* by its first page alone; ``None`` if it has to be walked."""
+    total, shown_since = first.total, first.now - rules.horizon
+    if window.begin < shown_since:
+        since = shown_since + AGEING
+        if since < window.end:
+            return Split([Window(window.begin, since), Window(since, window.end)])
+        return _given_up(first, "the search shows no rows of that age")
+    if total is None:
+        return _given_up(first, "the platform gives no total")
+    is_small = total < rules.max_window
+    if is_small and len(first.ids) == first.received == total == len(set(first.ids) - {None}):
+        return Whole(rows=first.rows, at=first.now)
+    if is_small and window.is_settled(rules, first.now):
+        return None
+    if pieces := window.pieces(rules, first.now, total):
+        return Split(pieces)
+    return None if is_small else _given_up(first, "it has too many rows, and cannot be split")
+
+
+def _given_up(first: Sight[R], reason: str) -> Doubtful[R]:
+    return Doubtful(rows=first.rows, seen=len(first.ids), total=first.total, at=first.now, reason=reason)
+
+
+def _walk(first: Sight[R], count: Count, rows: dict[str, R]) -> Generator[int, Sight[R] | None, int | None]:
+    """Walk from the page *first* to the last one; return the walk since which every row was seen."""
+    count.begin(first.total)
+    page: Sight[R] | None = first
+    offset = 0
+    while page is not None:
+        count.see(page.ids, page.total)
+        rows.update((one, row) for one, row in zip(page.ids, page.rows, strict=True) if one is not None)
+        if (walk := count.certified()) is not None:
+            return walk
+        offset += page.received
+        if not page.received or offset >= (page.total or 0):
+            return None
+        page = yield offset
+    return None

@@ -1,0 +1,136 @@
+"""A walk over the platform in memory, by the rules of the package; each rule can be switched off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Whole, examine
+from paymentsdk.reconcile._proof import Sample, prove
+from paymentsdk.reconcile._windows import Rules, Window, remaining
+from tests.reconcile.platform import CAP, CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform, Row
+
+RULES = Rules(max_window=CAP)
+#: A week, most of which has settled.
+CREATED = Window(NOW - 7 * DAY, NOW)
+
+
+@dataclass
+class Walked:
+    """What a walk has, and what a resumed one goes on with."""
+
+    whole: dict[Window, Whole[Row]] = field(default_factory=dict)
+    doubtful: dict[Window, Doubtful[Row]] = field(default_factory=dict)
+    grain: int | None = 1
+
+    def ids(self, keeps: Callable[[Window, int | None], bool] = Window.keeps) -> list[int]:
+        """The rows of all windows."""
+        return [row.id for window, found in self.whole.items() for row in found.rows if keeps(window, row.created)]
+
+
+def walk(
+    platform: Platform,
+    rules: Rules = RULES,
+    *,
+    done: Walked | None = None,
+    created: Window = CREATED,
+    asked: Callable[[Window, int], tuple[int, int]] = Window.asked,
+    proves: bool = True,
+    keeps_young: bool = False,
+    accepts: bool = False,
+    most_calls: int = 100_000,
+) -> Walked:
+    """Walk all of *created*, or what *done* leaves of it. It stops after *most_calls*, as if it were killed."""
+    walked = done or Walked(grain=prove_on(platform) if proves else rules.grain)
+    assert walked.grain is not None, "the date filter could not be proved"
+    rules = structs.replace(rules, grain=walked.grain)
+    if not keeps_young:
+        walked.whole = {w: found for w, found in walked.whole.items() if w.is_settled(rules, found.at)}
+    walked.doubtful = {}
+    stack = remaining(created, walked.whole)
+    while stack:
+        window = stack.pop()
+        begin, end = asked(window, rules.grain)
+        steps = examine(window, rules)
+        sight: Sight[Row] | None = None
+        try:
+            offset = next(steps)
+            while True:
+                if platform.calls >= most_calls:
+                    return walked
+                sight = fetch(platform, begin, end, offset)
+                offset = steps.send(sight)
+        except StopIteration as stop:
+            match stop.value:
+                case Split(pieces):
+                    stack.extend(pieces)
+                case Whole() as found:
+                    walked.whole[window] = found
+                case Doubtful() as found if accepts:
+                    walked.whole[window] = Whole(rows=found.rows, at=found.at)
+                case Doubtful() as found:
+                    walked.doubtful[window] = found
+    return walked
+
+
+def fetch(platform: Platform, begin: int, end: int, offset: int) -> Sight[Row] | None:
+    """One page."""
+    shown = platform.show(begin, end, offset, None)
+    if shown is None:
+        return None
+    rows, total = shown
+    ids = tuple(str(row.id) for row in rows)
+    return Sight(ids=ids, rows=rows, total=total, now=platform.now, received=len(rows))
+
+
+def prove_on(platform: Platform) -> int | None:
+    """Prove the date filter on rows of *platform*."""
+    rows, _ = platform.show(None, None, 0, None) or ([], 0)
+    steps = prove([Sample(str(row.id), row.created, row.updated != row.created) for row in rows if row.created])
+    if not rows:
+        return DAY
+    try:
+        question = next(steps)
+        while True:
+            found, offset = False, 0
+            while not found and (sight := fetch(platform, question.begin, question.end, offset)) and sight.received:
+                found, offset = question.id in sight.ids, offset + sight.received
+            question = steps.send(found)
+    except StopIteration as stop:
+        return stop.value
+
+
+def naive(platform: Platform) -> list[int]:
+    """What today's batch jobs do: one walk over all, taken as it is."""
+    ids: list[int] = []
+    offset = 0
+    while shown := platform.show(CREATED.begin, CREATED.end, offset, None):
+        rows, total = shown
+        ids += [row.id for row in rows]
+        offset += len(rows)
+        if not rows or offset >= total:
+            break
+    return ids
+
+
+def drawn(seed: int, **settings: object) -> Platform:
+    """A platform with settings by chance, and 20 to 200 rows, some of them just outside of `CREATED`."""
+    chance = random.Random(seed)
+    order, drift, ends, cap = (chance.choice(values) for values in (ORDERS, DRIFTS, ENDS, CAPS))
+    platform = Platform(seed, **{"order": order, "drift": drift, "ends": ends, "cap": cap, **settings})
+    platform.fill(chance.randrange(20, 200), CREATED.begin - DAY // 4, NOW, bursts=2)
+    return platform
+
+
+def survivors(before: dict[int, Row], platform: Platform, created: Window = CREATED) -> set[int]:
+    """The rows that were there from the beginning to the end of a walk."""
+    kept = before.keys() & platform.rows.keys()
+    return {one for one in kept if before[one].created is not None and created.keeps(before[one].created)}
+
+
+def snapshot(platform: Platform) -> dict[int, Row]:
+    """The rows as they are."""
+    return {one: replace(row) for one, row in platform.rows.items() if row.visible <= platform.now}

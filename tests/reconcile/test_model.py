@@ -1,0 +1,217 @@
+"""The proof that a walk is whole, against a platform that drifts; and what happens when a rule is switched off."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from msgspec import structs
+
+from paymentsdk.reconcile._certificate import Count
+from paymentsdk.reconcile._windows import Window
+from tests.reconcile.model import CREATED, RULES, Walked, drawn, naive, prove_on, snapshot, survivors, walk
+from tests.reconcile.platform import CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform
+
+RUNS = 100
+EVERY_SETTING = [("order", ORDERS), ("drift", DRIFTS), ("ends", ENDS), ("cap", CAPS)]
+
+
+def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **options: object) -> Counter:
+    """Walk a platform, and count what is lost, comes twice, or is named as not whole."""
+    platform = drawn(seed, **(settings or {}))
+    before = snapshot(platform)
+    walked = Walked() if naively else walk(platform, **options)
+    ids = naive(platform) if naively else walked.ids()
+    found = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
+    found["twice"] = len(ids) - len(set(ids))
+    return found
+
+
+def total(runs: int = RUNS, **options: object) -> Counter:
+    """The sum of many runs."""
+    return sum((judged(seed, **options) for seed in range(runs)), Counter())
+
+
+# --- the theorem ------------------------------------------------------------------------------------------------------
+
+
+def test_no_row_is_lost_or_comes_twice_and_no_window_is_falsely_loud():
+    """Whatever the order, the drift, the ends of a range and the largest offset: every row comes, and once."""
+    assert Counter() == +total()
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in EVERY_SETTING for value in values])
+def test_each_order_drift_end_and_cap_by_itself(name: str, value: str):
+    """No setting hides behind chance."""
+    assert Counter() == +total(8, settings={name: value})
+
+
+def test_a_single_walk_loses_rows():
+    """Control: today's job, one walk over all that is taken as it is, loses rows in most runs."""
+    lossy = [seed for seed in range(RUNS) if judged(seed, naively=True)["lost"]]
+
+    assert RUNS // 2 < len(lossy)
+
+
+def test_a_range_that_is_not_widened_loses_rows():
+    """Control: at ends that are not included, the rows of an end's own millisecond are lost."""
+    found = total(settings={"ends": "exclusive"}, asked=lambda window, grain: (window.begin, window.end))
+
+    assert found["lost"]
+
+
+def test_rows_that_are_not_cut_come_twice():
+    """Control: windows that are widened share rows."""
+    walks = [walk(drawn(seed)).ids(keeps=lambda window, moment: True) for seed in range(10)]
+
+    assert any(len(ids) > len(set(ids)) for ids in walks)
+
+
+def test_one_try_that_is_accepted_loses_rows():
+    """Control: windows that fail their first walk are loud; taken all the same, they lose rows."""
+    once = structs.replace(RULES, tries=1)
+
+    assert total(rules=once)["loud"]
+    assert total(rules=once, accepts=True)["lost"]
+
+
+# --- A0: the date filter ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"grain": 1_000}, {"grain": 60_000}, {"shift": 3 * 3_600_000}], ids=str)
+def test_a_coarse_or_shifted_filter_is_found_out(settings: dict):
+    """Bounds that lose their milliseconds, or are read in another zone: the proof finds a grain that holds."""
+
+    def lost(*, proves: bool) -> int:
+        platform = Platform(1, page=100, **settings)
+        for i in range(120):
+            platform.add(NOW - i * 5_000_017)
+        before = snapshot(platform)
+        walked = walk(platform, structs.replace(RULES, max_window=80), proves=proves, created=created)
+        assert {} == walked.doubtful
+        return len(survivors(before, platform, created) - set(walked.ids()))
+
+    created = Window(NOW - 7 * DAY, NOW - 5_000_017 + 1)
+    assert 0 == lost(proves=True)
+    # Control: without the proof, rows are lost under a certificate, and nothing says so.
+    assert 0 < lost(proves=False)
+
+
+def test_a_filter_by_another_date_is_not_proved():
+    """A filter that finds no row by its date proves nothing."""
+    platform = drawn(1, shift=40 * DAY)
+
+    assert prove_on(platform) is None
+
+
+def test_whole_seconds_prove_no_milliseconds():
+    """Rows of whole seconds are found also where the milliseconds of a bound are lost: the grain is a second then."""
+    platform = Platform(1)
+    for i in range(20):
+        platform.add(NOW - DAY - i * 7_001_000)
+
+    assert 1_000 == prove_on(platform)
+
+
+# --- A1: one response is one moment, and its total holds below max_window ---------------------------------------------
+
+
+def test_a_total_of_max_window_certifies_nothing():
+    """A total that is clamped exactly at `max_window` is split; taken for a total, it certifies what is missing."""
+    settings = {"cap": "clamped exactly", "drift": "still"}
+
+    assert Counter() == +total(20, settings=settings)
+    found = total(20, settings=settings, rules=structs.replace(RULES, max_window=RULES.max_window + 1))
+    assert found["lost"]
+    assert 0 == found["loud"]
+
+
+# --- A2 and A3: rows stay in their window, and none joins -------------------------------------------------------------
+
+
+def test_what_breaks_a2_is_lost_as_the_documents_say():
+    """Rows whose `date_created` changes pass from a window to one that was walked: nothing can see that."""
+    assert total(20, settings={"moves_created": True, "drift": "touch"})["lost"]
+
+
+def test_what_breaks_a3_can_be_lost_as_the_documents_say():
+    """Where rows join a settled window while others vanish from it, the count can agree by chance."""
+    found = total(200, settings={"joins_late": True, "drift": "vanish", "order": "date_created"})
+
+    assert found["lost"] + found["loud"]
+
+
+# --- resumed ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_walk_that_is_killed_anywhere_goes_on():
+    """Killed after any number of calls, and again: the resumed walk has every row, and has it once."""
+    for seed in range(30):
+        platform = drawn(seed)
+        before = snapshot(platform)
+        walked = None
+        for calls in (7, 13, 40, 100, 100_000):
+            walked = walk(platform, done=walked, most_calls=platform.calls + calls)
+        ids = walked.ids()
+        assert set() == survivors(before, platform) - set(ids)
+        assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("keeps_young", [False, True])
+def test_rows_that_appear_late_are_found_by_a_resumed_walk(keeps_young: bool):
+    """Certificates of windows younger than the lag are discarded; kept, they lose what appears late."""
+    platform = drawn(3, drift="still", cap="none")
+    late = platform.add(NOW - 60_000, visible=NOW + 600_000)
+    walked = walk(platform)
+    assert late.id not in walked.ids()
+
+    platform.now = NOW + RULES.lag + 10_000
+    walked = walk(platform, done=walked, keeps_young=keeps_young)
+
+    assert keeps_young == (late.id not in walked.ids())
+
+
+# --- the count --------------------------------------------------------------------------------------------------------
+
+
+def test_walks_add_up():
+    """Ids of two walks that each missed a row certify the first, though neither has all by itself."""
+    count = Count()
+    count.begin(3)
+    count.see(["1", "2"], 3)
+    assert count.certified() is None
+    count.begin(3)
+    count.see(["2", "3"], 3)
+
+    assert 0 == count.certified()
+    assert {"1", "2", "3"} == set(count.since(0))
+
+
+def test_a_total_that_rises_voids_the_walks_before():
+    """A row has joined: a walk that began with fewer rows proves nothing any more."""
+    count = Count()
+    count.begin(2)
+    count.see(["1"], 2)
+    count.see(["2"], 3)
+
+    assert count.certified() is None
+
+
+def test_a_row_without_an_id_certifies_nothing():
+    """It may be one of those that were counted, or another."""
+    count = Count()
+    count.begin(2)
+    count.see(["1", None, "2"], 2)
+
+    assert count.certified() is None
+
+
+def test_windows_partition_time():
+    """However a window is split, its pieces begin where the one before ends."""
+    window = Window(0, 1_000_000)
+    for rows in (2, 1_000, 50_000, 10**9):
+        pieces = window.pieces(RULES, NOW, rows)
+        assert (0, 1_000_000) == (pieces[0].begin, pieces[-1].end)
+        assert [one.end for one in pieces[:-1]] == [one.begin for one in pieces[1:]]
+    assert [] == Window(5, 6).pieces(RULES, NOW, 50)
+    assert CREATED.end == CREATED.pieces(RULES, NOW, 50)[0].end + RULES.lag + RULES.grain
