@@ -222,12 +222,12 @@ def changed(operation: Operation[Any, Any], *, codec: str = "", **changes: Any) 
 
 
 def _without_deadlines(client: PaymentsClient) -> PaymentsClient:
-    client._shared.deadlines = NoDeadlines()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
+    client._state.deadlines = NoDeadlines()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
     return client
 
 
 def _without_budget(client: PaymentsClient) -> PaymentsClient:
-    client._shared.budgets = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
+    client._state.budgets = NoBudget()  # type: ignore[assignment]  # noqa: SLF001 - taken out on purpose
     return client
 
 

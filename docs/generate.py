@@ -72,7 +72,7 @@ is unknown."""
 
 FAILURES = {
     Failure.NOT_SENT: "Not sent",
-    Failure.NO_ANSWER: "No response",
+    Failure.NO_TRUSTED_RESPONSE: "No response",
     Failure.SERVER: "5xx, 408",
     Failure.RATE_LIMITED: "429",
     Failure.CONFLICT: "409, 423, 425",

@@ -23,7 +23,7 @@ _NAMES = frozenset({
 })  # fmt: skip
 
 
-class Hidden(str):
+class Secret(str):
     """A credential in a variable: debuggers, and tracebacks that show variables, print ``***``."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Hidden(str):
         raise TypeError("a credential cannot be pickled")
 
 
-class HiddenBytes(bytes):
+class SecretBytes(bytes):
     """A credential that was given as bytes by mistake: it is refused, and the refusal must not show it."""
 
     __slots__ = ()
@@ -59,14 +59,14 @@ class HiddenBytes(bytes):
         return part if isinstance(part, int) else type(self)(part)
 
 
-def hide(text: T) -> T:
+def masked(text: T) -> T:
     """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
     if isinstance(text, bytes):
-        return cast("T", HiddenBytes(text))
-    return cast("T", Hidden(text)) if isinstance(text, str) else text
+        return cast("T", SecretBytes(text))
+    return cast("T", Secret(text)) if isinstance(text, str) else text
 
 
-class Secretive:
+class MaskedRepr:
     """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is refused.
 
     A pickle that silently lacked the credential would fail later and elsewhere, so there is none.

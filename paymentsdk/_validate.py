@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import iscoroutinefunction
 
-from paymentsdk._secrets import hide
+from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
 
@@ -32,7 +32,7 @@ def check_proxy(proxy: str | None) -> None:
     Raises:
         RequestInvalid: It is something else. The error does not show it: there may be a password in it.
     """
-    proxy = hide(proxy)
+    proxy = masked(proxy)
     if proxy is not None and not is_http(proxy):
         raise RequestInvalid("proxy", "must be an http or https URL such as http://proxy.example.com:3128")
 

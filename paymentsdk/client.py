@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
-from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of, settle
+from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of, drain
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
@@ -27,9 +27,9 @@ from paymentsdk._engine.settings import (
     check_seconds,
     merged,
 )
-from paymentsdk._engine.state import Shared
+from paymentsdk._engine.state import ClientState
 from paymentsdk._operation.operation import Limits
-from paymentsdk._secrets import hide
+from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods
 from paymentsdk._version import __version__
 from paymentsdk.errors import RequestInvalid
@@ -148,7 +148,7 @@ class PaymentsClient(Caller):
         allow_http: bool | None = None,
     ) -> None:
         # An address that is refused may have a password in it.
-        base_url, access_token, client_secret = hide(base_url), hide(access_token), hide(client_secret)
+        base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
         _check_kinds(
@@ -182,7 +182,7 @@ class PaymentsClient(Caller):
         )
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
-        super().__init__(Shared(transport, SystemClock() if clock is None else clock), settings)
+        super().__init__(ClientState(transport, SystemClock() if clock is None else clock), settings)
         self._origin: Self | None = None
 
     @classmethod
@@ -199,7 +199,7 @@ class PaymentsClient(Caller):
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
         """  # noqa: D205 - the names do not fit on one line
-        base_url = hide(os.environ.get("PAYMENTSDK_BASE_URL"))
+        base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")
         if options.get("transport") is None and options.get("session") is None:
@@ -246,7 +246,7 @@ class PaymentsClient(Caller):
         Raises:
             RequestInvalid: An option makes no sense.
         """
-        access_token = hide(access_token)
+        access_token = masked(access_token)
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
         check_methods("auth", auth, "token", "renew", sync="token")
         check_methods("observer", observer, "__call__", sync="__call__")
@@ -265,7 +265,7 @@ class PaymentsClient(Caller):
         twin = object.__new__(type(self))
         if type(self) is not PaymentsClient:
             _copy_own(self, twin)
-        Caller.__init__(twin, self._shared, settings)
+        Caller.__init__(twin, self._state, settings)
         twin._origin = self._origin or self
         return twin
 
@@ -287,15 +287,15 @@ class PaymentsClient(Caller):
         """
         check_seconds("grace", grace, zero=True)
         if self._origin is None:
-            self._shared.close()
+            self._state.close()
             try:
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
-                if self._shared.renewing:
-                    await settle(tuple(self._shared.renewing), self._shared.clock, grace)
+                if self._state.renewing:
+                    await drain(tuple(self._state.renewing), self._state.clock, grace)
             finally:
                 # The calls that are let end still have their deadlines.
-                await self._shared.transport.aclose()
-            self._shared.deadlines.close()
+                await self._state.transport.aclose()
+            self._state.deadlines.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -308,18 +308,18 @@ class PaymentsClient(Caller):
     def __repr__(self) -> str:
         if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were refused.
             return "<PaymentsClient without settings>"
-        return f"<PaymentsClient {self._settings.base_url}{' (closed)' if self._shared.closed else ''}>"
+        return f"<PaymentsClient {self._settings.base_url}{' (closed)' if self._state.closed else ''}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
 
     async def _exchange(self, refresh_token: str) -> TokenPair:
-        refresh_token, patience = hide(refresh_token), self._settings.refresh_timeout
+        refresh_token, patience = masked(refresh_token), self._settings.refresh_timeout
         # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
         client = self._origin or self
         client = client.with_options(timeout=Timeout(total=patience, attempt=patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
-        pair = (await client.oauth.refresh(refresh_token)).pair(self._shared.clock.now())
+        pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.

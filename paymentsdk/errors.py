@@ -480,7 +480,7 @@ def error_class(status: int, code: str | None) -> type[APIError]:
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Say what *error* was, in words that hold no credential.
 
     The text of an error that is not ours may hold anything: its type, the system's words for its number, and the line

@@ -45,7 +45,7 @@ def client(**settings: object) -> PaymentsClient:
 
 def transport_of(client: PaymentsClient) -> MemoryTransport:
     """The transport of a client."""
-    return client._shared.transport
+    return client._state.transport
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ async def test_the_transport_of_the_environment(environment, name: str) -> None:
     async with FaultServer(always(http(200, ORDER.body))) as server:
         environment(**{**VARIABLES, "PAYMENTSDK_BASE_URL": server.url("").rstrip("/"), "PAYMENTSDK_TRANSPORT": name})
         async with PaymentsClient.from_env() as one:
-            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(one._shared.transport)
+            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(one._state.transport)
             await one.orders.get("ORD1")
 
 
@@ -350,7 +350,7 @@ def test_the_transport_unless_given() -> None:
     """A client that is given no transport brings the one over aiohttp."""
     from paymentsdk import AiohttpTransport
 
-    assert AiohttpTransport is type(PaymentsClient("token", base_url="https://x")._shared.transport)
+    assert AiohttpTransport is type(PaymentsClient("token", base_url="https://x")._state.transport)
 
 
 # --- resources --------------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def test_a_client_can_be_made_without_a_loop() -> None:
     """Making a client touches no loop: it belongs to the one that it is first used on."""
     one = client()
 
-    assert one._shared.loop is None
+    assert one._state.loop is None
     assert "ORD1" == asyncio.run(one.orders.get("ORD1")).id
 
 

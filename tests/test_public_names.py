@@ -20,7 +20,7 @@ from types import ModuleType
 import pytest
 
 import paymentsdk
-from paymentsdk.resources.common import AnswerStruct, RequestStruct
+from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 from paymentsdk.sandbox._parsing import ControlStruct
 
@@ -130,7 +130,7 @@ def test_no_public_signature_says_any() -> None:
 
 def test_members_of_requests_and_answers_have_no_place() -> None:
     """They are given by their names alone: an amount does not become a reference, nor by a member that is added."""
-    bases = (RequestStruct, AnswerStruct, ControlStruct)
+    bases = (RequestStruct, ResponseStruct, ControlStruct)
     values = [value for module in public_modules() for value in vars(module).values()]
     structs = {value for value in values if inspect.isclass(value) and issubclass(value, bases)}
 

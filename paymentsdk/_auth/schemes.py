@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from paymentsdk._auth.token_state import (
     NO_PAIR,
-    Grant,
-    Held,
-    Spent,
-    Unsaved,
+    Active,
+    PendingSave,
+    Revoked,
+    TokenState,
     after_reading,
     alive,
     early_pause,
@@ -36,7 +36,7 @@ from paymentsdk._auth.token_store import (
     check_pair,
     check_store,
 )
-from paymentsdk._secrets import Secretive, hide
+from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import (
     ClientClosed,
     NoAnswer,
@@ -44,7 +44,7 @@ from paymentsdk.errors import (
     ReauthorizationRequired,
     RequestInvalid,
     ServerError,
-    in_words,
+    describe,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ logger = logging.getLogger("paymentsdk")
 _TOKEN = re.compile(r"[!-~]+\Z")
 
 
-class Credentials(Secretive, Struct, frozen=True, kw_only=True):
+class Credentials(MaskedRepr, Struct, frozen=True, kw_only=True):
     """The application at the token endpoint (4.1)."""
 
     client_id: str
@@ -115,7 +115,7 @@ def check_token(token: str) -> str:
     Raises:
         RequestInvalid: It cannot. The error does not show it.
     """
-    token = hide(token)
+    token = masked(token)
     if not isinstance(token, str) or not _TOKEN.match(token):
         raise RequestInvalid("access_token", "must be visible ASCII characters without spaces")
     return token
@@ -127,7 +127,7 @@ class StaticToken:
     __slots__ = ("_token",)
 
     def __init__(self, token: str) -> None:
-        token = hide(token)
+        token = masked(token)
         self._token = check_token(token)
 
     def token(self, now: float) -> str | None:  # noqa: ARG002 - see Auth
@@ -220,11 +220,11 @@ class RefreshingToken:
     ) -> None:
         if early is not None and (not isinstance(early, int | float) or not early >= 0):
             raise RequestInvalid("early", "must be 0 or more seconds")
-        pair = hide(pair)
+        pair = masked(pair)
         check_pair(pair)
         check_store(store)
         #: The pair in use, and what else is known; a renewal changes it as soon as it knows more.
-        self._grant: Grant = Held(pair or NO_PAIR)
+        self._grant: TokenState = Active(pair or NO_PAIR)
         self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
         self._early = early
         #: When an early renewal may be tried; ``None`` after one that failed, until the pause after it begins.
@@ -284,7 +284,7 @@ class RefreshingToken:
             return await self.renew(rejected, exchange, now)
         raise failure
 
-    async def settle(self, now: float) -> None:
+    async def drain(self, now: float) -> None:
         """Wait until a renewal that is under way at *now* (seconds since the epoch) has ended, and its pair is saved.
 
         A renewal goes on after a call has given up waiting for it. Before a client is closed, it settles its own
@@ -293,19 +293,19 @@ class RefreshingToken:
         """
         if self._loop is not asyncio.get_running_loop():
             return
-        if self._flight is not None and (self._asked or isinstance(self._grant, Unsaved)):
+        if self._flight is not None and (self._asked or isinstance(self._grant, PendingSave)):
             await asyncio.wait((self._flight,))
-        if self._flight is None and isinstance(self._grant, Unsaved):
+        if self._flight is None and isinstance(self._grant, PendingSave):
             # No call may come any more that saves it.
             await asyncio.wait((self._begin(None, _ask_nobody, now),))
-            if isinstance(self._grant, Unsaved):
+            if isinstance(self._grant, PendingSave):
                 logger.warning("a new token pair could not be saved when the client was closed")
 
     def give_up(self) -> None:
-        """End a refresh that `settle` has waited for in vain; who waits for it learns that the client is closed."""
+        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
         if self._flight is None or self._loop is not asyncio.get_running_loop():
             return
-        if isinstance(self._grant, Unsaved):
+        if isinstance(self._grant, PendingSave):
             logger.warning("a new token pair was not saved yet when the client was closed")
         elif self._asked:
             self._given_up = True
@@ -339,7 +339,7 @@ class RefreshingToken:
                 # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
                 # its lock, or while somebody else has it.
                 with suppress(Exception):
-                    if (found := await self._take_over(rejected, now)) is not None:
+                    if (found := await self._adopt(rejected, now)) is not None:
                         return found
             async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
                 return await self._renew_alone(rejected, exchange, now)
@@ -353,32 +353,32 @@ class RefreshingToken:
             if rejected is not None or not alive(pair, now):
                 raise
             # It was early, and the live token will do until the next try.
-            logger.warning("the access token could not be renewed early: %s", in_words(error))
+            logger.warning("the access token could not be renewed early: %s", describe(error))
             self._early_from = None
             return pair
 
     async def _renew_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
         """Renew the pair while nobody else who shares the store does: take over, save, or exchange, in this order."""
-        if (found := await self._take_over(rejected, now)) is not None:
+        if (found := await self._adopt(rejected, now)) is not None:
             return found
         grant = self._grant
-        if isinstance(grant, Unsaved):
-            return await self._keep(grant.new, now)
-        if isinstance(grant, Spent):
+        if isinstance(grant, PendingSave):
+            return await self._persist(grant.new, now)
+        if isinstance(grant, Revoked):
             raise copy.copy(grant.error)
         try:
             new = await self._exchanged(grant, exchange, now)
         except ReauthorizationRequired:
             # Another process may have been faster, and the refresh token is spent because of it.
-            if (found := await self._take_over(rejected, now)) is not None:
+            if (found := await self._adopt(rejected, now)) is not None:
                 return found
-            if not isinstance(grant := self._grant, Held):
+            if not isinstance(grant := self._grant, Active):
                 raise
             # A pair that has ended was taken over: what it has to give is its refresh token.
             new = await self._exchanged(grant, exchange, now)
-        return await self._keep(new, now)
+        return await self._persist(new, now)
 
-    async def _take_over(self, rejected: str | None, now: float) -> TokenPair | None:
+    async def _adopt(self, rejected: str | None, now: float) -> TokenPair | None:
         """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
         stored, before = await _awaited(self._store.load()), self._grant.pair
         if stored is not None:
@@ -386,7 +386,7 @@ class RefreshingToken:
         pair = self._grant.pair
         return pair if pair is not before and usable(pair, rejected, now) else None
 
-    async def _exchanged(self, held: Held, exchange: Exchange, now: float) -> TokenPair:
+    async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> TokenPair:
         """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
         pairs = [pair for pair in (held.pair, held.former) if pair.refresh_token]
         refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
@@ -396,10 +396,10 @@ class RefreshingToken:
             except ReauthorizationRequired as error:
                 refused = error
             else:
-                self._grant = Unsaved(held.pair, new, held.left)
+                self._grant = PendingSave(held.pair, new, held.left)
                 return new
         if pairs:
-            self._grant = Spent(held.pair, refused)
+            self._grant = Revoked(held.pair, refused)
         raise refused
 
     async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
@@ -421,10 +421,10 @@ class RefreshingToken:
                     await _awaited(store.end_refresh())
             raise
 
-    async def _keep(self, new: TokenPair, now: float) -> TokenPair:
+    async def _persist(self, new: TokenPair, now: float) -> TokenPair:
         """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
         await _awaited(self._store.save(new))
-        self._grant = Held(new)
+        self._grant = Active(new)
         if new.expires_at is not None:
             # Not before the half of its life: it may be shorter than `early`.
             self._early_from = (now + new.expires_at) / 2
@@ -447,8 +447,8 @@ def _in_utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-async def settle(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
-    """Wait as `RefreshingToken.settle` does for each of *tokens*, *grace* seconds at most, also when cancelled.
+async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
+    """Wait as `RefreshingToken.drain` does for each of *tokens*, *grace* seconds at most, also when cancelled.
 
     A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
     token that was sent is spent, whoever loses patience.
@@ -457,7 +457,7 @@ async def settle(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) 
     alarm = clock.call_at(clock.monotonic() + grace, over.set)
     if not grace:
         over.set()  # Now, whatever the clock says.
-    waits = [asyncio.ensure_future(token.settle(now)) for token in tokens]
+    waits = [asyncio.ensure_future(token.drain(now)) for token in tokens]
     ends = asyncio.ensure_future(over.wait())
     settled = asyncio.gather(*waits)
     cancelled: asyncio.CancelledError | None = None

@@ -3,9 +3,9 @@
 =======  ==========================  ====================  =====================  =====================
 state    another pair in the store   the platform renews   the platform refuses   the new pair is saved
 =======  ==========================  ====================  =====================  =====================
-Held     Held, if it may be later    Unsaved               Spent
-Unsaved  Held, if it came after                                                   Held
-Spent    Held
+Active     Active, if it may be later    PendingSave               Revoked
+PendingSave  Active, if it came after                                                   Active
+Revoked    Active
 =======  ==========================  ====================  =====================  =====================
 """
 
@@ -29,7 +29,7 @@ LEAST = 600.0
 NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
 
 
-class Held(Struct, frozen=True):
+class Active(Struct, frozen=True):
     """A pair whose refresh token may be good.
 
     Attributes:
@@ -42,7 +42,7 @@ class Held(Struct, frozen=True):
     left: TokenPair = NO_PAIR
 
 
-class Unsaved(Struct, frozen=True):
+class PendingSave(Struct, frozen=True):
     """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it.
 
     Attributes:
@@ -54,40 +54,40 @@ class Unsaved(Struct, frozen=True):
     left: TokenPair = NO_PAIR
 
 
-class Spent(Struct, frozen=True):
+class Revoked(Struct, frozen=True):
     """A pair that the platform does not renew, and its refusal."""
 
     pair: TokenPair
     error: ReauthorizationRequired
 
 
-Grant: TypeAlias = Held | Unsaved | Spent
+TokenState: TypeAlias = Active | PendingSave | Revoked
 
 
-def after_reading(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
     """Return what *grant* becomes once *stored* was read from the store: it may take the place of the pair in use.
 
     One that has ended is taken over all the same: its refresh token may be good.
     """
     match grant:
-        case Held(pair, former):
+        case Active(pair, former):
             # One that ends before it is a left-over: to use its spent refresh token would end the grant.
             better = stored.access_token not in (rejected, pair.access_token) and _later(stored, pair)
-            return Held(stored, pair) if better else Held(pair, former, stored)
-        case Unsaved(pair, new, left):
+            return Active(stored, pair) if better else Active(pair, former, stored)
+        case PendingSave(pair, new, left):
             # A store that failed may have saved the new pair all the same, and another process may have gone on from
             # there: then that pair is spent, and must not take the place of what came after it.
             came_after = stored != left and stored.refresh_token not in (pair.refresh_token, new.refresh_token)
-            return Held(stored, new) if came_after else grant
-        case Spent(pair):
+            return Active(stored, new) if came_after else grant
+        case Revoked(pair):
             # Any other is better, whenever it ends.
             better = stored.access_token not in (rejected, pair.access_token)
-            return Held(stored, pair) if better else grant
+            return Active(stored, pair) if better else grant
 
 
-def without(grant: Grant, rejected: str | None) -> Grant:
+def without(grant: TokenState, rejected: str | None) -> TokenState:
     """Return *grant* after a renewal that failed: a *rejected* token ends if its refresh token is spent."""
-    if isinstance(grant, Held) or grant.pair.access_token != rejected:
+    if isinstance(grant, Active) or grant.pair.access_token != rejected:
         return grant
     return replace(grant, pair=replace(grant.pair, expires_at=0.0))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from paymentsdk._secrets import Secretive, hide
+from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk._validate import check_methods
 from paymentsdk.errors import RequestInvalid
 
@@ -38,7 +38,7 @@ _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK}
 _LONGEST_WRITE = 3600.0
 
 
-class TokenPair(Secretive, Struct, frozen=True, kw_only=True):
+class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
     """An access token and what renews it.
 
     Attributes:
@@ -111,7 +111,7 @@ class MemoryTokenStore:
     __slots__ = ("_pair",)
 
     def __init__(self, pair: TokenPair | None = None) -> None:
-        pair = hide(pair)
+        pair = masked(pair)
         check_pair(pair)
         self._pair = pair
 
@@ -121,7 +121,7 @@ class MemoryTokenStore:
 
     async def save(self, pair: TokenPair) -> None:
         """See :meth:`TokenStore.save`."""
-        pair = hide(pair)
+        pair = masked(pair)
         check_pair(pair)
         self._pair = pair
 
@@ -163,7 +163,7 @@ class FileTokenStore:
 
     async def save(self, pair: TokenPair) -> None:
         """See :meth:`TokenStore.save`. Waits up to 20 s if the process may open no further file."""
-        pair = hide(pair)
+        pair = masked(pair)
         check_pair(pair)
         loop = asyncio.get_running_loop()
         end = loop.time() + _LONGEST_SAVE
@@ -230,8 +230,8 @@ class FileTokenStore:
     def _write(self, pair: TokenPair) -> None:
         import tempfile  # noqa: PLC0415 - it brings half of the library along
 
-        # Hidden: it is in the variables of what may raise.
-        content, path = hide(msgspec.json.encode(pair)), self._path
+        # Secret: it is in the variables of what may raise.
+        content, path = masked(msgspec.json.encode(pair)), self._path
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

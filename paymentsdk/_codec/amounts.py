@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from paymentsdk._codec.codegen import Search, compile_search
+from paymentsdk._codec.codegen import Search, compile_visitor
 
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
@@ -22,7 +22,7 @@ def is_sound(amount: Decimal) -> bool:
 def compile_check(kind: type) -> Search:
     """Return what says whether a decoded value of *kind* holds an unusable amount: :func:`is_sound`, but fast."""
     condition = "suspect[{0}.adjusted()] and not {0}.is_finite()"
-    return compile_search(kind, {Decimal: condition}, {"suspect": _suspects(MOST_PLACES)})
+    return compile_visitor(kind, {Decimal: condition}, {"suspect": _suspects(MOST_PLACES)})
 
 
 def _suspects(most: int) -> list[bool]:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 Search = Callable[[object], bool]
 
 
-def compile_search(
+def compile_visitor(
     kind: type, conditions: Mapping[type, str], names: Mapping[str, object], *, trusting: bool = True
 ) -> Search:
     """Compile the search through the values of *kind*.
@@ -40,7 +40,7 @@ def compile_search(
         if part == kind:
             return "search"
         name = f"again{len(deeper)}"
-        deeper[name] = cache(lambda: compile_search(cast("type", part), conditions, names, trusting=trusting))
+        deeper[name] = cache(lambda: compile_visitor(cast("type", part), conditions, names, trusting=trusting))
         return f"{name}()"
 
     found = list(_search(kind, (), conditions, classes, again))

@@ -21,7 +21,7 @@ from msgspec import Struct, ValidationError, structs
 
 from paymentsdk._codec import amounts as oddity
 from paymentsdk._codec.anomaly import Anomaly, Reports
-from paymentsdk._codec.slices import CROOKED, RowMender, Rows, rows_of
+from paymentsdk._codec.slices import CROOKED, RowRepair, Rows, rows_of
 from paymentsdk._secrets import MASK
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Undecodable(ValueError):  # noqa: N818 - it says what the body is
     """The body is not JSON, or not of a shape that can hold the answer."""
 
 
-class AnswerDecoder(Generic[R]):
+class ResponseDecoder(Generic[R]):
     """Decodes the answers of one operation."""
 
     def __init__(self, result: type[R], *, empty: bool = False) -> None:
@@ -136,8 +136,8 @@ class AnswerDecoder(Generic[R]):
         return re.compile(rf'("(?:{names})"\s*:\s*"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})"'.encode()) if names else None
 
     @cached_property
-    def _mend(self) -> Mender:
-        return _mender(self._info)
+    def _mend(self) -> Repair:
+        return _repair_for(self._info)
 
     @cached_property
     def _rows(self) -> Rows | None:
@@ -149,8 +149,8 @@ class AnswerDecoder(Generic[R]):
         exact = msgspec.json.Decoder(list[row]).decode  # type: ignore[valid-type]
         odd = oddity.compile_check(row)
         info = cast("inspect.StructType", _inspect(row))
-        inner = RowMender(
-            row, odd, {f.encode_name: (f.name, m) for f, m, _ in _members(row, info.fields)}, _mender(info)
+        inner = RowRepair(
+            row, odd, {f.encode_name: (f.name, m) for f, m, _ in _members(row, info.fields)}, _repair_for(info)
         )
         return Rows(
             name=name,
@@ -174,7 +174,7 @@ def _untyped(body: bytes) -> object:
 
 
 #: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
-Mender = Callable[[object, str, list[Anomaly]], object]
+Repair = Callable[[object, str, list[Anomaly]], object]
 
 
 def _texts(name: str, info: inspect.Type) -> Iterator[tuple[str, bool]]:
@@ -212,7 +212,7 @@ def _number(text: str) -> Decimal | float:
 _READ = msgspec.json.Decoder(float_hook=_number).decode
 
 
-def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
+def _repair_for(info: inspect.Type) -> Repair:  # noqa: C901, PLR0912 - a table
     """Compile the repair for a type."""
     from msgspec import inspect  # noqa: PLC0415
 
@@ -223,13 +223,13 @@ def _mender(info: inspect.Type) -> Mender:  # noqa: C901, PLR0912 - a table
             return _leaf(datetime, {str: _moment, int: _epoch}, exact=_day)
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
-            return _union(kinds) if len(kinds) > 1 else _mender(kinds[0])
+            return _union(kinds) if len(kinds) > 1 else _repair_for(kinds[0])
         case inspect.StructType(cls=cls, fields=fields):
             return _struct(cls, fields)
         case inspect.VarTupleType(item_type=item):
-            return _list(_mender(item), tuple, of_structs=isinstance(item, inspect.StructType))
+            return _list(_repair_for(item), tuple, of_structs=isinstance(item, inspect.StructType))
         case inspect.ListType(item_type=item):
-            return _list(_mender(item), list, of_structs=isinstance(item, inspect.StructType))
+            return _list(_repair_for(item), list, of_structs=isinstance(item, inspect.StructType))
         case inspect.DictType(
             value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
         ):
@@ -257,7 +257,7 @@ def _leaf(
     wanted: type,
     repairs: dict[type, Callable[..., object]],
     exact: Callable[[object], object] | None = None,
-) -> Mender:
+) -> Repair:
     """Repair a single value: *exact*, or the type, reads what follows the contract, and *repairs* what nearly does."""
     is_plain = exact is None and wanted in (str, int, bool)
 
@@ -277,13 +277,13 @@ def _leaf(
                 mended = repair(value)
                 anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; mended"))
                 return mended
-        anomalies.append(_misfit(path, value, wanted.__name__ if isinstance(wanted, type) else str(wanted)))
+        anomalies.append(_mismatched(path, value, wanted.__name__ if isinstance(wanted, type) else str(wanted)))
         return None
 
     return mend
 
 
-def _masked(inner: Mender) -> Mender:
+def _masked(inner: Repair) -> Repair:
     """Repair a credential, and report it without showing it."""
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
@@ -295,9 +295,9 @@ def _masked(inner: Mender) -> Mender:
     return mend
 
 
-def _union(kinds: list[inspect.Type]) -> Mender:
+def _union(kinds: list[inspect.Type]) -> Repair:
     """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
-    menders = [_mender(kind) for kind in kinds]
+    menders = [_repair_for(kind) for kind in kinds]
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         tries: list[tuple[object, list[Anomaly]]] = []
@@ -313,7 +313,7 @@ def _union(kinds: list[inspect.Type]) -> Mender:
     return mend
 
 
-def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Mender, str | None]]:
+def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Repair, str | None]]:
     """Return the members of *cls*, each with its repair, and with what stands for it where it is missing."""
     secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
     kinds = {f.name: f.type for f in structs.fields(cls)}
@@ -321,7 +321,7 @@ def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple
     return [(f, _masked(mender) if f.name in secrets else mender, _empty(f.type)) for f, mender in menders]
 
 
-def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
+def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Repair:
     members_with_menders = cache(lambda: _members(cls, fields))  # At the first use, so that a type may hold itself.
 
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
@@ -329,7 +329,7 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Mender:
             anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
             value = value[0]
         if not isinstance(value, dict):
-            anomalies.append(_misfit(path, value, "an object"))
+            anomalies.append(_mismatched(path, value, "an object"))
             return None
         members = {}
         for f, mender, empty in members_with_menders():
@@ -381,22 +381,22 @@ def _empty(info: inspect.Type) -> str | None:
             return None
 
 
-def _member(info: inspect.Type, kind: object) -> Mender:
+def _member(info: inspect.Type, kind: object) -> Repair:
     """Compile the repair for a member; one of a type that only an operation of somebody else's has is taken whole."""
     try:
-        return _mender(info)
+        return _repair_for(info)
     except TypeError:
         read = msgspec.json.Decoder(kind).decode
         return _leaf(cast(type, kind), {}, exact=lambda value: read(_WRITE(value)))
 
 
-def _list(item: Mender, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Mender:
+def _list(item: Repair, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Repair:
     def mend(value: object, path: str, anomalies: list[Anomaly]) -> object:
         if isinstance(value, dict) and value and of_structs:
             anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
             value = [value]
         if not isinstance(value, list):
-            anomalies.append(_misfit(path, value, "a list", unset="stands for an empty list"))
+            anomalies.append(_mismatched(path, value, "a list", unset="stands for an empty list"))
             return None
         rows = []
         for i, raw in enumerate(value):
@@ -408,7 +408,7 @@ def _list(item: Mender, make: type[list[object] | tuple[object, ...]], *, of_str
     return mend
 
 
-def _entry(item: Mender, raw: object, path: str, anomalies: list[Anomaly], *, of_structs: bool) -> object:
+def _entry(item: Repair, raw: object, path: str, anomalies: list[Anomaly], *, of_structs: bool) -> object:
     """Repair an entry of a list; ``None`` if nothing is left of it."""
     if raw is None or (of_structs and raw in _NO_OBJECT):
         anomalies.append(Anomaly(path, raw, "is no entry; dropped", dropped=True))
@@ -416,7 +416,7 @@ def _entry(item: Mender, raw: object, path: str, anomalies: list[Anomaly], *, of
     return item(raw, path, anomalies)
 
 
-def _misfit(path: str, value: object, wanted: str, unset: str = "stands for unset; read as None") -> Anomaly:
+def _mismatched(path: str, value: object, wanted: str, unset: str = "stands for unset; read as None") -> Anomaly:
     """Say what became of a value that nothing can be made of: nothing is lost with one that stands for unset."""
     if value in _UNSET:
         return Anomaly(path, value, unset)

@@ -21,8 +21,8 @@ from msgspec import Struct, ValidationError
 from msgspec.structs import fields
 
 from paymentsdk import money
-from paymentsdk._codec.codegen import compile_search
-from paymentsdk._secrets import Hidden
+from paymentsdk._codec.codegen import compile_visitor
+from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class BodyEncoder(Generic[B]):
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
-        self._unusual = compile_search(body, _UNUSUAL, _AMOUNTS, trusting=False)
+        self._unusual = compile_visitor(body, _UNUSUAL, _AMOUNTS, trusting=False)
         self._wire_form = _step(inspect.type_info(body))
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
@@ -164,7 +164,7 @@ def _compare(given: object, read: object) -> None:
 
 def _in_clear(value: object) -> str:
     """Return the text of a credential: msgspec itself writes no subclass of ``str``."""
-    if isinstance(value, Hidden):
+    if isinstance(value, Secret):
         return str(value)
     raise TypeError(f"there is no form for {type(value).__name__}")
 

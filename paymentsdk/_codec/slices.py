@@ -30,7 +30,7 @@ _write = msgspec.json.encode
 #: Where a converter found the first thing that it does not take: a member of the object itself, or below.
 _PLACE = re.compile(r"`\$\.(\w+)")
 #: Repairs a value as read from JSON, at its place, and reports what was wrong.
-Mender: TypeAlias = Callable[[object, str, list[Anomaly]], object]
+Repair: TypeAlias = Callable[[object, str, list[Anomaly]], object]
 #: Repairs an entry as read from JSON, at its place; ``None`` if nothing is left of it.
 MendEntry: TypeAlias = Callable[[bytes, str, list[Anomaly]], object]
 
@@ -39,7 +39,7 @@ MendEntry: TypeAlias = Callable[[bytes, str, list[Anomaly]], object]
 ReadRows: TypeAlias = Callable[[bytes], Sequence[object] | None]
 
 
-class RowMender:
+class RowRepair:
     """Repairs rows of one kind as :mod:`paymentsdk._codec.decode` does it, most of each in C.
 
     What is crooked in one row is so in most. The members that were are repaired one by one, and the rest is converted
@@ -56,8 +56,8 @@ class RowMender:
         self,
         kind: type[Struct],
         odd: Callable[[Struct], object],
-        members: Mapping[str, tuple[str, Mender]],
-        whole: Mender,
+        members: Mapping[str, tuple[str, Repair]],
+        whole: Repair,
     ) -> None:
         self._kind = kind
         self._odd = odd

@@ -25,20 +25,20 @@ from paymentsdk._codec.decode import LARGE, Undecodable
 from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine import events as report
 from paymentsdk._engine.retry import (
-    LAST_RESEND,
+    KEY_LIFETIME,
     AttemptFailed,
     History,
-    again,
-    too_old,
-    worth_a_renewal,
+    key_expired,
+    retry,
+    should_refresh_token,
 )
 from paymentsdk._engine.settings import Settings, Timeout, check_first_sent_at, check_headers, check_key, merged
-from paymentsdk._engine.state import Intent, Result, Shared
-from paymentsdk._operation.error_response import read_refusal
+from paymentsdk._engine.state import ClientState, Intent, Result
+from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import Failure, RetryClass, classify_status, is_in_progress, settles
-from paymentsdk._secrets import can_hold_secrets, hide, scrub, secrets_in
+from paymentsdk._secrets import can_hold_secrets, masked, scrub, secrets_in
 from paymentsdk.errors import (
     ClientClosed,
     NoAnswer,
@@ -48,7 +48,7 @@ from paymentsdk.errors import (
     ReauthorizationRequired,
     RefreshFailed,
     RequestInvalid,
-    in_words,
+    describe,
     visible,
 )
 from paymentsdk.transports.base import Headers, Request, Response, SendFailed, header
@@ -67,8 +67,8 @@ _MATCH = Comparison()
 class Caller(ABC):
     """Makes calls: the engine behind every method of a client."""
 
-    def __init__(self, shared: Shared, settings: Settings) -> None:
-        self._shared = shared
+    def __init__(self, shared: ClientState, settings: Settings) -> None:
+        self._state = shared
         self._settings = settings
         self._headers = Headers(settings.headers)
         self._last_token: str | None = None
@@ -123,9 +123,9 @@ class Caller(ABC):
             ReauthorizationRequired: The token is refused and the grant to renew it is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
         """
-        shared = self._shared
+        shared = self._state
         try:
-            loop = shared.permit()
+            loop = shared.ensure_open()
             intent = self._intend(
                 operation,
                 body,
@@ -150,12 +150,12 @@ class Caller(ABC):
         except AttemptFailed as last:
             outcome = self._outcome(intent, last)
         except asyncio.CancelledError as cancelled:
-            if not intent.watch.take_back():
-                await self._take_leave(intent, cancelled)
+            if not intent.watch.uncancel():
+                await self._log_cancelled(intent, cancelled)
                 raise
             outcome = self._outcome(intent, AttemptFailed(Failure.NOT_SENT, _ran_out(intent, self._settings.timeout)))
         finally:
-            shared.deadlines.release(intent.watch)
+            shared.deadlines.remove(intent.watch)
         # Outside the handlers, so that no traceback drags the failed attempts along, with their frames and answers.
         raise outcome
 
@@ -186,7 +186,7 @@ class Caller(ABC):
             where += f"?{filters}" if filters else ""
         key = self._key(operation, idempotency_key)
         history = self._history(operation, idempotency_key, first_sent_at)
-        started = self._shared.clock.monotonic()
+        started = self._state.clock.monotonic()
         total = settings.timeout.total
         deadline = inf if total is None else started + total
         return Intent(
@@ -202,7 +202,7 @@ class Caller(ABC):
             sending=started,
             deadline=deadline,
             # When nothing can be refused any more: it has to be released.
-            watch=self._shared.deadlines.watch(self._end_of_attempt(deadline, started), loop),
+            watch=self._state.deadlines.add(self._end_of_attempt(deadline, started), loop),
             history=history,
         )
 
@@ -212,7 +212,7 @@ class Caller(ABC):
                 raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
             return None
         key = given if given is not None else self._settings.idempotency_key
-        return self._shared.clock.key() if key is None else check_key(key)
+        return self._state.clock.key() if key is None else check_key(key)
 
     def _history(self, operation: Operation[B, R], given: str | None, first_sent_at: datetime | None) -> History:
         supplied = operation.keyed and (given is not None or self._settings.idempotency_key is not None)
@@ -220,7 +220,7 @@ class Caller(ABC):
         if first_sent_at is not None:
             if not supplied:
                 raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
-            clock = self._shared.clock
+            clock = self._state.clock
             history.sent_before(check_first_sent_at(first_sent_at, clock.now()), clock)
         return history
 
@@ -236,16 +236,16 @@ class Caller(ABC):
                 await self._wait_for_token(intent)
                 self._check_open(intent)  # The client may have been closed during the wait.
         while True:
-            if intent.history.first_sent is not None and too_old(intent.history, self._shared.clock):
+            if intent.history.first_sent is not None and key_expired(intent.history, self._state.clock):
                 # The machine may have slept through the pause, or the renewal, and longer.
-                reason = f"it was first sent {LAST_RESEND / 3600:g} hours ago"
+                reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
                 raise self._failed(intent, AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
             intent.history.attempts += 1
             # Noted now and not after a failure: the machine may sleep while it waits for the answer.
-            intent.sending_wall = self._shared.clock.now()
+            intent.sending_wall = self._state.clock.now()
             request = self._request(intent)
             try:
-                response = await self._shared.transport.send(request)
+                response = await self._state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
                 response = _masked(intent, response)
@@ -255,11 +255,11 @@ class Caller(ABC):
                     raise
             else:
                 if intent.watch.expired:
-                    intent.watch.take_back()  # The answer came at the very moment that our deadline cancelled the wait.
+                    intent.watch.uncancel()  # The answer came at the very moment that our deadline cancelled the wait.
                 if accepted:
                     return await self._accept(intent, response)
                 failure = self._refused(intent, response)
-                if intent.token is not None and worth_a_renewal(intent.operation.retry, failure, intent.history):
+                if intent.token is not None and should_refresh_token(intent.operation.retry, failure, intent.history):
                     await self._replace_token(intent, failure)
                     self._check_open(intent)
                     continue
@@ -274,7 +274,7 @@ class Caller(ABC):
 
     def _check_open(self, intent: Intent[B, R]) -> None:
         """Send nothing more for a client that is closed."""
-        if self._shared.closed:
+        if self._state.closed:
             raise self._failed(intent, _not_sent(ClientClosed("the client was closed"), begun=False))
 
     def _end_of_attempt(self, deadline: float, now: float) -> float:
@@ -285,13 +285,13 @@ class Caller(ABC):
 
     def _arm_again(self, intent: Intent[B, R]) -> None:
         """Set the watch on the call to the end of a further attempt."""
-        intent.sending = self._shared.clock.monotonic()
-        self._shared.deadlines.move(intent.watch, self._end_of_attempt(intent.deadline, intent.sending))
+        intent.sending = self._state.clock.monotonic()
+        self._state.deadlines.reset(intent.watch, self._end_of_attempt(intent.deadline, intent.sending))
 
     def _sign(self, intent: Intent[B, R]) -> None:
         """Give *intent* the token of the client, or ``None`` if one has to be waited for."""
         try:
-            intent.token = self._checked(self._settings.auth.token(self._shared.clock.now()))
+            intent.token = self._checked(self._settings.auth.token(self._state.clock.now()))
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
             raise self._failed(intent, _no_token(error)) from None
 
@@ -311,7 +311,7 @@ class Caller(ABC):
         failure = await self._renew(intent)
         if failure is None:
             return
-        if failure.timed_out and self._shared.clock.monotonic() < intent.deadline:
+        if failure.timed_out and self._state.clock.monotonic() < intent.deadline:
             # It took longer than an attempt may. If it was early, the live token will do.
             self._arm_again(intent)
             self._sign(intent)
@@ -337,14 +337,16 @@ class Caller(ABC):
         """Give *intent* another token (``None`` if the client has no way to get one), or return why that failed."""
         auth = self._settings.auth
         if isinstance(auth, RefreshingToken):
-            self._shared.renewing.add(auth)
+            self._state.renewing.add(auth)
         try:
-            intent.token = self._checked(await auth.renew(hide(intent.token), self._exchange, self._shared.clock.now()))
+            intent.token = self._checked(
+                await auth.renew(masked(intent.token), self._exchange, self._state.clock.now())
+            )
             if intent.watch.expired or intent.watch.cancelled_by_others():
                 raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
         except (asyncio.CancelledError, Exception) as error:
             # The source of tokens may have made our cancellation an error of its own.
-            if not intent.watch.take_back():
+            if not intent.watch.uncancel():
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 return _no_token(error)
@@ -352,7 +354,7 @@ class Caller(ABC):
             # Of a request that was refused, "not sent" would be wrong.
             cause = RefreshFailed(reason) if intent.history.renewed else None
             return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
-        intent.sending = self._shared.clock.monotonic()  # The attempt has what is left of its time.
+        intent.sending = self._state.clock.monotonic()  # The attempt has what is left of its time.
         return None
 
     def _request(self, intent: Intent[B, R]) -> Request:
@@ -379,36 +381,36 @@ class Caller(ABC):
             timeout=left,
             connect_timeout=connect,
             fresh=operation.wants_fresh_connection or intent.fresh,
-            max_answer=operation.max_answer,
+            max_response=operation.max_response,
             operation=operation.name,
             attempt=intent.history.attempts,
         )
 
     def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no answer came; ``None`` if *error* has nothing to do with the request."""
-        expired = intent.watch.take_back()
+        expired = intent.watch.uncancel()
         match error:
             case SendFailed():
-                kind = Failure.NO_ANSWER if error.sent else Failure.NOT_SENT
+                kind = Failure.NO_TRUSTED_RESPONSE if error.sent else Failure.NOT_SENT
                 # The transport may have made our cancellation a failure of its own.
                 return AttemptFailed(kind, error.reason, permanent=error.permanent, timed_out=expired)
             case asyncio.CancelledError() if expired:
                 reason = _ran_out(intent, self._settings.timeout)
-                return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=True)
+                return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, timed_out=True)
             case ClientClosed():
                 return _not_sent(error)
             case TypeError() | AttributeError() if error.__traceback__ and error.__traceback__.tb_next is None:
                 # It was raised by the wait itself, or by what came of it, and would be again: sent once is enough.
-                whose = type(self._shared.transport).__name__
+                whose = type(self._state.transport).__name__
                 reason = f"{whose}.send must be async, take a Request, and return a Response"
-                return AttemptFailed(Failure.NO_ANSWER, reason, permanent=True)
+                return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, permanent=True)
             case Exception():
-                reason = f"the transport raised {in_words(error)}"
-                return AttemptFailed(Failure.NO_ANSWER, reason, timed_out=expired)
+                reason = f"the transport raised {describe(error)}"
+                return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason, timed_out=expired)
             case _:
                 why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
-                cut_off = AttemptFailed(Failure.NO_ANSWER, why)
-                intent.history.note(cut_off)
+                cut_off = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why)
+                intent.history.record(cut_off)
                 self._report(intent, cut_off)
                 return None
 
@@ -428,10 +430,10 @@ class Caller(ABC):
                 reason = f"the contract has {operation.status} for a success"
                 anomalies += (Anomaly("$status", response.status, reason),)
         except Undecodable as error:
-            failure = AttemptFailed(Failure.NO_ANSWER, f"HTTP {response.status}, but {error}")
+            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
-            reason = f"HTTP {response.status}, but reading it raised {in_words(error)}"
-            failure = AttemptFailed(Failure.NO_ANSWER, reason)
+            reason = f"HTTP {response.status}, but reading it raised {describe(error)}"
+            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason)
         else:
             if anomalies:
                 report.anomalies_found(operation.name, anomalies)
@@ -439,13 +441,13 @@ class Caller(ABC):
                     why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
                 if compared.listed and intent.key is not None:
-                    self._shared.additions.tell(intent.url, compared.listed, intent.key)
+                    self._state.additions.tell(intent.url, compared.listed, intent.key)
                 return self._result(intent, response, value, anomalies)
             # With `strict`, the next answer would break the contract in the same way.
-            failure = AttemptFailed(Failure.NO_ANSWER, why, permanent=bool(anomalies) and strict)
+            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why, permanent=bool(anomalies) and strict)
         failure.response = response
         intent.fresh = True
-        self._shared.discard(response)
+        self._state.discard(response)
         raise self._failed(intent, failure)
 
     async def _decode(self, intent: Intent[B, R], body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
@@ -453,7 +455,7 @@ class Caller(ABC):
         decoder = intent.operation.decoder
         if len(body) < LARGE or intent.operation.writes:
             return decoder.decode(body)
-        self._shared.deadlines.move(intent.watch, inf)  # The answer is here: what is left cannot hang.
+        self._state.deadlines.reset(intent.watch, inf)  # The answer is here: what is left cannot hang.
         steps = decoder.steps(body)
         try:
             while True:
@@ -468,7 +470,7 @@ class Caller(ABC):
         If the platform says the same again, on a fresh connection, it is believed, and the doubt goes with it.
         """
         key = intent.key or ""
-        owner = self._shared.additions.told(intent.url, compared.added, key)
+        owner = self._state.additions.told(intent.url, compared.added, key)
         if owner is None:
             return compared
         what = f"{', '.join(compared.added)} was also in the response to the call with idempotency_key={owner!r}"
@@ -496,13 +498,13 @@ class Caller(ABC):
 
     def _refused(self, intent: Intent[B, R], response: Response) -> AttemptFailed:
         try:
-            error = read_refusal(intent.operation, response, _secrets(intent))
+            error = parse_error_response(intent.operation, response, _secrets(intent))
         except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
-            reason = f"HTTP {response.status}, but reading it raised {in_words(defect)}"
-            return AttemptFailed(Failure.NO_ANSWER, reason)
+            reason = f"HTTP {response.status}, but reading it raised {describe(defect)}"
+            return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason)
         if intent.operation.writes and not intent.operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
-            self._shared.discard(response)
+            self._state.discard(response)
         operation, kind = intent.operation, classify_status(response.status, error.code)
         random_key = not intent.history.caller_supplied_key
         settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
@@ -513,8 +515,8 @@ class Caller(ABC):
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         if failure.kind is not Failure.NOT_SENT:
             intent.history.sent(intent.sending, intent.sending_wall)
-        intent.history.note(failure)
-        self._shared.deadlines.move(intent.watch, intent.deadline)
+        intent.history.record(failure)
+        self._state.deadlines.reset(intent.watch, intent.deadline)
         self._report(intent, failure)
         return failure
 
@@ -524,28 +526,28 @@ class Caller(ABC):
         )
 
     def _elapsed(self, intent: Intent[B, R]) -> float:
-        return self._shared.clock.monotonic() - intent.started
+        return self._state.clock.monotonic() - intent.started
 
     def _elapsed_of_attempt(self, intent: Intent[B, R]) -> float:
-        return self._shared.clock.monotonic() - intent.sending
+        return self._state.clock.monotonic() - intent.sending
 
     # --- after a failure -----------------------------------------------------------------------------------------
 
     async def _try_again(self, intent: Intent[B, R], first: AttemptFailed) -> Result[R]:
-        return await again(
+        return await retry(
             partial(self._attempt, intent),
             first,
             rule=intent.operation.retry,
             policy=self._settings.retry,
-            budgets=self._shared.budgets,
+            budgets=self._state.budgets,
             seller=Seller(self._settings.auth),
             history=intent.history,
-            clock=self._shared.clock,
-            sleep=self._shared.pause,
+            clock=self._state.clock,
+            sleep=self._state.pause,
             deadline=intent.deadline,
         )
 
-    async def _take_leave(self, intent: Intent[B, R], cancelled: asyncio.CancelledError) -> None:
+    async def _log_cancelled(self, intent: Intent[B, R], cancelled: asyncio.CancelledError) -> None:
         """Tell of a cancelled write that is in doubt, with its key, and wait one turn for anyio to cancel once more.
 
         A cancel scope of anyio cancels at every wait, and knows its own cancellation by the message of the error. That
@@ -555,9 +557,9 @@ class Caller(ABC):
         Raises:
             asyncio.CancelledError: Such a one, in place of *cancelled*.
         """
-        self._shared.deadlines.release(intent.watch)
+        self._state.deadlines.remove(intent.watch)
         operation, note = intent.operation, None
-        if operation.writes and intent.history.doubts:
+        if operation.writes and intent.history.ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
             report.outcome_unknown(intent, "cancelled after it was sent", self._elapsed(intent))
             note = f"{operation.name} was sent, with idempotency_key={intent.key!r}"
@@ -582,7 +584,7 @@ class Caller(ABC):
         if last.response is not None:
             error.request_id = header(last.response.headers, "X-Request-Id")
         if isinstance(error, NoAnswer):
-            error.first_reason = history.first_doubt or last.reason
+            error.first_reason = history.first_ambiguity or last.reason
             error.last_error = last.error if last.error is not None else last.cause
             if history.first_sent is not None:
                 _, wall = history.first_sent
@@ -614,7 +616,7 @@ def _masked(intent: Intent[B, R], response: Response) -> Response:
 
 def _final_error(operation: Operation[B, R], last: AttemptFailed, history: History) -> PaymentsError:
     """Return what a caller has to know. See the three outcomes in :mod:`paymentsdk.errors`."""
-    doubtful = history.doubts > 0 and not last.settled
+    doubtful = history.ambiguous_attempts > 0 and not last.settled
     # It is no refusal: whoever sent the caller elsewhere may have acted on the request before.
     redirected = last.error is not None and last.error.status < 400  # noqa: PLR2004
     if operation.writes and (doubtful or redirected):
@@ -628,7 +630,11 @@ def _final_error(operation: Operation[B, R], last: AttemptFailed, history: Histo
     if isinstance(last.cause, RequestInvalid | ReauthorizationRequired | RefreshFailed | ClientClosed):
         return last.cause
     # Of a read; "not sent" would be wrong if an earlier attempt was.
-    return NotSent(last.reason) if last.kind is Failure.NOT_SENT and not history.doubts else NoAnswer(last.reason)
+    return (
+        NotSent(last.reason)
+        if last.kind is Failure.NOT_SENT and not history.ambiguous_attempts
+        else NoAnswer(last.reason)
+    )
 
 
 def _reason(last: AttemptFailed) -> str:
@@ -679,7 +685,7 @@ def _not_sent(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
 
 
 def _no_token(error: Exception) -> AttemptFailed:
-    reason = in_words(error)
+    reason = describe(error)
     cause = error.with_traceback(None) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, RequestInvalid | ReauthorizationRequired | RefreshFailed | ClientClosed):
         cause = RefreshFailed(reason, cause)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REST = 0.005
 
 
-class Watch(Struct, eq=False):
+class Deadline(Struct, eq=False):
     """The deadline of one task.
 
     Attributes:
@@ -36,7 +36,7 @@ class Watch(Struct, eq=False):
     cancelling: int
     expired: bool = False
 
-    def take_back(self) -> bool:
+    def uncancel(self) -> bool:
         """Take back the cancellation now in the air, if it is this deadline's; return whether it was.
 
         A cancellation by someone else, at the same moment or before, is not ours to swallow.
@@ -58,29 +58,29 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._live: set[Watch] = set()
+        self._live: set[Deadline] = set()
         self._next = inf
         self._alarm: Alarm | None = None
 
-    def watch(self, when: float, loop: asyncio.AbstractEventLoop | None = None) -> Watch:
+    def add(self, when: float, loop: asyncio.AbstractEventLoop | None = None) -> Deadline:
         """Cancel the current task (of *loop*, if given) when the clock reaches *when*, unless it is released before."""
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
-        watch = Watch(task, when, task.cancelling())
+        watch = Deadline(task, when, task.cancelling())
         self._live.add(watch)
         if when < self._next:
             self._ring_at(when)
         return watch
 
-    def move(self, watch: Watch, when: float) -> None:
+    def reset(self, watch: Deadline, when: float) -> None:
         """Give *watch* another deadline."""
         watch.when = when
         self._live.add(watch)  # It has left the list if it rang for an earlier deadline.
         if when < self._next:
             self._ring_at(when)
 
-    def release(self, watch: Watch) -> None:
+    def remove(self, watch: Deadline) -> None:
         """Forget *watch*: its call is over."""
         self._live.discard(watch)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 #: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
-LAST_RESEND = 23 * 3600.0
+KEY_LIFETIME = 23 * 3600.0
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -114,8 +114,8 @@ class History(Struct, eq=False):
 
     Attributes:
         attempts: How many requests were sent or tried.
-        doubts: Attempts after which nobody can say whether the operation took effect.
-        first_doubt: What happened at the first of them.
+        ambiguous_attempts: Attempts after which nobody can say whether the operation took effect.
+        first_ambiguity: What happened at the first of them.
         unsettled: How often the platform answered with a 4xx that does not settle the write.
         caller_supplied_key: Whether the key is the caller's own: an earlier call may have sent it.
         renewed: Whether a refused token was renewed; the next refusal is final.
@@ -123,8 +123,8 @@ class History(Struct, eq=False):
     """
 
     attempts: int = 0
-    doubts: int = 0
-    first_doubt: str | None = None
+    ambiguous_attempts: int = 0
+    first_ambiguity: str | None = None
     unsettled: int = 0
     caller_supplied_key: bool = False
     renewed: bool = False
@@ -147,19 +147,19 @@ class History(Struct, eq=False):
         """Take into account that another call sent the key at *first_sent_at*, and that its outcome is in doubt."""
         wall = first_sent_at.timestamp()
         self.first_sent = clock.monotonic() - max(0.0, clock.now() - wall), wall
-        self.doubts = 1
-        self.first_doubt = "it was sent before this call"
+        self.ambiguous_attempts = 1
+        self.first_ambiguity = "it was sent before this call"
 
-    def note(self, failure: AttemptFailed) -> None:
+    def record(self, failure: AttemptFailed) -> None:
         """Take *failure* into account."""
         if failure.kind in (Failure.CONFLICT, Failure.REFUSED) and not failure.settled:
             self.unsettled += 1
-        if failure.in_progress or failure.kind in (Failure.NO_ANSWER, Failure.SERVER):
-            self.doubts += 1
-            self.first_doubt = self.first_doubt or failure.reason
+        if failure.in_progress or failure.kind in (Failure.NO_TRUSTED_RESPONSE, Failure.SERVER):
+            self.ambiguous_attempts += 1
+            self.first_ambiguity = self.first_ambiguity or failure.reason
 
 
-def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
+def should_retry(rule: RetryClass, failure: AttemptFailed, history: History, policy: RetryPolicy) -> bool:
     """Whether the operation may be sent again after *failure*, which *history* has noted already."""
     if failure.permanent or failure.retry_after > policy.max_retry_after:
         return False
@@ -167,16 +167,16 @@ def worth_another(rule: RetryClass, failure: AttemptFailed, history: History, po
         case Verdict.RETRY:
             return True
         case Verdict.ONCE:
-            return history.doubts == 1
+            return history.ambiguous_attempts == 1
         case Verdict.IF_UNSETTLED:
-            return history.doubts > 0 and not failure.settled and history.unsettled <= MAX_UNSETTLED
+            return history.ambiguous_attempts > 0 and not failure.settled and history.unsettled <= MAX_UNSETTLED
         case Verdict.IF_ASKED:
             return policy.retry_unkeyed
         case Verdict.REFRESH | Verdict.STOP:
             return False
 
 
-def worth_a_renewal(rule: RetryClass, failure: AttemptFailed, history: History) -> bool:
+def should_refresh_token(rule: RetryClass, failure: AttemptFailed, history: History) -> bool:
     """Whether the operation may be sent again with a renewed token.
 
     That is part of the attempt that failed: it takes no pause and no place in the count.
@@ -184,9 +184,9 @@ def worth_a_renewal(rule: RetryClass, failure: AttemptFailed, history: History) 
     return TABLE[rule][failure.kind] is Verdict.REFRESH and not history.renewed
 
 
-def too_old(history: History, clock: Clock, rest: float = 0.0) -> bool:
+def key_expired(history: History, clock: Clock, rest: float = 0.0) -> bool:
     """Whether the platform may have forgotten the key in *rest* seconds: it would do the same once more."""
-    return history.age(clock) + rest >= LAST_RESEND
+    return history.age(clock) + rest >= KEY_LIFETIME
 
 
 def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
@@ -209,7 +209,7 @@ GROUP: Mapping[RetryClass, RetryGroup] = MappingProxyType(
     {
         RetryClass.READ: RetryGroup.READS,
         RetryClass.KEYED: RetryGroup.WRITES,
-        RetryClass.DELETE: RetryGroup.WRITES,
+        RetryClass.REPEATABLE: RetryGroup.WRITES,
         RetryClass.UNKEYED: RetryGroup.WRITES,
         RetryClass.TOKEN_CODE: RetryGroup.TOKENS,
         RetryClass.TOKEN_REFRESH: RetryGroup.TOKENS,
@@ -287,7 +287,7 @@ class RetryBudgets:
                 del self._spent[place]
 
 
-async def again(
+async def retry(
     attempt: Callable[[], Awaitable[R]],
     first: AttemptFailed,
     *,
@@ -324,7 +324,7 @@ async def again(
 
     def too_late(state: RetryCallState) -> bool:
         rest = state.upcoming_sleep
-        return clock.monotonic() + rest >= deadline or too_old(history, clock, rest)
+        return clock.monotonic() + rest >= deadline or key_expired(history, clock, rest)
 
     def no_budget(state: RetryCallState) -> bool:
         nonlocal paid
@@ -334,7 +334,7 @@ async def again(
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(
-            lambda error: isinstance(error, AttemptFailed) and worth_another(rule, error, history, policy)
+            lambda error: isinstance(error, AttemptFailed) and should_retry(rule, error, history, policy)
         ),
         wait=lambda state: pause(policy, state.attempt_number, _failure(state), clock.random()),
         # In this order: the budget pays only for a retry that nothing else forbids.

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from msgspec import Struct, field
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._engine.deadline import Deadlines, Watch
+from paymentsdk._engine.deadline import Deadline, Deadlines
 from paymentsdk._engine.retry import History, RetryBudgets
 from paymentsdk._operation.identity import Additions
 from paymentsdk.errors import ClientClosed
@@ -66,7 +66,7 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
         raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
-class Shared:
+class ClientState:
     """What a client and all its copies have in common: connections, time, and the budgets for retries."""
 
     __slots__ = (
@@ -127,7 +127,7 @@ class Shared:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
-    def permit(self) -> asyncio.AbstractEventLoop:
+    def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.
 
         Raises:
@@ -193,7 +193,7 @@ class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
     started: float
     sending: float
     deadline: float
-    watch: Watch
+    watch: Deadline
     sending_wall: float = 0.0
     token: str | None = None
     disputed: tuple[str, ...] = ()

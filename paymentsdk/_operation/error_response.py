@@ -31,7 +31,7 @@ _CODES = ("code", "ErrorCode", "Code")
 TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
 
-def read_refusal(operation: Operation[B, R], response: Response, secrets: Iterable[str] = ()) -> APIError:
+def parse_error_response(operation: Operation[B, R], response: Response, secrets: Iterable[str] = ()) -> APIError:
     """Return the error that *response* stands for.
 
     Args:

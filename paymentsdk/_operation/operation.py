@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec import Struct
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._codec.decode import AnswerDecoder
+from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
 from paymentsdk._operation.identity import Addition, Comparison, Echo, Identity
 from paymentsdk._operation.rules import ErrorCode, RetryClass
@@ -59,17 +59,17 @@ class PageShape(Struct, frozen=True, kw_only=True):
     offset: str | None = None
     next_offset: str | None = None
 
-    def read(self, answer: object) -> Shown:
+    def read(self, answer: object) -> PageFields:
         """Return what stands there in *answer*."""
         names = (self.items, self.total, self.offset, self.next_offset)
-        return Shown._make(None if name is None else _member(answer, name) for name in names)
+        return PageFields._make(None if name is None else _member(answer, name) for name in names)
 
     def places(self, answer: object) -> tuple[str, str]:
         """Return where the rows and the total of *answer* stand on the wire (``$.results``, ``$.paging.total``)."""
         return _place(answer, self.items), _place(answer, self.total)
 
 
-class Shown(NamedTuple):
+class PageFields(NamedTuple):
     """What a page shows, by the names of its :class:`PageShape`."""
 
     items: Sequence[object] | None
@@ -125,7 +125,7 @@ class Operation(Generic[B, R]):
         echoes: What the response repeats of the request. What is present has to agree. A connection that delivers
             someone else's response is how money gets lost.
         addition: The list of the response to which a write adds one entry.
-        max_answer: The most bytes that an answer may have.
+        max_response: The most bytes that an answer may have.
         path_names: The names of the placeholders.
         keyed: The operation takes an ``X-Idempotency-Key``.
         writes: The operation can change something on the platform.
@@ -159,7 +159,7 @@ class Operation(Generic[B, R]):
     check: Callable[[B, Limits], None] | None = None
     echoes: tuple[Echo, ...] = ()
     addition: Addition | None = None
-    max_answer: int = 8 * MIB
+    max_response: int = 8 * MIB
     path_names: tuple[str, ...] = field(init=False)
     keyed: bool = field(init=False)
     writes: bool = field(init=False)
@@ -223,9 +223,9 @@ class Operation(Generic[B, R]):
         return QueryEncoder(self.query)
 
     @cached_property
-    def decoder(self) -> AnswerDecoder[R]:
+    def decoder(self) -> ResponseDecoder[R]:
         """Decodes the answer."""
-        return AnswerDecoder(self.result, empty=self.empty_answer)
+        return ResponseDecoder(self.result, empty=self.empty_answer)
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:

@@ -33,12 +33,12 @@ MAX_UNSETTLED = 2
 class RetryClass(Enum):
     """When an operation may be sent again; the rows of the table in :mod:`paymentsdk._operation.rules`.
 
-    ``DELETE`` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
+    `REPEATABLE` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
     """
 
     READ = "read"
     KEYED = "keyed write"
-    DELETE = "repeatable write"
+    REPEATABLE = "repeatable write"
     UNKEYED = "write with no key"
     TOKEN_CODE = "authorization code"  # noqa: S105
     TOKEN_REFRESH = "refresh token"  # noqa: S105
@@ -49,7 +49,7 @@ class Failure(Enum):
 
     NOT_SENT = auto()
     #: Sent, and no answer that can be trusted.
-    NO_ANSWER = auto()
+    NO_TRUSTED_RESPONSE = auto()
     #: 5xx and 408: an answer that does not say what happened.
     SERVER = auto()
     RATE_LIMITED = auto()
@@ -84,7 +84,7 @@ def _row(not_sent: Verdict, no_answer: Verdict, server: Verdict, other_4xx: Verd
     return MappingProxyType(
         {
             Failure.NOT_SENT: not_sent,
-            Failure.NO_ANSWER: no_answer,
+            Failure.NO_TRUSTED_RESPONSE: no_answer,
             Failure.SERVER: server,
             # Refused unprocessed: even what takes no key can be sent again.
             Failure.RATE_LIMITED: Verdict.RETRY,
@@ -102,7 +102,7 @@ TABLE: Mapping[RetryClass, Row] = MappingProxyType(
         #                               not sent  no answer     5xx, 408  other 4xx        401
         RetryClass.READ:          _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
         RetryClass.KEYED:         _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.IF_UNSETTLED, _V.REFRESH),
-        RetryClass.DELETE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
+        RetryClass.REPEATABLE:        _row(_V.RETRY, _V.RETRY,    _V.RETRY, _V.STOP,         _V.REFRESH),
         RetryClass.UNKEYED:       _row(_V.RETRY, _V.IF_ASKED, _V.STOP,  _V.STOP,         _V.REFRESH),
         RetryClass.TOKEN_CODE:    _row(_V.RETRY, _V.STOP,     _V.STOP,  _V.STOP,         _V.STOP),
         RetryClass.TOKEN_REFRESH: _row(_V.RETRY, _V.ONCE,     _V.ONCE,  _V.STOP,         _V.STOP),

@@ -20,7 +20,7 @@ MOST_STALE_PAGES = 100
 MOST_PAGES = 1_000_000
 
 
-class Arrival(Struct, frozen=True, kw_only=True):
+class PageSummary(Struct, frozen=True, kw_only=True):
     """What a page brings.
 
     Attributes:
@@ -28,14 +28,14 @@ class Arrival(Struct, frozen=True, kw_only=True):
         dropped: The places of its entries that were no rows.
         total: How many rows the search has, if the platform says so.
         proposed: Where the next page begins, if the platform says so.
-        has_news: Whether one of the rows was on no page before.
+        has_new_rows: Whether one of the rows was on no page before.
     """
 
     ids: tuple[object, ...] = ()
     dropped: tuple[str, ...] = ()
     total: int | None = None
     proposed: int | None = None
-    has_news: bool = True
+    has_new_rows: bool = True
 
     @property
     def received(self) -> int:
@@ -56,14 +56,14 @@ class Arrival(Struct, frozen=True, kw_only=True):
         return f"{self.received} rows" if offset + self.received > self.total else None
 
 
-class Walk(Struct, frozen=True, kw_only=True):
+class Cursor(Struct, frozen=True, kw_only=True):
     """Where a walk stands before a page.
 
     Attributes:
         offset: Where the page begins.
         frontier: All rows before it have been seen, wherever they have slid.
         total: How many rows the search had when it was last said.
-        margin: Rows to read again at every page.
+        overlap: Rows to read again at every page.
         size: Rows of a page; 0 as long as nobody knows.
         count: Pages so far.
         stale: How many of them, the last ones in a row, had nothing new.
@@ -73,23 +73,23 @@ class Walk(Struct, frozen=True, kw_only=True):
     offset: int
     frontier: int
     total: int | None = None
-    margin: int = 0
+    overlap: int = 0
     size: int = 0
     count: int = 0
     stale: int = 0
-    last: Arrival = Arrival()
+    last: PageSummary = PageSummary()
 
     @classmethod
-    def begin(cls, start: ResumePoint, overlap: int) -> Walk:
+    def begin(cls, start: ResumePoint, overlap: int) -> Cursor:
         """Return where a walk from *start* stands that reads *overlap* rows again at every page, and before *start*."""
-        return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, margin=overlap)
+        return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, overlap=overlap)
 
     @property
     def resume_point(self) -> ResumePoint:
         """Where another walk can go on."""
         return ResumePoint(self.offset, self.total)
 
-    def after(self, page: Arrival, *, looks_ahead: bool = False) -> Walk | None:
+    def advance(self, page: PageSummary, *, looks_ahead: bool = False) -> Cursor | None:
         """Return where the walk stands after *page*; ``None`` if that was the last.
 
         With *looks_ahead*, pages behind it are under way that begin where those of one size end: the size is that of
@@ -102,7 +102,7 @@ class Walk(Struct, frozen=True, kw_only=True):
         walk = self._noted(page)
         if walk.offset > walk.frontier:
             # Rows have slid from behind this page to before it: fetch again from where everything has been seen.
-            return replace(walk, offset=max(0, walk.frontier - walk.margin))
+            return replace(walk, offset=max(0, walk.frontier - walk.overlap))
         frontier = max(walk.frontier, walk.offset + page.received)
         # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
         # that is too low must not cut a list short in silence.
@@ -112,9 +112,9 @@ class Walk(Struct, frozen=True, kw_only=True):
             return None
         size = page.received if looks_ahead or not walk.size else walk.size
         reached = page.proposed if page.proposed and walk.offset < page.proposed < frontier else frontier
-        return replace(walk, offset=max(reached - walk.margin, walk.offset + 1), frontier=frontier, size=size)
+        return replace(walk, offset=max(reached - walk.overlap, walk.offset + 1), frontier=frontier, size=size)
 
-    def _guard(self, page: Arrival) -> None:
+    def _guard(self, page: PageSummary) -> None:
         """Refuse to go in a circle."""
         # Rows that appear or vanish in front can bring the same ones again, but then the total is another. Two pages
         # that overlap can have the same rows left where entries were dropped, but not in the same places.
@@ -127,15 +127,15 @@ class Walk(Struct, frozen=True, kw_only=True):
         if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
             raise PaginationStalled(f"{self.count + 1} pages, and no end")
 
-    def _noted(self, page: Arrival) -> Walk:
+    def _noted(self, page: PageSummary) -> Cursor:
         """Return the walk with *page* in it: of the rows that have vanished, all may have been before the frontier."""
         vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
         return replace(
             self,
             frontier=max(0, self.frontier - vanished),
             total=self.total if page.total is None else page.total,
-            margin=max(self.margin, min(vanished, self.size // 4)),
+            overlap=max(self.overlap, min(vanished, self.size // 4)),
             count=self.count + 1,
-            stale=0 if page.has_news or not page.received else self.stale + 1,
+            stale=0 if page.has_new_rows or not page.received else self.stale + 1,
             last=page,
         )

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._paging.cursor import Arrival, Walk
+from paymentsdk._paging.cursor import Cursor, PageSummary
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
 
@@ -158,7 +158,7 @@ class Pager(Generic[T]):
         return Items(self.pages())
 
     def pages(self) -> Pages[T]:
-        """Walk page by page."""
+        """Cursor page by page."""
         return Pages(
             self._fetch,
             self._operation.name,
@@ -248,7 +248,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._shape = shape
         self._prefetch = prefetch
         #: Where it stands; ``None`` after the last page.
-        self._walk: Walk | None = Walk.begin(start, overlap)
+        self._walk: Cursor | None = Cursor.begin(start, overlap)
         self._seen = _Seen(REMEMBERED)
         #: How many rows it has returned.
         self._returned = 0
@@ -311,7 +311,7 @@ class Pages(AsyncIterator[Page[T]]):
                 task.add_done_callback(_retrieve_exception)
         self._left = [task for task in (*self._left, *tasks) if not task.done()]
 
-    async def _take(self, walk: Walk) -> Result[object]:
+    async def _take(self, walk: Cursor) -> Result[object]:
         """Return the page where *walk* stands, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != walk.offset:
             self._drop_ahead()
@@ -332,9 +332,9 @@ class Pages(AsyncIterator[Page[T]]):
         if self._failure is not None:
             raise copy(self._failure)
 
-    def _ask_ahead(self, walk: Walk) -> None:
+    def _ask_ahead(self, walk: Cursor) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, walk.size - walk.margin)
+        stride = max(1, walk.size - walk.overlap)
         end = walk.total or 0
         following = self._ahead[-1][0] + stride if self._ahead else walk.offset
         while len(self._ahead) < self._prefetch and (following < end or following == walk.offset):
@@ -342,7 +342,7 @@ class Pages(AsyncIterator[Page[T]]):
             self._ahead.append((following, task))
             following += stride
 
-    def _accept(self, walk: Walk, result: Result[object]) -> Page[T]:
+    def _accept(self, walk: Cursor, result: Result[object]) -> Page[T]:
         """Take a page into the walk."""
         items, total, _, proposed = self._shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
@@ -350,8 +350,8 @@ class Pages(AsyncIterator[Page[T]]):
         fresh = self._seen.fresh(rows, ids)
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
-        arrival = Arrival(ids=ids, dropped=dropped, total=total, proposed=proposed, has_news=bool(fresh))
-        following = walk.after(arrival, looks_ahead=bool(self._ahead))
+        arrival = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
+        following = walk.advance(arrival, looks_ahead=bool(self._ahead))
         if following is None and total is not None and arrival.ends_early(walk.offset):
             raise Incomplete(self._returned, total, ResumePoint(walk.offset, total))
         if what := arrival.contradiction(walk.offset):

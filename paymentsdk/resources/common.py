@@ -19,10 +19,9 @@ from paymentsdk.errors import RequestInvalid, visible
 
 __all__ = [
     "Amount",
-    "AnswerStruct",
-    "ByName",
     "Day",
     "Id",
+    "KeywordOnlyMeta",
     "Metadata",
     "Moment",
     "Open",
@@ -32,6 +31,7 @@ __all__ = [
     "RequestDay",
     "RequestStruct",
     "Resource",
+    "ResponseStruct",
 ]
 
 
@@ -67,7 +67,7 @@ else:
             return kind
 
 
-class ByName(StructMeta):
+class KeywordOnlyMeta(StructMeta):
     """Makes Structs whose members are given by name alone: given by position, an amount could become a reference.
 
     A metaclass, since msgspec does not hand this option down to subclasses.
@@ -81,19 +81,19 @@ class ByName(StructMeta):
 
 # Type checkers do not see what msgspec hands down.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class RequestStruct(Struct, metaclass=ByName, frozen=True, omit_defaults=True):
+class RequestStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, omit_defaults=True):
     """Base of requests. Members that were not set are not sent; constraints are checked before anything is sent."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class AnswerStruct(Struct, metaclass=ByName, frozen=True, gc=False):
+class ResponseStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, gc=False):
     """Base of answers. Members that the platform did not send, or sent as null, are ``None``."""
 
 
 #: An identifier. The contract says number or string for each; real traffic sends either.
 Id: TypeAlias = int | str
 #: The id of what was made: an answer without it is of no use.
-GivenId: TypeAlias = Annotated[str, Meta(min_length=1)]
+RequiredId: TypeAlias = Annotated[str, Meta(min_length=1)]
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 #: A day of an answer, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
@@ -114,7 +114,7 @@ PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0})]
 Metadata: TypeAlias = dict[str, Annotated[object, Meta(extra_json_schema={"description": "Any JSON value."})]]
 
 
-class Paging(AnswerStruct):
+class Paging(ResponseStruct):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None

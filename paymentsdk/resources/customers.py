@@ -14,15 +14,15 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     UNAUTHORIZED,
-    AnswerStruct,
     Day,
-    GivenId,
     Id,
     Metadata,
     Moment,
     RequestDay,
     RequestStruct,
+    RequiredId,
     Resource,
+    ResponseStruct,
     read_days,
 )
 
@@ -89,7 +89,7 @@ class CustomerRequest(RequestStruct):
         read_days(self, "date_registered")
 
 
-class Customer(AnswerStruct):
+class Customer(ResponseStruct):
     """A customer as the platform has them.
 
     Attributes:
@@ -111,7 +111,7 @@ class Customer(AnswerStruct):
         live_mode: Whether this is a real customer, not a test one.
     """
 
-    id: GivenId
+    id: RequiredId
     email: str | None = None
     first_name: str | None = None
     last_name: str | None = None

@@ -12,7 +12,6 @@ from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     RESULTS,
     UNAUTHORIZED,
-    AnswerStruct,
     Day,
     Id,
     Moment,
@@ -20,6 +19,7 @@ from paymentsdk.resources.common import (
     OpenEnum,
     Paging,
     Resource,
+    ResponseStruct,
 )
 
 
@@ -62,7 +62,7 @@ class InvoicePaymentStatus(OpenEnum):
     CHARGED_BACK = "charged_back"
 
 
-class InvoicePayment(AnswerStruct):
+class InvoicePayment(ResponseStruct):
     """The payment that an invoice led to.
 
     Attributes:
@@ -76,7 +76,7 @@ class InvoicePayment(AnswerStruct):
     status_detail: str | None = None
 
 
-class Invoice(AnswerStruct):
+class Invoice(ResponseStruct):
     """One charge of a subscription.
 
     Attributes:
@@ -112,7 +112,7 @@ class Invoice(AnswerStruct):
     payment: InvoicePayment | None = None
 
 
-class InvoicePage(AnswerStruct):
+class InvoicePage(ResponseStruct):
     """A page of invoices, as the platform sends it."""
 
     paging: Paging = Paging()
@@ -153,7 +153,7 @@ SEARCH: Operation[None, InvoicePage] = Operation(
     query=InvoiceQuery,
     result=InvoicePage,
     page=RESULTS,
-    max_answer=32 * MIB,
+    max_response=32 * MIB,
     errors=(
         ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),
         UNAUTHORIZED,

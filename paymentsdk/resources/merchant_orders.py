@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 from paymentsdk._operation.operation import MIB, Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk._paging.pager import Pager, Position, WalkOptions
-from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
+from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
 
 class MerchantOrderStatus(OpenEnum):
@@ -28,13 +28,13 @@ class MerchantOrderState(OpenEnum):
     EXPIRED = "expired"
 
 
-class Party(AnswerStruct):
+class Party(ResponseStruct):
     """A party to an order: the collector, or the payer."""
 
     id: Id | None = None
 
 
-class MerchantOrderItem(AnswerStruct):
+class MerchantOrderItem(ResponseStruct):
     """A line of an order.
 
     Attributes:
@@ -58,7 +58,7 @@ class MerchantOrderItem(AnswerStruct):
     unit_price: Decimal | None = None
 
 
-class MerchantOrderPayment(AnswerStruct):
+class MerchantOrderPayment(ResponseStruct):
     """A payment of an order. There may be several, some of them rejected.
 
     Attributes:
@@ -88,7 +88,7 @@ class MerchantOrderPayment(AnswerStruct):
     amount_refunded: Decimal | None = None
 
 
-class ShipmentItem(AnswerStruct):
+class ShipmentItem(ResponseStruct):
     """A line of a shipment. ``dimensions`` is text such as ``10x20x30,500``."""
 
     id: Id | None = None
@@ -97,28 +97,28 @@ class ShipmentItem(AnswerStruct):
     dimensions: str | None = None
 
 
-class City(AnswerStruct):
+class City(ResponseStruct):
     """A city."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class State(AnswerStruct):
+class State(ResponseStruct):
     """A state or province."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class Country(AnswerStruct):
+class Country(ResponseStruct):
     """A country."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class StreetName(AnswerStruct):
+class StreetName(ResponseStruct):
     """The name of a street in each of the platform's languages."""
 
     en: str | None = None
@@ -126,7 +126,7 @@ class StreetName(AnswerStruct):
     es: str | None = None
 
 
-class ReceiverAddress(AnswerStruct):
+class ReceiverAddress(ResponseStruct):
     """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
 
     id: Id | None = None
@@ -144,20 +144,20 @@ class ReceiverAddress(AnswerStruct):
     street_number: Id | None = None
 
 
-class EstimatedDelivery(AnswerStruct):
+class EstimatedDelivery(ResponseStruct):
     """When a shipment is expected to arrive."""
 
     date: Moment | None = None
 
 
-class Speed(AnswerStruct):
+class Speed(ResponseStruct):
     """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
 
     handling: float | None = None
     shipping: float | None = None
 
 
-class ShippingOption(AnswerStruct):
+class ShippingOption(ResponseStruct):
     """How a shipment is carried, and at what price.
 
     Attributes:
@@ -181,7 +181,7 @@ class ShippingOption(AnswerStruct):
     speed: Speed | None = None
 
 
-class Shipment(AnswerStruct):
+class Shipment(ResponseStruct):
     """A shipment of an order."""
 
     id: Id | None = None
@@ -199,7 +199,7 @@ class Shipment(AnswerStruct):
     shipping_option: ShippingOption | None = None
 
 
-class MerchantOrder(AnswerStruct):
+class MerchantOrder(ResponseStruct):
     """An order with its payments and shipments.
 
     Attributes:
@@ -247,7 +247,7 @@ class MerchantOrder(AnswerStruct):
     shipments: tuple[Shipment, ...] | None = None
 
 
-class MerchantOrderPage(AnswerStruct):
+class MerchantOrderPage(ResponseStruct):
     """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
 
     elements: tuple[MerchantOrder, ...] | None = None
@@ -309,7 +309,7 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
     query=MerchantOrderQuery,
     result=MerchantOrderPage,
     page=PageShape(items="elements", total="total", next_offset="next_offset"),
-    max_answer=32 * MIB,
+    max_response=32 * MIB,
     errors=(
         ErrorCode(400, "ds_search_query", "the query is invalid"),
         ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),

@@ -13,9 +13,9 @@ from paymentsdk._auth.schemes import Credentials, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
-from paymentsdk._secrets import Secretive, hide
+from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.resources.common import AnswerStruct, Id, OpenEnum, RequestStruct, Resource, require
+from paymentsdk.resources.common import Id, OpenEnum, RequestStruct, Resource, ResponseStruct, require
 
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
@@ -38,7 +38,7 @@ class AccessTokenKind(OpenEnum):
     TEST = "TEST"
 
 
-class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
+class AccessTokenParts(MaskedRepr, Struct, frozen=True, kw_only=True):
     """What an access token says about itself. ``repr`` hides the hash.
 
     Attributes:
@@ -57,7 +57,7 @@ class AccessTokenParts(Secretive, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
-class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
+class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
     """A grant to exchange (4.1). ``repr`` hides the secret, the code, the verifier and the refresh token.
 
     Attributes:
@@ -95,7 +95,7 @@ class TokenRequest(Secretive, RequestStruct, forbid_unknown_fields=True):
                 require(not given, f"$.{member}", f"does not go with the grant {self.grant_type}")
 
 
-class Token(Secretive, AnswerStruct):
+class Token(MaskedRepr, ResponseStruct):
     """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled.
 
     Attributes:
@@ -217,7 +217,7 @@ class OAuth(Resource):
             BadRequest: The platform refused; see ``TOKEN.errors`` for the codes.
             OutcomeUnknown: The code may be spent. If it is, the seller has to authorise again.
         """
-        code, code_verifier, client_secret = hide(code), hide(code_verifier), hide(client_secret)
+        code, code_verifier, client_secret = masked(code), masked(code_verifier), masked(client_secret)
         application = self._application(client_id, client_secret)
         request = TokenRequest(
             client_id=application.client_id,
@@ -256,7 +256,7 @@ class OAuth(Resource):
             BadRequest: The platform refused for another reason.
             OutcomeUnknown: The refresh token may be spent.
         """
-        refresh_token, client_secret = hide(refresh_token), hide(client_secret)
+        refresh_token, client_secret = masked(refresh_token), masked(client_secret)
         application = self._application(client_id, client_secret)
         request = TokenRequest(
             client_id=application.client_id,
@@ -281,7 +281,7 @@ def parse_access_token(token: str) -> AccessTokenParts:
     Raises:
         ValueError: The token is not ``<type>-<client_id>-<MMddHH>-<hash>-<user_id>``. The error does not show it.
     """
-    token = hide(token)
+    token = masked(token)
     match = _ACCESS_TOKEN.match(token)
     if match is None:
         raise ValueError("the access token does not have the structure <type>-<client_id>-<MMddHH>-<hash>-<user_id>")

@@ -17,14 +17,14 @@ from paymentsdk.resources.common import (
     KEY_USED,
     UNAUTHORIZED,
     Amount,
-    AnswerStruct,
-    GivenId,
     Moment,
     Open,
     OpenEnum,
     PositiveAmount,
     RequestStruct,
+    RequiredId,
     Resource,
+    ResponseStruct,
     comparable,
     parse_duration,
     require,
@@ -330,7 +330,7 @@ class RefundRequest(OrderRequestStruct):
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
 
 
-class QRConfig(AnswerStruct):
+class QRConfig(ResponseStruct):
     """The point of sale, and the kind of its code.
 
     Attributes:
@@ -342,7 +342,7 @@ class QRConfig(AnswerStruct):
     mode: Open[QRMode] | None = None
 
 
-class OrderConfig(AnswerStruct):
+class OrderConfig(ResponseStruct):
     """Where the order is paid.
 
     Attributes:
@@ -352,7 +352,7 @@ class OrderConfig(AnswerStruct):
     qr: QRConfig | None = None
 
 
-class PaymentMethod(AnswerStruct):
+class PaymentMethod(ResponseStruct):
     """What the buyer paid with.
 
     Attributes:
@@ -366,7 +366,7 @@ class PaymentMethod(AnswerStruct):
     installments: int | None = None
 
 
-class PaymentDiscounts(AnswerStruct):
+class PaymentDiscounts(ResponseStruct):
     """The discount that applied to a payment.
 
     Attributes:
@@ -376,7 +376,7 @@ class PaymentDiscounts(AnswerStruct):
     type: str | None = None
 
 
-class OrderPayment(AnswerStruct):
+class OrderPayment(ResponseStruct):
     """The payment of an order. Amounts are in the ``currency`` of the order.
 
     Attributes:
@@ -402,7 +402,7 @@ class OrderPayment(AnswerStruct):
     discounts: PaymentDiscounts | None = None
 
 
-class Refund(AnswerStruct):
+class Refund(ResponseStruct):
     """Money that goes back.
 
     Attributes:
@@ -420,7 +420,7 @@ class Refund(AnswerStruct):
     status: Open[RefundStatus] | None = None
 
 
-class Transactions(AnswerStruct):
+class Transactions(ResponseStruct):
     """What happened to the money of an order.
 
     Attributes:
@@ -432,7 +432,7 @@ class Transactions(AnswerStruct):
     refunds: tuple[Refund, ...] | None = None
 
 
-class TypeResponse(AnswerStruct):
+class TypeResponse(ResponseStruct):
     """The members that come with the type of an order.
 
     Attributes:
@@ -442,7 +442,7 @@ class TypeResponse(AnswerStruct):
     qr_data: str | None = None
 
 
-class Category(AnswerStruct):
+class Category(ResponseStruct):
     """A category of an item.
 
     Attributes:
@@ -452,7 +452,7 @@ class Category(AnswerStruct):
     id: str | None = None
 
 
-class OrderItem(AnswerStruct):
+class OrderItem(ResponseStruct):
     """A line of an order.
 
     Attributes:
@@ -472,7 +472,7 @@ class OrderItem(AnswerStruct):
     external_categories: tuple[Category, ...] | None = None
 
 
-class Discount(AnswerStruct):
+class Discount(ResponseStruct):
     """The total for a buyer who pays by one kind of method.
 
     Attributes:
@@ -484,7 +484,7 @@ class Discount(AnswerStruct):
     type: str | None = None
 
 
-class Discounts(AnswerStruct):
+class Discounts(ResponseStruct):
     """Totals by kind of method.
 
     Attributes:
@@ -494,7 +494,7 @@ class Discounts(AnswerStruct):
     payment_methods: tuple[Discount, ...] | None = None
 
 
-class Sponsor(AnswerStruct):
+class Sponsor(ResponseStruct):
     """The integrator's own account.
 
     Attributes:
@@ -504,7 +504,7 @@ class Sponsor(AnswerStruct):
     id: str | None = None
 
 
-class IntegrationData(AnswerStruct):
+class IntegrationData(ResponseStruct):
     """Who made the integration.
 
     Attributes:
@@ -520,7 +520,7 @@ class IntegrationData(AnswerStruct):
     sponsor: Sponsor | None = None
 
 
-class Order(AnswerStruct):
+class Order(ResponseStruct):
     """An order as the platform has it. The answer to a refund may hold only the members that changed.
 
     Attributes:
@@ -547,7 +547,7 @@ class Order(AnswerStruct):
         integration_data: Who made the integration.
     """
 
-    id: GivenId
+    id: RequiredId
     user_id: str | None = None
     type: str | None = None
     total_amount: Decimal | None = None

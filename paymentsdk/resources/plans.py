@@ -13,7 +13,6 @@ from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     RESULTS,
     UNAUTHORIZED,
-    AnswerStruct,
     Id,
     Metadata,
     Moment,
@@ -21,6 +20,7 @@ from paymentsdk.resources.common import (
     OpenEnum,
     Paging,
     Resource,
+    ResponseStruct,
     require,
 )
 
@@ -41,7 +41,7 @@ class FrequencyType(OpenEnum):
     MONTHS = "months"
 
 
-class FreeTrial(AnswerStruct):
+class FreeTrial(ResponseStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
@@ -49,7 +49,7 @@ class FreeTrial(AnswerStruct):
     first_invoice_offset: int | None = None
 
 
-class AutoRecurring(AnswerStruct):
+class AutoRecurring(ResponseStruct):
     """What is charged, and how often.
 
     Attributes:
@@ -73,14 +73,14 @@ class AutoRecurring(AnswerStruct):
     currency_id: str | None = None
 
 
-class PaymentMethodsAllowed(AnswerStruct):
+class PaymentMethodsAllowed(ResponseStruct):
     """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
     payment_methods: tuple[Metadata, ...] | None = None
 
 
-class Plan(AnswerStruct):
+class Plan(ResponseStruct):
     """A plan that buyers subscribe to.
 
     Attributes:
@@ -114,7 +114,7 @@ class Plan(AnswerStruct):
     status: Open[PlanStatus] | None = None
 
 
-class PlanPage(AnswerStruct):
+class PlanPage(ResponseStruct):
     """A page of plans, as the platform sends it."""
 
     paging: Paging = Paging()
@@ -166,7 +166,7 @@ SEARCH: Operation[None, PlanPage] = Operation(
     query=PlanQuery,
     result=PlanPage,
     page=RESULTS,
-    max_answer=32 * MIB,
+    max_response=32 * MIB,
     errors=(
         # The contract names the status alone.
         ErrorCode(400, "bad-request", "a filter is invalid"),

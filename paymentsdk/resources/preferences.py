@@ -17,9 +17,7 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import (
     Amount,
-    AnswerStruct,
     Day,
-    GivenId,
     Id,
     Metadata,
     Moment,
@@ -27,7 +25,9 @@ from paymentsdk.resources.common import (
     OpenEnum,
     RequestDay,
     RequestStruct,
+    RequiredId,
     Resource,
+    ResponseStruct,
     read_days,
     require,
     require_within_total,
@@ -362,7 +362,7 @@ def _with_zone(moment: object) -> TypeGuard[datetime]:
     return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
-class PreferenceItem(AnswerStruct):
+class PreferenceItem(ResponseStruct):
     """What is sold."""
 
     id: Id | None = None
@@ -379,7 +379,7 @@ class PreferenceItem(AnswerStruct):
     category_descriptor: CategoryDescriptor | None = None
 
 
-class Payer(AnswerStruct):
+class Payer(ResponseStruct):
     """Who is asked to pay."""
 
     name: str | None = None
@@ -398,7 +398,7 @@ class Payer(AnswerStruct):
     last_purchase: Day | None = None
 
 
-class PaymentMethods(AnswerStruct):
+class PaymentMethods(ResponseStruct):
     """How the buyer may pay."""
 
     excluded_payment_methods: tuple[Excluded, ...] | None = None
@@ -408,7 +408,7 @@ class PaymentMethods(AnswerStruct):
     default_installments: int | None = None
 
 
-class Shipments(AnswerStruct):
+class Shipments(ResponseStruct):
     """How it is shipped."""
 
     mode: str | None = None
@@ -422,7 +422,7 @@ class Shipments(AnswerStruct):
     receiver_address: PreferenceReceiverAddress | None = None
 
 
-class BackURLs(AnswerStruct):
+class BackURLs(ResponseStruct):
     """Where the buyer goes afterwards; an empty text where none was given."""
 
     success: str | None = None
@@ -430,7 +430,7 @@ class BackURLs(AnswerStruct):
     failure: str | None = None
 
 
-class Preference(AnswerStruct):
+class Preference(ResponseStruct):
     """A preference as the platform has it. The members that are not listed here are those of the request.
 
     Attributes:
@@ -443,7 +443,7 @@ class Preference(AnswerStruct):
         date_created: When it was made.
     """
 
-    id: GivenId
+    id: RequiredId
     init_point: str | None = None
     sandbox_init_point: str | None = None
     collector_id: Id | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paymentsdk._operation.identity import Echo
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
-from paymentsdk.resources.common import AnswerStruct, Id, Moment, Open, OpenEnum, Resource
+from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
 
 class ReportOrigin(OpenEnum):
@@ -33,7 +33,7 @@ class ReportFormat(OpenEnum):
     CSV = "CSV"
 
 
-class InternalManagement(AnswerStruct):
+class InternalManagement(ResponseStruct):
     """How the platform handles a report."""
 
     is_visible: bool | None = None
@@ -41,7 +41,7 @@ class InternalManagement(AnswerStruct):
     use_exact_time: bool | None = None
 
 
-class ReleaseReport(AnswerStruct):
+class ReleaseReport(ResponseStruct):
     """A report about released money. Any member can be missing: the answer to a deletion may have no body at all.
 
     Attributes:
@@ -89,7 +89,7 @@ DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(
     path="/v1/account/release_report/schedule",
     section="4.9",
     summary="Disable the automatic generation of release reports",
-    retry=RetryClass.DELETE,
+    retry=RetryClass.REPEATABLE,
     in_doubt="send it again: twice does no harm",
     result=ReleaseReport,
     other_statuses=(204,),

@@ -16,21 +16,21 @@ from paymentsdk._engine.settings import SESSION_HEADER
 from paymentsdk._operation.identity import Echo
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
-from paymentsdk._secrets import Secretive
+from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.common import (
     INTERNAL_ERROR,
     KEY_IN_FLIGHT,
     KEY_USED,
     UNAUTHORIZED,
     Amount,
-    AnswerStruct,
-    GivenId,
     Id,
     Metadata,
     Moment,
     PositiveAmount,
     RequestStruct,
+    RequiredId,
     Resource,
+    ResponseStruct,
     same_reference,
 )
 
@@ -110,7 +110,7 @@ class WalletChargeRequest(RequestStruct):
     discount: WalletDiscount | None = None
 
 
-class WalletPayerRequest(Secretive, RequestStruct):
+class WalletPayerRequest(MaskedRepr, RequestStruct):
     """Who pays. ``repr`` hides the token.
 
     Attributes:
@@ -139,7 +139,7 @@ class WalletPaymentRequest(RequestStruct):
     capture: bool | None = None
 
 
-class WalletPaymentPart(AnswerStruct):
+class WalletPaymentPart(ResponseStruct):
     """One of the payments that a wallet payment consists of.
 
     Attributes:
@@ -163,7 +163,7 @@ class WalletPaymentPart(AnswerStruct):
     external_reference: str | None = None
 
 
-class WalletCharge(AnswerStruct):
+class WalletCharge(ResponseStruct):
     """What was charged, as it was asked for.
 
     Attributes:
@@ -183,19 +183,19 @@ class WalletCharge(AnswerStruct):
     discount: WalletDiscount | None = None
 
 
-class Disbursement(AnswerStruct):
+class Disbursement(ResponseStruct):
     """A receiver of the money."""
 
     collector_id: Id | None = None
 
 
-class WalletPayer(AnswerStruct):
+class WalletPayer(ResponseStruct):
     """Who paid."""
 
     id: Id | None = None
 
 
-class WalletPayment(AnswerStruct):
+class WalletPayment(ResponseStruct):
     """A wallet payment as the platform has it.
 
     Attributes:
@@ -210,7 +210,7 @@ class WalletPayment(AnswerStruct):
         date_last_updated: When it was last changed.
     """
 
-    id: int | GivenId
+    id: int | RequiredId
     payments: tuple[WalletPaymentPart, ...] | None = None
     wallet_payment: WalletCharge | None = None
     disbursements: tuple[Disbursement, ...] | None = None

@@ -21,7 +21,7 @@ from paymentsdk._codec.encode import request_invalid
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._paging.pager import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.resources.common import ByName
+from paymentsdk.resources.common import KeywordOnlyMeta
 from paymentsdk.sandbox._policies import Policies
 
 __all__ = [
@@ -47,7 +47,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class ControlStruct(Struct, metaclass=ByName, frozen=True, forbid_unknown_fields=True):
+class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unknown_fields=True):
     """Base of what the control API takes, which refuses members that it does not know."""
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from paymentsdk._secrets import Secretive
+from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
 from paymentsdk.sandbox._context import SellerContext
@@ -40,7 +40,7 @@ _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices
 _AT_ONCE = 100
 
 
-class SandboxInfo(Secretive, Struct, frozen=True, kw_only=True):
+class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
     """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._secrets import Secretive
+from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.common import Id
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.invoices import Invoice
@@ -26,7 +26,7 @@ CURRENCIES = {"AR": "ARS", "BR": "BRL", "CL": "CLP", "UY": "UYU"}
 OTHER_CURRENCY = "USD"
 
 
-class Tenant(Secretive, Struct, frozen=True, kw_only=True):
+class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     """A seller with their application, and everything that a test needs to act for them.
 
     Attributes:
@@ -74,7 +74,7 @@ class Tenant(Secretive, Struct, frozen=True, kw_only=True):
     )
 
 
-class Grant(Secretive, Struct, frozen=True, kw_only=True):
+class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
     """A token, a refresh token or an authorization code.
 
     Attributes:

@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, request: Request, message: memoryview, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Response]:
         """Write *message*, the bytes of *request*; return what the response will be set on."""
-        self._expect(request.method, request.max_answer, keep=not request.fresh)
+        self._expect(request.method, request.max_response, keep=not request.fresh)
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting

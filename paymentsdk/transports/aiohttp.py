@@ -27,7 +27,7 @@ from typing import Unpack
 import aiohttp
 from yarl import URL
 
-from paymentsdk._secrets import hide
+from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy, is_http
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.transports._aiohttp_connections import (
@@ -159,7 +159,7 @@ def _unusable(status: int, headers: Mapping[str, str], length: str | None) -> Se
 def _proxy_of_environment(url: URL) -> str | None:
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
 
-    proxy = None if proxy_bypass(url.host or "") else hide(getproxies().get(url.scheme))
+    proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
     if proxy is not None and not is_http(proxy):
         # aiohttp would speak HTTP to it all the same, and tell it the token.
         raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
@@ -238,7 +238,7 @@ class AiohttpTransport:
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         **connector: Unpack[ConnectorOptions],
     ) -> None:
-        proxy = hide(proxy)
+        proxy = masked(proxy)
         check_proxy(proxy)
         if session is not None:
             _check_session(session, options=bool(proxy is not None or trust_env or trace_configs or connector))
@@ -376,7 +376,7 @@ class AiohttpTransport:
                 proxy_headers=login,
             )
             try:
-                body = await _read(response, request.max_answer, attempt.wire)
+                body = await _read(response, request.max_response, attempt.wire)
             except BaseException:
                 response.close()
                 raise

@@ -36,7 +36,7 @@ class Request(Struct, frozen=True):
             a new one. The transport enforces it; ``None`` for no separate bound.
         fresh: Use a connection that no earlier request has used. Set where a resend is not safe, since the server can
             close a kept-alive connection at the very moment it is used.
-        max_answer: The most bytes that the body of the answer may have.
+        max_response: The most bytes that the body of the answer may have.
         operation: The name of the operation (`"orders.create"`); ``None`` for a request that the engine has not made.
             This and what follows are for wrappers: none of it is sent.
         attempt: Which attempt of its call this is, counted from 1.
@@ -50,7 +50,7 @@ class Request(Struct, frozen=True):
     timeout: float = 30.0
     connect_timeout: float | None = None
     fresh: bool = False
-    max_answer: int = 8 * 1024 * 1024
+    max_response: int = 8 * 1024 * 1024
     operation: str | None = None
     attempt: int = 1
     account: str | None = None

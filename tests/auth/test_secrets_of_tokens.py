@@ -49,7 +49,7 @@ def fails(call: str, number: int):
     return failing
 
 
-@pytest.mark.control("paymentsdk._auth.token_store.hide", lambda content: content)
+@pytest.mark.control("paymentsdk._auth.token_store.masked", lambda content: content)
 @pytest.mark.parametrize("step", [("fsync", errno.ENOSPC), ("replace", errno.EIO)], ids=["written", "renamed"])
 async def test_a_save_that_fails_shows_no_token(tmp_path, monkeypatch, step: tuple[str, int]) -> None:
     """Wherever saving a pair fails, a traceback with variables holds neither token."""

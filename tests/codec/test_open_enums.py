@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from paymentsdk import OPERATIONS
-from paymentsdk.resources.common import AnswerStruct, Open, OpenEnum
+from paymentsdk.resources.common import Open, OpenEnum, ResponseStruct
 from paymentsdk.resources.orders import Order, OrderStatus
 
 
@@ -19,7 +19,7 @@ class Colour(OpenEnum):
     RED = "red"
 
 
-class Car(AnswerStruct):
+class Car(ResponseStruct):
     """Somebody's own response."""
 
     colour: Open[Colour] | None = None

@@ -41,7 +41,7 @@ async def test_one_pool_many_sellers(make_client) -> None:
     assert {f"Bearer APP_USR-seller-{number}" for number in range(20)} == {
         request.headers["Authorization"] for request in transport.requests
     }
-    assert all(seller._shared is client._shared for seller in sellers)
+    assert all(seller._state is client._state for seller in sellers)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nfeed", "ünicode", None, 5])

@@ -62,7 +62,7 @@ async def test_the_request_of_each_operation(play, jobs, name: str) -> None:
     assert ("application/json", "identity") == (request.headers["Accept"], request.headers["Accept-Encoding"])
     assert ("application/json" if request.body else None) == request.headers.get("Content-Type")
     assert operation.keyed == ("X-Idempotency-Key" in request.headers)
-    assert operation.max_answer == request.max_answer
+    assert operation.max_response == request.max_response
     assert operation.wants_fresh_connection == request.fresh
     assert request.headers["User-Agent"].startswith("paymentsdk/")
 
@@ -645,7 +645,7 @@ async def at_once(self: object, intent: object, cancelled: asyncio.CancelledErro
     """Take the words of a transport."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.Caller._take_leave", at_once, raises=asyncio.CancelledError)
+@pytest.mark.control("paymentsdk._engine.call.Caller._log_cancelled", at_once, raises=asyncio.CancelledError)
 async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
     """Whoever calls in a cancel scope goes on behind it, also if the transport cancels in words of its own."""
     scope = anyio.CancelScope()
@@ -677,7 +677,7 @@ class Swallows(MemoryTransport):
         return await super().send(request)
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Watch.cancelled_by_others", lambda self: False)
+@pytest.mark.control("paymentsdk._engine.deadline.Deadline.cancelled_by_others", lambda self: False)
 async def test_nothing_more_is_sent_for_a_task_that_was_cancelled(make_client, until) -> None:
     """A transport that swallows a cancellation does not have a write sent again by a task that was cancelled."""
     transport = Swallows([Response(200, {}, b'{"id":"ORD1"}')])
@@ -819,10 +819,10 @@ async def test_the_log_is_silent_by_default(play, capfd) -> None:
 
 async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> None:
     """Neither a closed client nor one of another event loop sends anything, and both say so in their own words."""
-    client._shared.loop = asyncio.new_event_loop()
+    client._state.loop = asyncio.new_event_loop()
     with pytest.raises(ClientClosed, match="another event loop") as elsewhere:
         await client.orders.get("ORD1")
-    client._shared.loop.close()
+    client._state.loop.close()
 
     await client.aclose()
     with pytest.raises(ClientClosed, match="the client is closed") as closed:
@@ -831,7 +831,7 @@ async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> No
     assert [] == transport.requests
 
 
-@pytest.mark.control("paymentsdk._engine.state.Shared.close", lambda self: setattr(self, "closed", True))
+@pytest.mark.control("paymentsdk._engine.state.ClientState.close", lambda self: setattr(self, "closed", True))
 @pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
 async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
     """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""
@@ -840,7 +840,7 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
     hours = RetryPolicy(base_delay=3600, max_delay=3600)
     client = make_client(first, clock=clock, retry=hours, timeout=Timeout(total=None))
     call = asyncio.create_task(client.orders.cancel("ORD1"))
-    await until(lambda: client._shared._pausing)
+    await until(lambda: client._state._pausing)
 
     await client.aclose()
     for _ in range(10):
@@ -851,7 +851,7 @@ async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client,
 
     assert in_time
     assert (end, 1) == (type(call.exception()), call.exception().attempts)
-    assert set() == client._shared._pausing
+    assert set() == client._state._pausing
 
 
 async def test_a_call_that_fails_after_its_client_was_closed_does_not_pause(make_client, clock) -> None:

@@ -188,11 +188,11 @@ async def test_each_call_has_its_own_deadline(clock) -> None:
     deadlines, ended = Deadlines(clock), []
 
     async def work(seconds: float) -> None:
-        watch = deadlines.watch(seconds)
+        watch = deadlines.add(seconds)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            assert watch.take_back()
+            assert watch.uncancel()
             ended.append((seconds, clock.monotonic()))
 
     tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 1, 2)]
@@ -213,10 +213,10 @@ async def test_deadlines_close_together_ring_together() -> None:
     deadlines, ended = Deadlines(clock), []
 
     async def work(number: int) -> None:
-        watch = deadlines.watch(30 + number / 100_000)
+        watch = deadlines.add(30 + number / 100_000)
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        ended.append(watch.take_back())
+        ended.append(watch.uncancel())
 
     tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
     await asyncio.sleep(0)
@@ -230,16 +230,16 @@ async def test_deadlines_close_together_ring_together() -> None:
 async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     """A deadline that is put off does not ring at its old time; one that is brought forward rings at the new."""
     deadlines = Deadlines(clock)
-    watch = deadlines.watch(5)
+    watch = deadlines.add(5)
 
-    deadlines.move(watch, 10)
+    deadlines.reset(watch, 10)
     clock.advance(6)
     assert not watch.expired
-    deadlines.move(watch, 7)
+    deadlines.reset(watch, 7)
     clock.advance(1)
     assert watch.expired
 
-    watch.take_back()
+    watch.uncancel()
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
 
@@ -249,13 +249,13 @@ async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
     deadlines, watches = Deadlines(clock), []
 
     async def work(seconds: float) -> None:
-        watches.append(deadlines.watch(seconds))
+        watches.append(deadlines.add(seconds))
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
     await asyncio.sleep(0)
-    deadlines.move(watches[1], 60)
+    deadlines.reset(watches[1], 60)
     clock.advance(5)
 
     assert [True, False] == [watch.expired for watch in watches]
@@ -266,12 +266,12 @@ async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
 async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
     """There is one alarm at a time: the one for a deadline behind is taken back."""
     deadlines = Deadlines(clock)
-    watches = [deadlines.watch(seconds) for seconds in (9, 7, 5)]
+    watches = [deadlines.add(seconds) for seconds in (9, 7, 5)]
 
     assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
 
     for watch in watches:
-        deadlines.release(watch)
+        deadlines.remove(watch)
     deadlines.close()
 
 
@@ -280,10 +280,10 @@ async def test_the_last_deadline_sets_no_alarm() -> None:
     clock = CountingClock()
     deadlines = Deadlines(clock)
 
-    watch = deadlines.watch(5)
+    watch = deadlines.add(5)
     clock.advance(5)
 
-    assert watch.take_back()
+    assert watch.uncancel()
     assert (1, None) == (clock.alarms, deadlines._alarm)
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
@@ -292,8 +292,8 @@ async def test_the_last_deadline_sets_no_alarm() -> None:
 async def test_a_released_watch_does_not_ring(clock) -> None:
     """A call that is over is not cancelled, and neither is what its task does next."""
     deadlines = Deadlines(clock)
-    watch = deadlines.watch(5)
-    deadlines.release(watch)
+    watch = deadlines.add(5)
+    deadlines.remove(watch)
 
     clock.advance(10)
 
@@ -313,7 +313,7 @@ async def outside_a_task() -> None:
 
     def callback() -> None:
         try:
-            Deadlines(FakeClock()).watch(1)
+            Deadlines(FakeClock()).add(1)
         except RuntimeError as error:
             done.set_exception(error)
 
@@ -325,7 +325,7 @@ async def test_closing_leaves_no_alarm(make_client, clock, jobs) -> None:
     """A client that is closed when no call is under way leaves nothing on the loop to ring for it."""
     client = make_client(jobs["orders.get"].answer)
     await client.orders.get("ORD1")
-    alarm = client._shared.deadlines._alarm
+    alarm = client._state.deadlines._alarm
 
     await client.aclose()
 
@@ -361,7 +361,7 @@ async def test_a_users_cancellation_passes_through(make_client) -> None:
     assert 1 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._engine.deadline.Watch.take_back", lambda self: self.expired, raises=NoAnswer)
+@pytest.mark.control("paymentsdk._engine.deadline.Deadline.uncancel", lambda self: self.expired, raises=NoAnswer)
 @pytest.mark.parametrize("user_first", [True, False])
 async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock, user_first: bool) -> None:
     """When both come at the same moment, the user's is never swallowed: the task ends as cancelled."""
@@ -379,7 +379,7 @@ async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock
 
 
 @pytest.mark.control(
-    "paymentsdk._engine.deadline.Watch.take_back", lambda self: self.expired, raises=(AssertionError, NotSent)
+    "paymentsdk._engine.deadline.Deadline.uncancel", lambda self: self.expired, raises=(AssertionError, NotSent)
 )
 @pytest.mark.parametrize("attempts", [1, 4])
 async def test_an_expiry_leaves_no_trace(make_client, hang, attempts: int) -> None:

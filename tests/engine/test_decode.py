@@ -18,8 +18,8 @@ from msgspec import Meta, Struct, inspect
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._codec import amounts as oddity
 from paymentsdk._codec import decode
-from paymentsdk._codec.decode import AnswerDecoder, Undecodable
-from paymentsdk.resources.common import AnswerStruct, Day, OpenEnum
+from paymentsdk._codec.decode import ResponseDecoder, Undecodable
+from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def test_any_member_may_be_missing_or_null(name: str) -> None:
     for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
         needed = {member.encode_name: "X1" for member in struct.fields if member.required}
         assert needed.keys() <= {"id", "access_token"}
-        decoder = AnswerDecoder(struct.cls)
+        decoder = ResponseDecoder(struct.cls)
 
         nulls = {member.encode_name: None for member in struct.fields if member.type != struct.cls}
         bare, bare_anomalies = decoder.decode(json.dumps(needed).encode())
@@ -376,14 +376,14 @@ def test_free_form_data_keeps_its_days() -> None:
     )
 
 
-class Note(AnswerStruct):
+class Note(ResponseStruct):
     """A row of somebody else's operation."""
 
     since: str | None = None
     more: dict[str, object] | None = None
 
 
-class Notes(AnswerStruct, Generic[T]):
+class Notes(ResponseStruct, Generic[T]):
     """An answer of somebody else's operation that has a day, and below it something of the same name."""
 
     since: Day | None = None
@@ -401,7 +401,7 @@ class Notes(AnswerStruct, Generic[T]):
 )
 def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
     """In an answer that somebody else declares, nothing but its days is read as one."""
-    notes, _ = AnswerDecoder(Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
+    notes, _ = ResponseDecoder(Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
 
     assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
 
@@ -449,7 +449,7 @@ def assert_dropped(name: str, amount: str) -> None:
 )
 def test_amounts_that_are_plain_enough(amount: str) -> None:
     """Answers may have amounts that a request may not: any plain number."""
-    decoder = AnswerDecoder(OPERATIONS["orders.get"].result)
+    decoder = ResponseDecoder(OPERATIONS["orders.get"].result)
 
     decoded, anomalies = decoder.decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
 
@@ -491,7 +491,7 @@ class Lists(Struct):
 
 def test_amounts_in_lists_are_searched() -> None:
     """A list of amounts is searched as well."""
-    value, anomalies = AnswerDecoder(Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
+    value, anomalies = ResponseDecoder(Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
 
     assert (Decimal(1), Decimal(2)) == value.amounts
     assert ["$.amounts[1]"] == [anomaly.path for anomaly in anomalies]
@@ -526,7 +526,7 @@ UNDECODABLE = [
 @pytest.mark.parametrize("answer", UNDECODABLE, ids=lambda answer: repr(answer[:14]))
 def test_what_nobody_can_trust(answer: bytes) -> None:
     """What is not JSON, not an object, or an object without its id is never made into an empty answer."""
-    order = AnswerDecoder(OPERATIONS["orders.get"].result)
+    order = ResponseDecoder(OPERATIONS["orders.get"].result)
 
     with pytest.raises(Undecodable) as failed:
         order.decode(answer)
@@ -549,7 +549,7 @@ def test_deep_free_form_data(levels: int) -> None:
     """Free-form data that is nested too deeply is dropped; the rest of the answer is not."""
     metadata = '{"a":' * levels + "1" + "}" * levels
     answer = f'{{"id":"c1","email":5,"description":"text","metadata":{metadata}}}'.encode()
-    decoder = AnswerDecoder(OPERATIONS["customers.create"].result)
+    decoder = ResponseDecoder(OPERATIONS["customers.create"].result)
     customer, anomalies = decoder.decode(answer)
 
     assert ("5", "text") == (customer.email, customer.description)
@@ -559,7 +559,7 @@ def test_deep_free_form_data(levels: int) -> None:
 def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
     """Free-form data reads the same, whether something else of the answer had to be mended or not."""
     answer = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
-    decoder = AnswerDecoder(OPERATIONS["customers.create"].result)
+    decoder = ResponseDecoder(OPERATIONS["customers.create"].result)
 
     exact, mended = decoder.decode(answer % b'"5"'), decoder.decode(answer % b"5")
 
@@ -586,10 +586,10 @@ def test_a_clean_answer_pays_for_no_repair(name: str, answer: bytes) -> None:
     assert decoder.decode(answer.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
 
 
-def decoder_of(name: str) -> AnswerDecoder:
+def decoder_of(name: str) -> ResponseDecoder:
     """A new decoder of an operation's answers."""
     operation = OPERATIONS[name]
-    return AnswerDecoder(operation.result, empty=operation.empty_answer)
+    return ResponseDecoder(operation.result, empty=operation.empty_answer)
 
 
 def test_every_kind_of_member_has_its_repair() -> None:
@@ -597,19 +597,19 @@ def test_every_kind_of_member_has_its_repair() -> None:
     for operation in OPERATIONS.values():
         for struct in leaves(inspect.type_info(operation.result)):
             for member in struct.fields:
-                assert callable(decode._mender(member.type))
+                assert callable(decode._repair_for(member.type))
     with pytest.raises(TypeError, match="nobody knows how to mend"):
-        decode._mender(inspect.type_info(bytes))
+        decode._repair_for(inspect.type_info(bytes))
 
 
-class Row(AnswerStruct):
+class Row(ResponseStruct):
     """A row of somebody else's operation."""
 
     id: str
     count: int | None = None
 
 
-class Shelf(AnswerStruct):
+class Shelf(ResponseStruct):
     """An answer of somebody else's operation, with members of types that no answer of the contract has."""
 
     id: str
@@ -646,14 +646,14 @@ def test_members_of_other_types_cost_nothing_else(
     sent: dict[str, object], member: dict[str, object], reason: str | None
 ) -> None:
     """An operation that somebody else declares is read as far as it can be, whatever the types of its answer."""
-    shelf, anomalies = AnswerDecoder(Shelf).decode(body(name=5, **sent))
+    shelf, anomalies = ResponseDecoder(Shelf).decode(body(name=5, **sent))
 
     assert Shelf(id="X1", name="5", **member) == shelf
     assert reason is None or any(reason in anomaly.reason for anomaly in anomalies[1:])
     assert (reason is None) == (len(anomalies) == 1)
 
 
-class Holder(AnswerStruct, Generic[T]):
+class Holder(ResponseStruct, Generic[T]):
     """An answer of somebody else's operation that holds what it is told."""
 
     id: str
@@ -661,7 +661,7 @@ class Holder(AnswerStruct, Generic[T]):
     rows: list[T] | None = None
 
 
-class Priced(AnswerStruct):
+class Priced(ResponseStruct):
     """What it is told of."""
 
     amount: Decimal | None = None
@@ -669,7 +669,7 @@ class Priced(AnswerStruct):
 
 def test_an_answer_may_be_generic() -> None:
     """It is read and mended as any other is, and an amount in it that cannot be used is dropped."""
-    decoder = AnswerDecoder(Holder[Priced])
+    decoder = ResponseDecoder(Holder[Priced])
     price = Priced(amount=Decimal("1.50"))
 
     assert (Holder(id="1", one=price), ()) == decoder.decode(body(id="1", one={"amount": 1.5}))
@@ -679,7 +679,7 @@ def test_an_answer_may_be_generic() -> None:
     assert (Holder(id="1", one=Priced()), ["$.one.amount"]) == (unusable, [anomaly.path for anomaly in anomalies])
 
 
-class Counted(AnswerStruct):
+class Counted(ResponseStruct):
     """A row of somebody else's operation that has to have more than an id."""
 
     id: int | str
@@ -688,7 +688,7 @@ class Counted(AnswerStruct):
     row: Row
 
 
-class CountedPage(AnswerStruct):
+class CountedPage(ResponseStruct):
     """A page of them."""
 
     rows: list[Counted]
@@ -697,7 +697,7 @@ class CountedPage(AnswerStruct):
 @pytest.mark.control("paymentsdk._codec.decode._empty", lambda info: "")
 def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
-    page, anomalies = AnswerDecoder(CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
+    page, anomalies = ResponseDecoder(CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
 
     assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
     missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
@@ -705,7 +705,7 @@ def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     assert {"is missing; read as None"} == {*missing.values()}
 
 
-class Noted(AnswerStruct):
+class Noted(ResponseStruct):
     """An answer of somebody else's operation with members that have to come, be it as null."""
 
     id: str
@@ -719,7 +719,7 @@ class Noted(AnswerStruct):
 @pytest.mark.control("paymentsdk._codec.decode._may_be_null", lambda info: False, raises=Undecodable)
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
-    decoder = AnswerDecoder(Noted)
+    decoder = ResponseDecoder(Noted)
     nulls = dict.fromkeys(("note", "told", "free", "nothing"))
     whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
 
@@ -742,7 +742,7 @@ class Node(Struct):
 
 def test_a_type_that_holds_itself() -> None:
     """A type may hold itself: its repair is made as deep as the answer goes."""
-    mend = decode._mender(inspect.type_info(Node))
+    mend = decode._repair_for(inspect.type_info(Node))
     anomalies: list[Anomaly] = []
 
     node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", anomalies)
@@ -751,7 +751,7 @@ def test_a_type_that_holds_itself() -> None:
     assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in anomalies]
 
 
-class Branch(AnswerStruct):
+class Branch(ResponseStruct):
     """An answer of somebody else's operation that holds itself."""
 
     id: str
@@ -763,7 +763,7 @@ class Branch(AnswerStruct):
 @pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: False)
 def test_an_answer_may_hold_itself() -> None:
     """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
-    decoder = AnswerDecoder(Branch)
+    decoder = ResponseDecoder(Branch)
     leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
 
     clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))

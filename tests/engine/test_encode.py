@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from paymentsdk import OPERATIONS, RequestInvalid, Response
 from paymentsdk._codec.encode import BodyEncoder, QueryEncoder, fill_path
-from paymentsdk._secrets import Hidden
+from paymentsdk._secrets import Secret
 from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 
@@ -150,7 +150,7 @@ def test_bodies_are_left_as_they_are() -> None:
 
 def test_a_hidden_credential_is_sent_in_the_clear() -> None:
     """A credential that does not show itself to people still goes to the platform."""
-    assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=Hidden("abc"))))
+    assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=Secret("abc"))))
 
 
 def test_a_body_reads_as_it_was_written() -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from paymentsdk import ReauthorizationRequired, TokenPair
-from paymentsdk._auth.token_state import NO_PAIR, Grant, Held, Spent, Unsaved, after_reading, alive, usable, without
+from paymentsdk._auth.token_state import (
+    NO_PAIR,
+    Active,
+    PendingSave,
+    Revoked,
+    TokenState,
+    after_reading,
+    alive,
+    usable,
+    without,
+)
 from tests.engine.issuer import START, Issuer
 
 REFUSAL = ReauthorizationRequired(400, "invalid_grant", "it is spent")
@@ -13,9 +23,9 @@ pair = Issuer().pair
 OWN = pair(2, START)
 LEFT = pair(5, START + 2)
 STATES = {
-    "Held": Held(OWN, pair(1)),
-    "Unsaved": Unsaved(OWN, pair(3, START + 9), LEFT),
-    "Spent": Spent(OWN, REFUSAL),
+    "Active": Active(OWN, pair(1)),
+    "PendingSave": PendingSave(OWN, pair(3, START + 9), LEFT),
+    "Revoked": Revoked(OWN, REFUSAL),
 }
 STORED = {
     "own": OWN,
@@ -31,9 +41,9 @@ STORED = {
 # What is in the store, and which pair gave way to it. "-": none did.
 TABLE = """
          | own | earlier | same end | later | endless | rejected | new | left
-Held     | -   | -       | own      | own   | own     | -        | own | own
-Unsaved  | -   | new     | new      | new   | new     | new      | -   | -
-Spent    | -   | own     | own      | own   | own     | -        | own | own
+Active     | -   | -       | own      | own   | own     | -        | own | own
+PendingSave  | -   | new     | new      | new   | new     | new      | -   | -
+Revoked    | -   | own     | own      | own   | own     | -        | own | own
 """
 
 
@@ -50,24 +60,24 @@ def test_what_is_after_reading(state: str, stored: str, former: str) -> None:
     One that is left is remembered, so that nobody takes it for what came after a pair that the store does not have yet.
     """
     before = STATES[state]
-    left = Held(OWN, pair(1), STORED[stored]) if state == "Held" else before
+    left = Active(OWN, pair(1), STORED[stored]) if state == "Active" else before
 
     after = after_reading(before, STORED[stored], "APP_USR-access-0")
 
-    assert (left if former == "-" else Held(STORED[stored], STORED[former])) == after
+    assert (left if former == "-" else Active(STORED[stored], STORED[former])) == after
 
 
 @pytest.mark.parametrize("own", [OWN, pair(2)])
 def test_a_pair_without_an_end_may_be_older_than_any(own: TokenPair) -> None:
     """Where one of two ends is not known, nobody can tell which is later: the one of the store is tried first."""
-    assert Held(pair(7), own) == after_reading(Held(own), pair(7), None)
-    assert Held(OWN, pair(7)) == after_reading(Held(pair(7)), OWN, None)
+    assert Active(pair(7), own) == after_reading(Active(own), pair(7), None)
+    assert Active(OWN, pair(7)) == after_reading(Active(pair(7)), OWN, None)
 
 
 @pytest.mark.parametrize("stored", [*STORED.values(), TokenPair(access_token="", refresh_token="TG-first")])
 def test_any_pair_takes_the_place_of_none(stored: TokenPair) -> None:
     """Who begins with nothing takes what is there, also one that has ended, or that is a refresh token alone."""
-    assert Held(stored) == after_reading(Held(NO_PAIR), stored, None)
+    assert Active(stored) == after_reading(Active(NO_PAIR), stored, None)
 
 
 def test_no_pair_is_no_pair() -> None:
@@ -76,10 +86,10 @@ def test_no_pair_is_no_pair() -> None:
     assert NO_PAIR.refresh_token is None
 
 
-@pytest.mark.parametrize(("state", "ends"), [("Held", False), ("Unsaved", True), ("Spent", True)])
+@pytest.mark.parametrize(("state", "ends"), [("Active", False), ("PendingSave", True), ("Revoked", True)])
 def test_a_refused_token_that_cannot_be_renewed_ends(state: str, ends: bool) -> None:
     """Where its refresh token is spent, the token that was refused is not used again; any other one is left."""
-    grant: Grant = STATES[state]
+    grant: TokenState = STATES[state]
 
     after = without(grant, OWN.access_token)
 
@@ -97,6 +107,6 @@ def test_what_can_be_used() -> None:
 
 
 @pytest.mark.parametrize("grant", STATES.values())
-def test_a_grant_does_not_show_its_tokens(grant: Grant) -> None:
+def test_a_grant_does_not_show_its_tokens(grant: TokenState) -> None:
     """It is in variables while the platform is asked: a traceback that shows them shows no credential."""
     assert not any(secret in repr(grant) for secret in ("APP_USR", "TG-"))

@@ -28,10 +28,10 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk._paging import pager as paging
-from paymentsdk._paging.cursor import Walk
+from paymentsdk._paging.cursor import Cursor
 from paymentsdk._paging.pager import Position
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.resources.common import AnswerStruct
+from paymentsdk.resources.common import ResponseStruct
 from paymentsdk.testing import MemoryTransport
 from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 
@@ -39,7 +39,7 @@ from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 LOST = (AssertionError, Incomplete, PaginationStalled)
 
 
-def naive_step(self, page, *, looks_ahead=False) -> Walk | None:
+def naive_step(self, page, *, looks_ahead=False) -> Cursor | None:
     """Go on by what was asked for, until the total is reached."""
     reached = self.offset + 50
     return replace(self, offset=reached, total=page.total) if page.received and reached < page.total else None
@@ -68,7 +68,7 @@ async def test_every_row_once_and_in_order(
     assert list(range(1, rows + 1)) == await ids(walk)
 
 
-@pytest.mark.control("paymentsdk._paging.cursor.Walk.after", naive_step)
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", naive_step)
 @SHAPES
 async def test_a_cap_loses_no_rows(tables, elements: bool) -> None:
     """The platform may give fewer rows than were asked for: the walk goes on by what came."""
@@ -148,20 +148,20 @@ async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[st
     assert table.ids == await ids(table.search(over(table)))
 
 
-class Sale(AnswerStruct):
+class Sale(ResponseStruct):
     """A row of a search that somebody else declares."""
 
     id: int
 
 
-class Sales(AnswerStruct, rename={"rows": "the-rows"}):
+class Sales(ResponseStruct, rename={"rows": "the-rows"}):
     """What holds its rows."""
 
     rows: tuple[Sale, ...] | None = None
     total: int | None = None
 
 
-class SalesPage(AnswerStruct):
+class SalesPage(ResponseStruct):
     """Its answer: the rows stand in a part of it, and there is another list beside them."""
 
     data: Sales | None = None
@@ -296,14 +296,14 @@ async def test_no_surviving_row_is_lost(
     assert set(range(1, rows + 1)) - table.gone <= set(seen)
 
 
-def blind(self, page, *, looks_ahead=False) -> Walk | None:
+def blind(self, page, *, looks_ahead=False) -> Cursor | None:
     """Go on by what came, and notice nothing."""
     reached = self.offset + page.received
     following = replace(self, offset=reached, total=page.total, size=page.received)
     return following if page.received and reached < page.total else None
 
 
-def creeping(self, page, *, looks_ahead=False) -> Walk | None:
+def creeping(self, page, *, looks_ahead=False) -> Cursor | None:
     """Go back by what has vanished, each time, and forget what was seen."""
     vanished = (self.total or 0) - page.total
     if vanished > 0 < self.offset:
@@ -311,8 +311,8 @@ def creeping(self, page, *, looks_ahead=False) -> Walk | None:
     return blind(self, page)
 
 
-@pytest.mark.control("paymentsdk._paging.cursor.Walk.after", blind)
-@pytest.mark.control("paymentsdk._paging.cursor.Walk.after", creeping)
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", blind)
+@pytest.mark.control("paymentsdk._paging.cursor.Cursor.advance", creeping)
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables, prefetch: int) -> None:
     """Rows that leave the search while it is walked, as paid orders do, cost some calls more, not all of them again."""

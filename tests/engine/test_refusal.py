@@ -22,7 +22,7 @@ from paymentsdk import (
     ServerError,
 )
 from paymentsdk._operation import error_response as refusal
-from paymentsdk._operation.error_response import RAW_LIMIT, read_refusal
+from paymentsdk._operation.error_response import RAW_LIMIT, parse_error_response
 from paymentsdk.errors import error_class
 from paymentsdk.resources.oauth import _REFRESH
 
@@ -32,7 +32,7 @@ ORDERS, CUSTOMERS, TOKEN = OPERATIONS["orders.create"], OPERATIONS["customers.cr
 def read(body: object, status: int = 400, operation=ORDERS, **headers: str) -> APIError:
     """Read a refusal."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_refusal(
+    return parse_error_response(
         operation, Response(status, {name.replace("_", "-"): v for name, v in headers.items()}, content)
     )
 
@@ -325,7 +325,7 @@ def test_credentials_in_an_answer_are_masked() -> None:
     secret = "client-secret-0123456789"
     body = json.dumps({"message": f"bad {secret}", "errors": [{"details": [secret, {"was": secret}]}]}).encode()
 
-    error = read_refusal(ORDERS, Response(400, {}, body), [secret, "short"])
+    error = parse_error_response(ORDERS, Response(400, {}, body), [secret, "short"])
 
     assert secret not in repr((error.message, error.details, error.raw, str(error)))
     assert "bad ***" == error.message
@@ -336,7 +336,7 @@ def test_credentials_are_masked_however_they_are_written() -> None:
     secret = "client-secret-0123456789"
     spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
 
-    error = read_refusal(ORDERS, Response(400, {}, f'{{"message":"bad {spelled}"}}'.encode()), [secret])
+    error = parse_error_response(ORDERS, Response(400, {}, f'{{"message":"bad {spelled}"}}'.encode()), [secret])
 
     assert "bad ***" == error.message
     assert spelled.encode() not in error.raw

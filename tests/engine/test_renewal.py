@@ -29,7 +29,7 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
-from paymentsdk._auth.token_state import Held
+from paymentsdk._auth.token_state import Active
 from paymentsdk._engine.retry import TABLE, Failure, Verdict
 from paymentsdk._operation.rules import RetryClass
 from paymentsdk.resources.customers import CustomerRequest
@@ -43,7 +43,7 @@ CANARY = "TEST-refresh-canary"
 
 async def naive_renewal(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
-    self._grant = Held(await exchange(self._grant.pair.refresh_token))
+    self._grant = Active(await exchange(self._grant.pair.refresh_token))
     return self._grant.pair.access_token
 
 
@@ -206,7 +206,7 @@ async def test_a_call_that_is_late_takes_the_token_of_the_others(signed_in, issu
     auth = client._settings.auth
     await client.orders.get("ORD1")
     issuer.generation = 2
-    auth._grant = Held(issuer.pair(2))
+    auth._grant = Active(issuer.pair(2))
 
     assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", naive_renewal, START)
     assert [] == issuer.renewals

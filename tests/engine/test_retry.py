@@ -28,7 +28,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk._engine import retry
-from paymentsdk._engine.retry import LAST_RESEND, AttemptFailed, Failure, RetryBudget, pause
+from paymentsdk._engine.retry import KEY_LIFETIME, AttemptFailed, Failure, RetryBudget, pause
 from paymentsdk._operation.error_response import retry_after
 from paymentsdk.errors import ServerError
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -177,7 +177,7 @@ async def test_no_pause_outlives_the_call(play, total: float) -> None:
 SLOW = RetryPolicy(attempts=20, max_retry_after=86_400, base_delay=0)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.LAST_RESEND", inf)
+@pytest.mark.control("paymentsdk._engine.retry.KEY_LIFETIME", inf)
 async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
@@ -186,7 +186,7 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
 
     assert played.is_unknown()
     assert [5 * 3600.0] * 4 == played.slept
-    assert sum(played.slept) < LAST_RESEND == 23 * 3600
+    assert sum(played.slept) < KEY_LIFETIME == 23 * 3600
     assert [] == to_the_end.slept
 
 
@@ -212,7 +212,7 @@ async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs
     assert [1, 0] == [attempt.number for attempt in seen]
 
 
-@pytest.mark.control("paymentsdk._engine.retry.LAST_RESEND", inf, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._engine.retry.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused_before", [False, True])
 async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
     """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""
@@ -331,7 +331,7 @@ async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
 def test_a_timeout_costs_twice() -> None:
     """A retry after a timeout costs 10, any other 5, and none is made on credit."""
     budget = RetryBudget()
-    late = AttemptFailed(Failure.NO_ANSWER, "", timed_out=True)
+    late = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, "", timed_out=True)
 
     assert (10, 5) == (budget.take(late), budget.take(AttemptFailed(Failure.SERVER, "")))
     budget.tokens = 9

@@ -171,7 +171,7 @@ async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], re
 
 @pytest.mark.control(
     "paymentsdk._engine.retry.TABLE",
-    {rule: {**row, Failure.NO_ANSWER: Verdict.RETRY} for rule, row in VERDICTS.items()},
+    {rule: {**row, Failure.NO_TRUSTED_RESPONSE: Verdict.RETRY} for rule, row in VERDICTS.items()},
 )
 @pytest.mark.parametrize("name", [*CLASSES["unkeyed"], *CLASSES["code"]])
 async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -> None:
@@ -270,7 +270,7 @@ async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
     assert (6, None) == (len(played.requests), played.error)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.History.note", lambda self, failure: None)
+@pytest.mark.control("paymentsdk._engine.retry.History.record", lambda self, failure: None)
 @pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
     """Once an attempt is in doubt, no later failure but a refusal of the very same request makes it definite."""
@@ -318,6 +318,6 @@ async def test_what_a_permanent_failure_is(play, failures) -> None:
 
 
 def test_every_failure_has_a_verdict() -> None:
-    """The table of the engine has no hole, and a fresh call has no doubts."""
+    """The table of the engine has no hole, and a fresh call has no ambiguous_attempts."""
     assert all(set(Failure) == set(row) for row in VERDICTS.values())
-    assert 0 == History().doubts
+    assert 0 == History().ambiguous_attempts

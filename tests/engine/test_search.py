@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from msgspec import Meta, Struct
 
-from paymentsdk._codec.codegen import compile_search
+from paymentsdk._codec.codegen import compile_visitor
 
 BIG = {Decimal: "{0} > most"}
 NAMES = {"most": Decimal(10)}
@@ -52,7 +52,7 @@ FOUND = [
 @pytest.mark.parametrize("members", FOUND)
 def test_what_is_looked_for_is_found_at_any_depth(members: dict[str, object]) -> None:
     """Plain, annotated, optional, in Structs, lists, tuples and lists of lists."""
-    search = compile_search(Basket, BIG, NAMES)
+    search = compile_visitor(Basket, BIG, NAMES)
 
     assert search(Basket(**members))
     assert not search(Basket(line=Line(), lines=[Line(Decimal(9))], rows=(Line(Decimal(9)),), nested=[[Decimal(9)]]))
@@ -63,13 +63,13 @@ def test_what_is_looked_for_is_found_at_any_depth(members: dict[str, object]) ->
 )
 def test_another_class_is_as_good_as_found(members: dict[str, object]) -> None:
     """What a caller has built may be anything; only what a decoder has built is of its type."""
-    assert compile_search(Basket, BIG, NAMES, trusting=False)(Basket(**members))
-    assert not compile_search(Basket, BIG, NAMES, trusting=False)(Basket(line=Line(), lines=[Line()], rows=(Line(),)))
+    assert compile_visitor(Basket, BIG, NAMES, trusting=False)(Basket(**members))
+    assert not compile_visitor(Basket, BIG, NAMES, trusting=False)(Basket(line=Line(), lines=[Line()], rows=(Line(),)))
 
 
 def test_what_cannot_be_searched_is_as_good_as_found() -> None:
     """A value that breaks the condition itself is worth a closer look."""
-    search = compile_search(Basket, BIG, NAMES)
+    search = compile_visitor(Basket, BIG, NAMES)
 
     assert search(Basket(plain="11"))
     assert search(None)
@@ -77,7 +77,7 @@ def test_what_cannot_be_searched_is_as_good_as_found() -> None:
 
 def test_a_type_without_any() -> None:
     """Where nothing can be found, nothing is."""
-    assert not compile_search(Line, {bytes: "True"}, {})(Line(Decimal(11), "tea"))
+    assert not compile_visitor(Line, {bytes: "True"}, {})(Line(Decimal(11), "tea"))
 
 
 class Folder(Struct):
@@ -105,7 +105,7 @@ class Cabinet(Struct):
 @pytest.mark.parametrize("kind", [Cabinet, Folder, Sheet])
 def test_a_type_may_hold_itself(kind: type, *, trusting: bool) -> None:
     """The search goes as deep as the value does, on every way."""
-    search = compile_search(kind, BIG, NAMES, trusting=trusting)
+    search = compile_visitor(kind, BIG, NAMES, trusting=trusting)
 
     def held(price: int) -> list[Struct]:
         line = Folder(price=Decimal(price))

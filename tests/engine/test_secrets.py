@@ -30,7 +30,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk._auth.schemes import Credentials, NoToken
-from paymentsdk._secrets import Hidden, Secretive, hide, scrub, secrets_in
+from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
 from paymentsdk.resources.oauth import Token, TokenRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import MemoryTransport
@@ -112,7 +112,7 @@ THINGS = [
     RefreshingToken(store=MemoryTokenStore(PAIR)),
     MemoryTokenStore(PAIR),
     FileTokenStore("tokens.json"),
-    Hidden(ACCESS),
+    Secret(ACCESS),
     Headers({"Authorization": f"Bearer {ACCESS}", "cookie": ACCESS}),
     Request("POST", "http://x", {"authorization": f"Bearer {ACCESS}"}, PAYER.encode()),
     Response(200, {"Set-Cookie": ACCESS}, TOKENS),
@@ -138,8 +138,8 @@ def test_things_do_not_show_what_they_hold(thing: object) -> None:
 
 
 def test_without_the_mixin_they_would() -> None:
-    """The control of the rule above: the same Struct without `Secretive` prints its members."""
-    assert ACCESS in super(Secretive, PAIR).__repr__()
+    """The control of the rule above: the same Struct without `MaskedRepr` prints its members."""
+    assert ACCESS in super(MaskedRepr, PAIR).__repr__()
     assert ACCESS in repr(dict(Headers({"Authorization": ACCESS})))
 
 
@@ -148,7 +148,7 @@ def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
     """What holds a credential refuses to be pickled."""
     if not isinstance(thing, Headers):
         assert_clean(str(pickled(thing)))
-    if isinstance(thing, Secretive):
+    if isinstance(thing, MaskedRepr):
         with pytest.raises(TypeError, match="credentials"):
             pickle.dumps(thing)
         assert copy.copy(thing) == thing == copy.deepcopy(thing)
@@ -177,15 +177,15 @@ def test_a_client_does_not_show_its_credentials() -> None:
 
 def test_hidden_texts_are_texts() -> None:
     """A hidden text is equal to what it hides; what is no text is not touched."""
-    assert Hidden("abc") == "abc" == str(Hidden("abc"))
-    assert type(str(Hidden("abc"))) is str
-    assert "'***'" == repr(hide("abc"))
-    assert (None, 5) == (hide(None), hide(5))
+    assert Secret("abc") == "abc" == str(Secret("abc"))
+    assert type(str(Secret("abc"))) is str
+    assert "'***'" == repr(masked("abc"))
+    assert (None, 5) == (masked(None), masked(5))
 
 
 def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
     """What a store was handed has hidden texts in it, and its copy has them as well."""
-    pair = TokenPair(access_token=hide(ACCESS), refresh_token=hide(REFRESH))
+    pair = TokenPair(access_token=masked(ACCESS), refresh_token=masked(REFRESH))
 
     twin = copy.deepcopy(pair)
 
@@ -193,12 +193,12 @@ def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
     assert_clean([twin.access_token, twin.refresh_token])
 
 
-@pytest.mark.control("paymentsdk._secrets.Hidden.__getitem__", str.__getitem__)
-@pytest.mark.control("paymentsdk._secrets.HiddenBytes.__getitem__", bytes.__getitem__)
+@pytest.mark.control("paymentsdk._secrets.Secret.__getitem__", str.__getitem__)
+@pytest.mark.control("paymentsdk._secrets.SecretBytes.__getitem__", bytes.__getitem__)
 def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
     """What is cut to its first characters before it is shown, as rich does beyond 80, shows none of them."""
     for credential in (ACCESS * 10, ACCESS.encode() * 10):
-        begun = hide(credential)[:80]
+        begun = masked(credential)[:80]
         assert credential[:80] == begun
         assert_clean(repr(begun))
 
@@ -329,7 +329,7 @@ async def test_cancellations_hold_no_credential(spied, call: str) -> None:
     await stop_renewals()
 
 
-@pytest.mark.control("paymentsdk.client.hide", lambda token: token)
+@pytest.mark.control("paymentsdk.client.masked", lambda token: token)
 async def test_what_waits_holds_no_credential(spied) -> None:
     """Nor do the variables of a renewal that is under way, which a debugger shows."""
     asked = asyncio.Event()
@@ -367,7 +367,7 @@ async def within(seconds: float, coroutine: object) -> None:
         await coroutine
 
 
-@pytest.mark.control("paymentsdk._engine.call.hide", lambda token: token)
+@pytest.mark.control("paymentsdk._engine.call.masked", lambda token: token)
 @pytest.mark.control("paymentsdk._engine.call.PaymentsError.with_traceback", lambda self, traceback: self)
 async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
     """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
@@ -380,7 +380,7 @@ async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
             return ACCESS
 
         async def renew(self, rejected, exchange, now):
-            refresh_token = Hidden(REFRESH)
+            refresh_token = Secret(REFRESH)
             raise PaymentsError(f"no answer to {refresh_token!r}")
 
     class Open(Talkative):
@@ -419,7 +419,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.control("paymentsdk.client.hide", lambda text: text)
+@pytest.mark.control("paymentsdk.client.masked", lambda text: text)
 def test_settings_that_make_no_sense_hold_no_credential() -> None:
     """A client that cannot be made does not show what it was to be made with."""
     good = {"access_token": ACCESS, "base_url": "https://x", "client_id": "a", "client_secret": SECRET}
@@ -450,7 +450,7 @@ def test_a_token_that_is_refused_is_not_shown() -> None:
     assert_clean(shown_with_variables(refused.value))
 
 
-@pytest.mark.control("paymentsdk._auth.token_store.hide", lambda pair: pair)
+@pytest.mark.control("paymentsdk._auth.token_store.masked", lambda pair: pair)
 @pytest.mark.parametrize("store", [MemoryTokenStore(), FileTokenStore("tokens.json")])
 async def test_a_token_in_place_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
     """A store that is given the text of a token refuses it, and shows it in none of the frames that do."""

@@ -27,7 +27,7 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._auth.token_state import Grant, Held, Unsaved, after_reading
+from paymentsdk._auth.token_state import Active, PendingSave, TokenState, after_reading
 from paymentsdk._auth.token_store import _lock
 from paymentsdk.resources.oauth import Token
 from paymentsdk.testing import MemoryTransport
@@ -66,7 +66,7 @@ class SlowStore(MemoryTokenStore):
 
 async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
-    self._grant = Held(pair)
+    self._grant = Active(pair)
     await self._store.save(pair)
     return pair
 
@@ -119,7 +119,7 @@ async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None
     assert "APP_USR-access-2" == store.kept.access_token
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._keep", used_at_once)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._persist", used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is refused in the meantime."""
     store = SlowStore(issuer)
@@ -147,14 +147,14 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
         return issuer.pair(2)
 
     first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
-    await until(lambda: isinstance(auth._grant, Unsaved))
+    await until(lambda: isinstance(auth._grant, PendingSave))
 
     assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
     assert [("saved", 0)] == store.log
     await first
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._keep", used_at_once)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._persist", used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:
@@ -181,7 +181,7 @@ async def forgets(self, now: float) -> None:
     """Wait for nothing."""
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
     """Whoever gives up a call and ends the program loses no grant: closing the client waits for the store."""
     store = SlowStore(issuer)
@@ -197,7 +197,7 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     assert [("saved", 0)] == saved
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
     """Once the platform was asked, the refresh token is spent: closing waits for the answer as well."""
     store, answer = SlowStore(issuer), asyncio.Event()
@@ -236,7 +236,7 @@ class Abrupt(MemoryTransport):
         self.cut.set()
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
     """A transport that gives requests in flight no time does not take away the answer with the only pair that works."""
     store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
@@ -261,7 +261,7 @@ async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, 
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
     """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
     store, transport, answer, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
@@ -291,7 +291,7 @@ async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, until) -> None:
     """One that the store could not keep at first is saved by the next call: closing waits for that one, too."""
     store = SlowStore(issuer, failures=1)
@@ -309,7 +309,7 @@ async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, unt
     assert [("failed", 0), ("saved", 0)] == saved
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.settle", forgets)
+@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
 @pytest.mark.parametrize("expires_at", [START + 300, 0.0])
 async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
     """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
@@ -401,7 +401,7 @@ class Unsure(MemoryTokenStore):
             raise ConnectionError
 
 
-def none(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+def none(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
     """Find nothing that came after."""
     return grant
 
@@ -418,7 +418,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     issuer.generation, issuer.used = 1, []
     for client in (one, other):
         await client.orders.get("ORD1")
-    one._settings.auth._grant = Held(issuer.pair(expires_at=0.0))
+    one._settings.auth._grant = Active(issuer.pair(expires_at=0.0))
     with pytest.raises(RefreshFailed):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
@@ -463,9 +463,11 @@ async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None
     assert 1 == len(issuer.renewals)
 
 
-def forgetting(grant: Grant, stored: TokenPair, rejected: str | None) -> Grant:
+def forgetting(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
     """Know nothing of what the store had before."""
-    return after_reading(Unsaved(grant.pair, grant.new) if isinstance(grant, Unsaved) else grant, stored, rejected)
+    return after_reading(
+        PendingSave(grant.pair, grant.new) if isinstance(grant, PendingSave) else grant, stored, rejected
+    )
 
 
 @pytest.mark.control("paymentsdk._auth.schemes.after_reading", forgetting)
@@ -483,7 +485,7 @@ async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: 
     with pytest.raises(OSError, match="no space left"):
         await auth.renew("APP_USR-access-2", client._exchange, START)
 
-    await auth.settle(START)
+    await auth.drain(START)
 
     assert ["TG-refresh-2"] == issuer.renewals
     assert "TG-refresh-3" == (await store.load()).refresh_token

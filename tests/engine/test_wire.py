@@ -56,7 +56,7 @@ def test_what_a_request_asks_for_by_itself() -> None:
         request.timeout,
         request.connect_timeout,
         request.fresh,
-        request.max_answer,
+        request.max_response,
     )
 
 

@@ -23,12 +23,12 @@ def over(table: object) -> PaymentsClient:
 
 
 async def ids(pager: Pager) -> list[int]:
-    """Walk *pager* to its end."""
+    """Cursor *pager* to its end."""
     return [row.id async for row in pager]
 
 
 async def ids_until_it_fails(pager: Pager) -> tuple[list[int], PaymentsError]:
-    """Walk *pager* to the error that ends it."""
+    """Cursor *pager* to the error that ends it."""
     seen: list[int] = []
     try:
         async for row in pager:

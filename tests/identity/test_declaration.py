@@ -17,8 +17,8 @@ from paymentsdk import (
     Response,
     RetryClass,
 )
-from paymentsdk._secrets import Secretive, scrub, secrets_in
-from paymentsdk.resources.common import AnswerStruct, RequestStruct
+from paymentsdk._secrets import MaskedRepr, scrub, secrets_in
+from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.testing import MemoryTransport
 
 
@@ -35,13 +35,13 @@ class Asked(RequestStruct):
     lines: list[Line] | None = None
 
 
-class ToldLine(AnswerStruct):
+class ToldLine(ResponseStruct):
     """A part of the response."""
 
     sku: str | None = None
 
 
-class Told(AnswerStruct):
+class Told(ResponseStruct):
     """The response."""
 
     id: str
@@ -124,7 +124,7 @@ def test_every_write_of_the_contract_declares_what_identifies_its_response():
 # --- credentials ------------------------------------------------------------------------------------------------------
 
 
-class Card(Secretive, RequestStruct):
+class Card(MaskedRepr, RequestStruct):
     """A request with a credential."""
 
     number: str

@@ -83,7 +83,7 @@ def never(self: object, offset: int) -> bool:
 
 
 #: Without it, each test of what raises has to fail.
-CONTROL = pytest.mark.control("paymentsdk._paging.cursor.Arrival.ends_early", never)
+CONTROL = pytest.mark.control("paymentsdk._paging.cursor.PageSummary.ends_early", never)
 
 
 # --- what raises ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from paymentsdk import OPERATIONS, APIError, Response
 from paymentsdk._codec.decode import Undecodable
-from paymentsdk._operation.error_response import RAW_LIMIT, read_refusal
+from paymentsdk._operation.error_response import RAW_LIMIT, parse_error_response
 
 SCALARS = (
     st.none()
@@ -107,7 +107,7 @@ REFUSALS = st.recursive(
 @pytest.mark.parametrize("name", ["orders.create", "customers.create", "oauth.token"])
 def test_no_body_breaks_the_reader_of_errors(name: str, status: int, body: bytes, headers: dict[str, str]) -> None:
     """Whatever a refusal looks like, it becomes an error with its status, a message and its raw body."""
-    error = read_refusal(OPERATIONS[name], Response(status, headers, body), ["a-secret-of-some-length"])
+    error = parse_error_response(OPERATIONS[name], Response(status, headers, body), ["a-secret-of-some-length"])
 
     assert isinstance(error, APIError)
     assert (status, body[:RAW_LIMIT]) == (error.status, error.raw)

@@ -28,7 +28,7 @@ DECLARED = {
     "plans.search": ("4.6", "GET", "/preapproval_plan/search", READ),
     "merchant_orders.search": ("4.7", "GET", "/merchant_orders/search", READ),
     "customers.create": ("4.8", "POST", "/v1/customers", UNKEYED),
-    "release_reports.disable_schedule": ("4.9", "DELETE", "/v1/account/release_report/schedule", RetryClass.DELETE),
+    "release_reports.disable_schedule": ("4.9", "DELETE", "/v1/account/release_report/schedule", RetryClass.REPEATABLE),
     "orders.create": ("4.10", "POST", "/v1/orders", KEYED),
     "orders.get": ("4.11", "GET", "/v1/orders/{order_id}", READ),
     "orders.cancel": ("4.12", "POST", "/v1/orders/{order_id}/cancel", KEYED),
@@ -173,7 +173,7 @@ def test_a_refresh_may_be_sent_again_and_a_code_may_not() -> None:
 
 def test_only_a_search_takes_a_large_answer() -> None:
     """8 MiB are more than any one thing has, and no memory is lost to an answer without end."""
-    assert {8 * MIB} == {OPERATIONS[name].max_answer for name in DECLARED if not name.endswith(".search")}
+    assert {8 * MIB} == {OPERATIONS[name].max_response for name in DECLARED if not name.endswith(".search")}
 
 
 @pytest.mark.parametrize("name", [name for name in DECLARED if name.endswith(".search")])
@@ -182,7 +182,7 @@ def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
     operation = OPERATIONS[name]
 
     assert {"offset", "limit"} <= operation.query.__annotations__.keys()
-    assert 32 * MIB == operation.max_answer
+    assert 32 * MIB == operation.max_response
     assert operation.page is not None
 
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from paymentsdk._operation.operation import MIB
-from paymentsdk._secrets import Secretive
+from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.sandbox import FaultRule, _redaction
 from paymentsdk.sandbox._clock import ClockState
@@ -474,7 +474,7 @@ def test_all_is_masked_after_a_value_whose_end_nobody_knows(kind: str) -> None:
     assert """{'id': 7, 'token': "***\"""" == redact_body(body, grant=False)
 
 
-class Statement(Secretive, RequestStruct):
+class Statement(MaskedRepr, RequestStruct):
     """A grant that no operation has yet."""
 
     assertion: str

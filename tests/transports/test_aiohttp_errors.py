@@ -126,7 +126,7 @@ async def test_a_session_whose_middlewares_take_their_time(
 
     go_on = asyncio.Event()
     async with FaultServer(script) as server, aiohttp.ClientSession(middlewares=[linger]) as session:
-        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN, max_answer=2))
+        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN, max_response=2))
         assert outcome == await asyncio.wait_for(sending, 30)
 
 
@@ -169,7 +169,7 @@ async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> 
         assert reason == f"the server's certificate does not verify ({place}): unable to get local issuer certificate"
     async with FaultServer(always(http(200, b"x"))) as server:
         with pytest.raises(SendFailed) as caught:
-            await transport.send(Request("GET", server.url(), max_answer=0))
+            await transport.send(Request("GET", server.url(), max_response=0))
         assert "the answer has more than 0 bytes" == str(caught.value)
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None

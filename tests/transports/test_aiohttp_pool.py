@@ -387,7 +387,7 @@ async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTranspor
 
     async with FaultServer(script) as server:
         for most in (8, 9):
-            request = Request("GET", server.url(), max_answer=most)
+            request = Request("GET", server.url(), max_response=most)
             if most == 8:
                 assert (True, True, "the answer has more than 8 bytes") == await failed(transport, request)
             else:

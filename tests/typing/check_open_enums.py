@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never, assert_type
 
-from paymentsdk.resources.common import AnswerStruct, Open, OpenEnum
+from paymentsdk.resources.common import Open, OpenEnum, ResponseStruct
 from paymentsdk.resources.invoices import Invoice, InvoiceStatus
 from paymentsdk.resources.orders import Order, OrderStatus
 
@@ -62,7 +62,7 @@ class Colour(OpenEnum):
     RED = "red"
 
 
-class Car(AnswerStruct):
+class Car(ResponseStruct):
     colour: Open[Colour] | None = None
 
 

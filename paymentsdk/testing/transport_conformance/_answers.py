@@ -164,7 +164,7 @@ async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
 
 async def limited(transport: Transport, server: FaultServer, most: int) -> SendFailed:
     """Send a request whose answer may have *most* bytes, and see it fail for good."""
-    request = Request("GET", server.url(), timeout=2.0, max_answer=most)
+    request = Request("GET", server.url(), timeout=2.0, max_response=most)
     failed = await failure(transport, request, sent=True)
     expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
     return failed
@@ -172,10 +172,10 @@ async def limited(transport: Transport, server: FaultServer, most: int) -> SendF
 
 @case
 async def an_answer_may_be_as_large_as_allowed(make: MakeTransport) -> None:
-    """An answer of exactly ``max_answer`` bytes comes back whole."""
+    """An answer of exactly ``max_response`` bytes comes back whole."""
     body = b"x" * 300 * KIB
     async with FaultServer(once(http(200, body))) as server, opened(make) as transport:
-        response = await send(transport, Request("GET", server.url(), max_answer=len(body)))
+        response = await send(transport, Request("GET", server.url(), max_response=len(body)))
         expect(response.body == body, f"{len(response.body)} bytes came back")
 
 
@@ -211,7 +211,7 @@ async def nothing_is_unpacked(make: MakeTransport) -> None:
     """A compressed answer that was not asked for is refused, or comes back packed: it never fills the memory."""
     bomb = gzip.compress(bytes(16 * MIB))
     async with FaultServer(once(http(200, bomb, "Content-Encoding: gzip"))) as server, opened(make) as transport:
-        request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_answer=MIB)
+        request = Request("GET", server.url(), {"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
         try:
             response = await send(transport, request)
         except SendFailed as error:
