@@ -44,6 +44,8 @@ class Call(Generic[B]):
     grant: Grant | None = None
     sent: bytes = b""
     drift: int = 0
+    effects: tuple[str, ...] = ()
+    """Of the faults that hit the request: some happen to rows before they are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +96,18 @@ class SellerContext:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        shuffle: int | None = None,
     ) -> list[D]:
         """Return the seller's documents that meet all *conditions*; see :meth:`Store.find`."""
         return self.store.find(
-            table, self.tenant.user_id, conditions, order=order, descending=descending, limit=limit, offset=offset
+            table,
+            self.tenant.user_id,
+            conditions,
+            order=order,
+            descending=descending,
+            limit=limit,
+            offset=offset,
+            shuffle=shuffle,
         )
 
     def number(self, table: Table[D], digits: int) -> int:

@@ -14,6 +14,7 @@ from paymentsdk.sandbox import _responses
 from paymentsdk.sandbox._commands import COMMANDS, PARAMETERS, Command
 from paymentsdk.sandbox._control_bodies import ControlRequest
 from paymentsdk.sandbox._csrf import check_origin
+from paymentsdk.sandbox._delivery import read
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._parsing import TOO_LARGE
 from paymentsdk.sandbox._responses import Refused
@@ -55,7 +56,7 @@ def guarded(handler: Route) -> Route:
 def _handler(command: Command, parameters: tuple[str, ...]) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
         query = _query(request, parameters)
-        asked = ControlRequest(path=request.match_info, query=query, body=await request.read())
+        asked = ControlRequest(path=request.match_info, query=query, body=await read(request))
         request.app[PLATFORM].run_due()
         done = command(request.app[PLATFORM], asked)
         return web.Response(body=_json(done), content_type="application/json")

@@ -15,13 +15,25 @@ from msgspec.structs import replace
 from paymentsdk.sandbox._faults import Hit
 from paymentsdk.sandbox._responses import phrase
 
-__all__ = ["Response", "apply_faults", "hang", "pause", "reset_connection", "send"]
+__all__ = ["Response", "apply_faults", "hang", "pause", "read", "reset_connection", "send"]
 
 _HTML = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
+#: Seconds for a body to arrive.
+READ_TIMEOUT = 30.0
 #: Seconds between two looks whether the client of a hanging request is still there.
 _LOOK = 0.05
 #: With this option a closed connection ends in a reset instead of an orderly goodbye.
 _NO_LINGER = struct.pack("ii", 1, 0)
+
+
+async def read(request: web.Request) -> bytes:
+    """Return the body of *request*.
+
+    Raises:
+        TimeoutError: It did not come whole in time: nobody waits for ever for a client that has stopped sending.
+    """
+    async with asyncio.timeout(READ_TIMEOUT):
+        return await request.read()
 
 
 class Response(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,9 @@ Effect: TypeAlias = Literal[
     "drip",
     "html",
     "page_drift",
+    "row_inserted",
+    "row_deleted",
+    "row_changed",
 ]
 
 
@@ -37,8 +40,11 @@ class EffectInfo(Struct, frozen=True):
 
     words: str
     members: tuple[str, ...] = ()
+    operation: str = "*"
+    """Where it can happen."""
 
 
+_WALK = "merchant_orders.search"
 EFFECTS: Mapping[Effect, EffectInfo] = {
     "lose_response_after_commit": EffectInfo("It is done, but the answer is lost"),
     "fail_before_commit": EffectInfo("It fails, and nothing is done", ("status", "code")),
@@ -54,6 +60,9 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "drip": EffectInfo("The answer comes byte by byte", ("seconds",)),
     "html": EffectInfo("A gateway answers in HTML", ("status",)),
     "page_drift": EffectInfo("Rows appear or vanish between two pages", ("rows",)),
+    "row_inserted": EffectInfo("A merchant order is made before the page is read", operation=_WALK),
+    "row_deleted": EffectInfo("A merchant order vanishes before the page is read", operation=_WALK),
+    "row_changed": EffectInfo("A merchant order changes before the page is read", operation=_WALK),
 }
 
 #: The members of a rule that every effect listens to: which requests it hits.

@@ -36,7 +36,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
             ``truncate`` (half of the body), ``malformed`` (a body that is not JSON), ``wrong_content_type``, ``drip``
             (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
-            the first find ``rows`` more rows before them, or fewer if ``rows`` is below zero.
+            the first find ``rows`` more rows before them, or fewer if ``rows`` is below zero. Of searches of merchant
+            orders: ``row_inserted``, ``row_deleted`` and ``row_changed`` do that to one of the seller's, at random,
+            before the page is read; what was changed has a new ``last_updated``, and moves where that is the order.
         operation: The name of the operation; ``*`` stands for anything (``orders.*``). Must match at least one.
         tenant: The seller; any by default.
         nth: Only the request with this number, from 1, among those that match.
@@ -71,6 +73,9 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
         if not any(fnmatch.fnmatchcase(name, self.operation) for name in OPERATIONS):
             raise ValueError(f"no operation is called {self.operation!r}; there are {', '.join(OPERATIONS)}")
+        where = EFFECTS[self.effect].operation
+        if where not in {"*", self.operation}:
+            raise ValueError(f"{self.effect} can only happen to {where}: say operation={where}")
         details = EFFECTS[self.effect].members
         for field in fields(self):
             idle = field.name in _DETAILS and field.name not in details

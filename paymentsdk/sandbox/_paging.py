@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._policies import Policies
 
@@ -27,15 +28,23 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 def window(policies: Policies, call: Call[None], total: int) -> Window:
-    """Return the part of *total* rows that *call* asks for, with the size of pages that *policies* allow."""
+    """Return the part of *total* rows that *call* asks for, with the pages and offsets that *policies* allow.
+
+    Raises:
+        RequestInvalid: The offset is beyond `max_offset`, and the policy says to refuse it.
+    """
     offset, limit = _whole(call.query.get("offset"), 0), _whole(call.query.get("limit"), policies.page_size)
     drift = call.drift if offset else 0
-    return Window(
-        offset=offset,
-        limit=min(limit, policies.max_page_size),
-        total=max(total + drift, 0),
-        start=max(offset - drift, 0),
-    )
+    limit, start = min(limit, policies.max_page_size), max(offset - drift, 0)
+    if offset > policies.max_offset:
+        match policies.beyond_max_offset:
+            case "refuse":
+                raise RequestInvalid("$.offset", f"is above {policies.max_offset}")
+            case "empty":
+                limit = 0
+            case "clamp":
+                start = policies.max_offset
+    return Window(offset=offset, limit=limit, total=min(max(total + drift, 0), policies.max_total), start=start)
 
 
 def _whole(value: object, default: int) -> int:

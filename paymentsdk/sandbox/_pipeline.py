@@ -25,7 +25,7 @@ from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.sandbox import _idempotency, _magic_values, _responses
 from paymentsdk.sandbox._codes import general, refuse
 from paymentsdk.sandbox._context import Call
-from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, reset_connection, send
+from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
 from paymentsdk.sandbox._events import RequestLine
 from paymentsdk.sandbox._faults import FaultRule, Hit
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of
@@ -246,7 +246,7 @@ async def _parse(request: web.Request) -> Incoming:
         _ConnectionLostError: The client has gone.
     """
     try:
-        body = await request.read()
+        body = await read(request)
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", TOO_LARGE) from None
     except CLIENT_GONE:
@@ -376,6 +376,7 @@ def execute(
                 grant=principal.grant,
                 sent=incoming.body,
                 drift=drift.rows if drift else 0,
+                effects=tuple(rule.effect for rule in hit.rules),
             )
             if requested := _magic_values.requested_error(operation, _magic_text(operation, call)):
                 raise requested

@@ -86,6 +86,14 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "refuse"
     page_size: Annotated[Count, Meta(description="Rows of a page when no limit is asked for.")] = 30
     max_page_size: Annotated[Count, Meta(description="Most rows of a page, whatever limit is asked for.")] = 100
+    max_offset: Annotated[Count, Meta(description="Largest offset of a search; see `beyond_max_offset`.")] = 1_000_000
+    beyond_max_offset: Annotated[
+        Literal["refuse", "empty", "clamp"],
+        Meta(description="A search beyond `max_offset`: 400; a page without rows; or the page at `max_offset`."),
+    ] = "refuse"
+    max_total: Annotated[
+        Count, Meta(description="The most rows that the total of a search says, however many there are.")
+    ] = 1_000_000
     last_next_offset: Annotated[
         Literal["total", "zero", "null"], Meta(description="next_offset on the last page of merchant orders.")
     ] = "total"
@@ -96,9 +104,28 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["newest", "oldest"], Meta(description="Which merchant orders and invoices come first.")
     ] = "newest"
     window_edge: Annotated[
-        Literal["inclusive", "exclusive"],
-        Meta(description="Whether date ranges, and the 90 days, include the very moment at their ends."),
+        Literal["inclusive", "exclusive", "half_open"],
+        Meta(description="Whether date ranges, and the 90 days, include the moments at their ends, or only the first."),
     ] = "inclusive"
+    search_sort: Annotated[
+        Literal["date_created", "last_updated"],
+        Meta(description="What merchant orders are sorted by; under `last_updated` rows move while they are walked."),
+    ] = "date_created"
+    equal_moments: Annotated[
+        Literal["stable", "shuffled"],
+        Meta(description="Order of merchant orders of the same moment: that of their making, or another each time."),
+    ] = "stable"
+    date_filter_grain: Annotated[
+        Literal["millisecond", "second", "minute", "hour"],
+        Meta(description="Grain of the date filters of merchant orders; see `date_filter_compares`."),
+    ] = "millisecond"
+    date_filter_compares: Annotated[
+        Literal["grains", "bounds"],
+        Meta(
+            description="Under a coarse grain: `grains`, the grain that a row is in with that of the bound; `bounds`, "
+            "the row's own moment with the beginning of the bound's grain, so that a part of the last one is lost."
+        ),
+    ] = "grains"
     invoice_filters: Annotated[
         Literal["optional", "one_required"],
         Meta(description="Whether an invoice search without any of its four identifiers is refused."),

@@ -123,6 +123,8 @@ class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
     merchant_order: MerchantOrder
     source: str
     sponsor_id: Id | None = None
+    deleted: bool = False
+    """Whether a fault has it vanish from searches."""
 
 
 #: The states of a subscription: it goes on, it has had all invoices of its plan, or somebody has ended it.
@@ -288,6 +290,7 @@ MERCHANT_ORDERS = Table(
     key=lambda r: str(r.merchant_order.id),
     columns={
         "source": lambda r: r.source,
+        "deleted": lambda r: int(r.deleted),
         "status": lambda r: r.merchant_order.status,
         "preference_id": lambda r: r.merchant_order.preference_id,
         "application_id": lambda r: r.merchant_order.application_id,

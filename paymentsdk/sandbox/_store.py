@@ -27,6 +27,8 @@ Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
 #: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
 Condition: TypeAlias = tuple[str, Comparison, object]
 
+#: Of the file: another one is made by another version of the sandbox.
+SCHEMA = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
 CREATE INDEX IF NOT EXISTS ledger_tenant ON ledger (tenant);
@@ -149,7 +151,7 @@ class Store:
             )
             # Also when what follows fails, or when nobody closes a sandbox that was never started.
             self._close = weakref.finalize(self, self._connection.close)
-            self._check_owner()
+            self._check_file()
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
@@ -158,17 +160,25 @@ class Store:
                 )
             # All tables or none: a file with some of them would not be known again.
             schema = _TABLES + "".join(table.create for table in tables)
-            self._connection.executescript(f"BEGIN;{schema}COMMIT;")
+            self._connection.executescript(f"BEGIN;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
         except sqlite3.Error as error:
             taken = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
             reason = "another sandbox uses it" if taken else error
             raise OSError(f"cannot use {path!r} as the database of a sandbox: {reason}") from None
 
-    def _check_owner(self) -> None:
-        """Refuse the database of another program, before anything is written into it."""
+    def _check_file(self) -> None:
+        """Refuse the database of another program or schema, or a damaged one, before anything is written into it."""
         names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if names and not {"ledger", "due", "settings"} <= names:
             raise sqlite3.DatabaseError("it is the database of another program")
+        [(schema,)] = self._connection.execute("PRAGMA user_version")
+        if names and schema != SCHEMA:
+            raise sqlite3.DatabaseError(
+                f"its schema is {schema}, and this version of the sandbox has {SCHEMA}: start with another file"
+            )
+        [(damage,)] = self._connection.execute("PRAGMA quick_check(1)")
+        if damage != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
 
     def close(self) -> None:
         """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
@@ -249,11 +259,17 @@ class Store:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        shuffle: int | None = None,
     ) -> list[D]:
-        """Return the documents that meet all *conditions*; equal ones in *order* come in the order of their making."""
+        """Return the documents that meet all *conditions*.
+
+        Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
+        """
         where, values = _where(table, tenant, conditions)
         way = "DESC" if descending else "ASC"
-        sort = f"{order} {way}, seq {way}" if order in table.columns else f"seq {way}"
+        # Knuth's multiplier spreads neighbours; the number decides where they go.
+        ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
+        sort = f"{order} {way}, {ties}" if order in table.columns else ties
         rows = self._rows(
             f"SELECT document FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?",  # noqa: S608
             (*values, limit, offset),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing, suppress
+
 import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, _delivery
 from paymentsdk.sandbox._responses import Refused
 
 
@@ -53,3 +57,54 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
     assert (500, "internal error of the sandbox: see its stderr") == (answer.status, answer.json["message"])
     assert "POST /_sandbox/clock/resume: RuntimeError('the cause')" in capsys.readouterr().err
     assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
+
+
+@pytest.mark.control("paymentsdk.sandbox._delivery.READ_TIMEOUT", 3600.0, raises=pytest.fail.Exception)
+@pytest.mark.parametrize("path", ["/v1/orders", "/_sandbox/scan"])
+async def test_a_request_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, path):
+    """A client that stops sending does not keep a connection for ever; the others are served."""
+    if _delivery.READ_TIMEOUT < 60:
+        monkeypatch.setattr(_delivery, "READ_TIMEOUT", 0.01)
+    host = sandbox.base_url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n\r\n{{".encode())
+    try:
+        async with asyncio.timeout(2):
+            assert b"" == await reader.read()
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        pytest.fail("the connection is still open")
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_a_file_of_another_schema_is_refused(tmp_path):
+    """By the number in the file; the same schema is opened again."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path) as sandbox:
+        seller = sandbox.tenant.user_id
+    async with Sandbox(db=path) as sandbox:
+        assert seller == sandbox.tenant.user_id
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+
+    with pytest.raises(OSError, match="its schema is 7, and this version of the sandbox has 1"):
+        Sandbox(db=path)
+
+
+@pytest.mark.control("paymentsdk.sandbox._store.Store._check_file", lambda self: None, raises=pytest.fail.Exception)
+async def test_a_damaged_file_is_refused(tmp_path):
+    """When it is opened, in a sentence, and not at the first row that cannot be read."""
+    path = tmp_path / "sandbox.db"
+    async with Sandbox(db=str(path)) as sandbox:
+        for _ in range(50):
+            sandbox.create_tenant()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4096 * 8] = b"\xff" * 4096 * 8
+    path.write_bytes(data)
+
+    with pytest.raises(OSError, match=r"cannot use .* as the database of a sandbox: .*(damaged|malformed)"):
+        Sandbox(db=str(path))

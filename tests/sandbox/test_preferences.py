@@ -171,6 +171,8 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"items": [{**ITEM, "quantity": 1.5}]}, "invalid_items"),
         ({"back_urls": {"success": "shop"}}, "invalid_back_urls"),
         ({"back_urls": []}, "invalid_back_urls"),
+        ({"back_urls": {"success": "http://[::1"}}, "invalid_back_urls"),
+        ({"back_urls": {"failure": "http://shop.example:x"}}, "invalid_back_urls"),
         ({"payment_methods": {"installments": 0}}, "invalid_payment_methods"),
         ({"payment_methods": {"installments": 37}}, "invalid_payment_methods"),
         ({"payment_methods": {"installments": "6"}}, "invalid_payment_methods"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from msgspec import Struct
@@ -27,12 +27,15 @@ from paymentsdk.sandbox._handlers._sales import currency_of, shipments_of, shipp
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import Window, window
+from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox._responses import Refused
 from paymentsdk.sandbox._store import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
+#: Of the date filters; a millisecond is what the clock counts in, and needs no rounding.
+_GRAINS = {"second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _EQUAL = (
     "status",
     "preference_id",
@@ -55,15 +58,18 @@ class _Page(Struct, frozen=True, kw_only=True):
 
 def search(context: SellerContext, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
+    for effect in call.effects:
+        _drift(context, effect)
     conditions = _conditions(context, call.query)
     part = window(context.policies, call, context.count(MERCHANT_ORDERS, conditions))
     rows = context.find(
         MERCHANT_ORDERS,
         conditions,
-        order="date_created",
+        order=context.policies.search_sort,
         descending=context.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
+        shuffle=context.ids.number() if context.policies.equal_moments == "shuffled" else None,
     )
     elements = tuple(row.merchant_order for row in rows)
     return _Page(
@@ -73,21 +79,60 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     )
 
 
+def _drift(context: SellerContext, effect: str) -> None:
+    """Make, hide or touch one of the seller's rows, at random, if *effect* is that of such a fault."""
+    shown: list[Condition] = [("deleted", "=", 0)]
+    rows = context.count(MERCHANT_ORDERS, shown)
+    if not rows:
+        return
+    [record] = context.find(MERCHANT_ORDERS, shown, limit=1, offset=context.ids.number() % rows)
+    order = record.merchant_order
+    match effect:
+        case "row_inserted":
+            order = replace(order, id=context.number(MERCHANT_ORDERS, 11), date_created=context.now)
+            _keep(context, replace(record, source=f"{record.source}/{order.id}"), order)
+        case "row_deleted":
+            context.put(MERCHANT_ORDERS, replace(record, deleted=True))
+        case "row_changed":
+            _keep(context, record, replace(order, additional_info=f"changed at {context.now.isoformat()}"))
+        case _:
+            pass
+
+
 def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:
-    since: Comparison = ">="
-    until: Comparison = "<="
-    if context.policies.window_edge == "exclusive":
-        since, until = ">", "<"
-    conditions: list[Condition] = [("date_created", since, context.now - timedelta(days=SEARCH_DAYS))]
-    conditions.extend((name, "=", query[name]) for name in _EQUAL if name in query)
+    since: Comparison = ">" if context.policies.window_edge == "exclusive" else ">="
+    conditions: list[Condition] = [
+        ("deleted", "=", 0),
+        ("date_created", since, context.now - timedelta(days=SEARCH_DAYS)),
+        *((name, "=", query[name]) for name in _EQUAL if name in query),
+    ]
     for column in ("date_created", "last_updated"):
-        if f"{column}_from" in query:
-            conditions.append((column, since, query[f"{column}_from"]))
-        if f"{column}_to" in query:
-            conditions.append((column, until, query[f"{column}_to"]))
+        conditions.extend(_range(context.policies, column, query.get(f"{column}_from"), query.get(f"{column}_to")))
     if "items" in query:
         conditions.append(("items", "holds", f"\n{query['items']}\n"))
     return conditions
+
+
+def _range(policies: Policies, column: str, begin: object, end: object) -> Iterator[Condition]:
+    """Yield what holds for *column* between two bounds, by the edges and the grain of the policies."""
+    grain = _GRAINS.get(policies.date_filter_grain)
+    whole = grain if grain and policies.date_filter_compares == "grains" else None
+    if isinstance(begin, datetime):
+        begin = _floor(begin, grain)
+        if policies.window_edge == "exclusive":
+            yield (column, ">", begin) if whole is None else (column, ">=", begin + whole)
+        else:
+            yield column, ">=", begin
+    if isinstance(end, datetime):
+        end = _floor(end, grain)
+        if policies.window_edge == "inclusive":
+            yield (column, "<=", end) if whole is None else (column, "<", end + whole)
+        else:
+            yield column, "<", end
+
+
+def _floor(moment: datetime, grain: timedelta | None) -> datetime:
+    return moment if grain is None else moment - (moment - datetime(1970, 1, 1, tzinfo=UTC)) % grain
 
 
 def _next_offset(context: SellerContext, part: Window, rows: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -122,9 +123,21 @@ def _check_rules(body: PreferenceRequest) -> None:
         ),
         ("$.items", len({item.currency_id for item in body.items} - {None, ""}) <= 1, "are of more than one currency"),
     )
+    urls = body.back_urls
+    for name in () if urls is None else urls.__struct_fields__:
+        if not _is_url(getattr(urls, name)):
+            raise RequestInvalid(f"$.back_urls.{name}", "is not an address")
     for path, kept, reason in rules:
         if not kept:
             raise RequestInvalid(path, reason)
+
+
+def _is_url(text: str | None) -> bool:
+    """Whether *text* can be opened: a bracket that nobody closes, or a port that is none, cannot."""
+    try:
+        return text is None or urlsplit(text).port != 0
+    except ValueError:
+        return False
 
 
 def open_checkout(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:

@@ -1,0 +1,139 @@
+"""Searches that drift, that end early, and that filter coarsely: what a walk has to bear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from paymentsdk.sandbox import FaultRule, Sandbox
+
+BEGIN = datetime(2026, 5, 4, 10, tzinfo=UTC)
+PATH = "/merchant_orders/search"
+WALK = "merchant_orders.search"
+
+
+@pytest.fixture
+def sell(order, connect):
+    """Make merchant orders, one each at a number of moments after the beginning."""
+
+    async def sell(sandbox: Sandbox, *milliseconds: float) -> list[str]:
+        async with connect(sandbox) as client:
+            for number, moment in enumerate(milliseconds):
+                sandbox.clock.freeze(BEGIN + timedelta(milliseconds=moment))
+                sandbox.buyer.pay(await client.orders.create(order(external_reference=f"sale-{number}")))
+        return [f"sale-{number}" for number in range(len(milliseconds))]
+
+    return sell
+
+
+async def names(plain, query: str = "") -> list[str]:
+    """Return the references on a page."""
+    return [row["external_reference"] for row in (await plain("GET", PATH + query)).json["elements"]]
+
+
+@pytest.mark.parametrize(("policy", "found"), [("refuse", None), ("empty", []), ("clamp", ["sale-2", "sale-1"])])
+async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, found):
+    """Beyond it the platform refuses, shows nothing, or shows the same page for ever; below it nothing changes."""
+    sandbox = await start(policies={"max_offset": 2, "beyond_max_offset": policy})
+    plain = plain_to(sandbox)
+    await sell(sandbox, 0, 1, 2, 3, 4)
+
+    at = await plain("GET", f"{PATH}?offset=2&limit=2")
+    beyond = await plain("GET", f"{PATH}?offset=3&limit=2")
+
+    assert ["sale-2", "sale-1"] == [row["external_reference"] for row in at.json["elements"]]
+    assert (400 if found is None else 200) == beyond.status
+    if found is not None:
+        assert found == [row["external_reference"] for row in beyond.json["elements"]]
+        assert 5 == beyond.json["total"]
+
+
+@pytest.mark.parametrize(("most", "total"), [(2, 2), (3, 3), (1_000, 3)])
+async def test_a_total_may_be_clamped(start, plain_to, sell, most, total):
+    """Also exactly at the number of rows, where nobody can see it; the rows are all there."""
+    sandbox = await start(policies={"max_total": most})
+    await sell(sandbox, 0, 1, 2)
+    answer = await plain_to(sandbox)("GET", PATH)
+
+    assert (total, 3) == (answer.json["total"], len(answer.json["elements"]))
+
+
+#: Rows at these milliseconds, and bounds in the middle of two seconds.
+ROWS = (200, 500, 900, 1000, 1500, 1700, 2000)
+LOW, HIGH = "10:00:00.500", "10:00:01.500"
+
+
+@pytest.mark.parametrize(
+    ("policies", "found"),
+    [
+        ({}, "1234"),
+        ({"window_edge": "exclusive"}, "23"),
+        ({"window_edge": "half_open"}, "123"),
+        ({"date_filter_grain": "second"}, "012345"),
+        ({"date_filter_grain": "second", "window_edge": "exclusive"}, ""),
+        ({"date_filter_grain": "second", "window_edge": "half_open"}, "012"),
+        ({"date_filter_grain": "second", "date_filter_compares": "bounds"}, "0123"),
+        ({"date_filter_grain": "second", "date_filter_compares": "bounds", "window_edge": "exclusive"}, "012"),
+        ({"date_filter_grain": "hour"}, "0123456"),
+    ],
+    ids=str,
+)
+async def test_date_filters_have_edges_and_a_grain(start, plain_to, sell, policies, found):
+    """A coarse filter compares whole grains, or drops the rest of its bounds and with it a part of the last grain."""
+    sandbox = await start(policies={"search_order": "oldest", **policies})
+    await sell(sandbox, *ROWS)
+    query = f"?date_created_from=2026-05-04T{LOW}Z&date_created_to=2026-05-04T{HIGH}Z"
+
+    assert [f"sale-{number}" for number in found] == await names(plain_to(sandbox), query)
+
+
+async def test_equal_moments_may_come_in_any_order(start, plain_to, sell):
+    """Shuffled, two looks at one moment differ, and each has all rows; rows of other moments stay in place."""
+    for policy, orders in (("stable", 1), ("shuffled", 2)):
+        sandbox = await start(policies={"equal_moments": policy, "search_order": "oldest"}, seed=5)
+        plain = plain_to(sandbox)
+        sold = await sell(sandbox, 0, *[1] * 8, 2)
+        seen = {tuple(await names(plain)) for _ in range(4)}
+
+        assert orders <= len(seen) <= (1 if orders == 1 else 4)
+        for row in seen:
+            assert sorted(sold) == sorted(row)
+            assert ("sale-0", "sale-9") == (row[0], row[-1])
+
+
+def found(before: list[str], after: list[str]) -> Iterator[str]:
+    """Say how a page differs from an earlier one."""
+    yield from (f"+{len(after) - len(before)}",) if len(after) > len(before) else ()
+    yield from (f"-{len(before) - len(after)}",) if len(after) < len(before) else ()
+
+
+@pytest.mark.parametrize(("effect", "change"), [("row_inserted", ["+1"]), ("row_deleted", ["-1"]), ("row_changed", [])])
+async def test_rows_drift_while_they_are_walked(start, plain_to, sell, effect, change):
+    """A row is made, vanishes, or is touched and moves, before each page that a rule hits; no other request sees it."""
+    sandbox = await start(policies={"search_sort": "last_updated"}, seed=4)
+    plain = plain_to(sandbox)
+    await sell(sandbox, *range(6))
+    sandbox.clock.advance("PT1H")
+    before = await names(plain)
+
+    with sandbox.faults.add(FaultRule(effect=effect, operation=WALK, nth=2)) as fault:
+        same, after = await names(plain), await names(plain)
+
+    assert before == same != after
+    assert (change, 1) == (list(found(before, after)), fault.hits)
+    assert after == await names(plain), "what happened stays"
+
+
+@pytest.mark.parametrize("effect", ["row_inserted", "row_deleted", "row_changed"])
+async def test_a_walk_over_nothing_does_not_drift(plain, sandbox, effect):
+    """Where there is no row, nothing happens to one."""
+    with sandbox.faults.add(FaultRule(effect=effect, operation=WALK)):
+        assert [] == await names(plain)
+
+
+def test_rows_of_other_searches_do_not_drift():
+    """A rule that could never do anything is refused."""
+    with pytest.raises(ValueError, match=r"row_deleted can only happen to merchant_orders\.search"):
+        FaultRule(effect="row_deleted", operation="plans.search")
