@@ -381,9 +381,9 @@ ADDRESS = {
                 "zip_code": "1000",
                 "street_name": "Main",
                 "street_number": 5,
-                "city": {"name": "Springfield"},
-                "state": {"name": "North"},
-                "country": {"name": "AR"},
+                "city": {"id": "SPRINGFI", "name": "Springfield"},
+                "state": {"id": "NORTH", "name": "North"},
+                "country": {"id": "AR", "name": "AR"},
             },
         ),
         ({"zip_code": 1000}, {"zip_code": 1000}),
@@ -401,7 +401,7 @@ async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, sho
     assert ("pending", "custom", shown) == (
         shipment["status"],
         shipment["shipping_mode"],
-        shipment["receiver_address"],
+        {name: shipment["receiver_address"][name] for name in shown},
     )
     assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
 
@@ -616,3 +616,39 @@ async def test_a_way_that_the_checkout_does_not_offer_is_refused(plain, client, 
 
     assert (200 if taken else 400) == answer.status
     assert (2 if taken else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
+
+
+def places(value: object, at: str = "") -> set[str]:
+    """Return the places of all that stands in *value*."""
+    if isinstance(value, dict):
+        return {place for name, inner in value.items() for place in places(inner, f"{at}.{name}")}
+    if isinstance(value, list):
+        return {place for inner in value for place in places(inner, f"{at}[]")}
+    return {at}
+
+
+SHIPMENT = """
+    .id .shipment_type .shipping_mode .status .items[].id .items[].description .items[].quantity .items[].dimensions
+    .date_created .last_modified .date_first_printed .service_id .sender_id .receiver_id .receiver_address.id
+    .receiver_address.address_line .receiver_address.city.id .receiver_address.city.name .receiver_address.state.id
+    .receiver_address.state.name .receiver_address.country.id .receiver_address.country.name
+    .receiver_address.latitude .receiver_address.longitude .receiver_address.comment .receiver_address.contact
+    .receiver_address.phone .receiver_address.zip_code .receiver_address.street_name .receiver_address.street_number
+    .shipping_option.id .shipping_option.cost .shipping_option.currency_id .shipping_option.shipping_method_id
+    .shipping_option.estimated_delivery.date .shipping_option.name .shipping_option.list_cost
+    .shipping_option.speed.handling .shipping_option.speed.shipping
+"""
+
+
+async def test_a_shipment_has_every_member_of_the_contract(plain, sandbox):
+    """What a client can read in production it can read here."""
+    address = {"zip_code": "1414", "street_name": "Av. Libertador", "street_number": 10, "city_name": "Buenos Aires"}
+    address |= {"state_name": "CABA", "country_name": "Argentina"}
+    shipments = {"mode": "me2", "dimensions": "30x30x30,500", "cost": 3, "receiver_address": address}
+    payer = {"name": "Ana", "surname": "Gomez", "phone": {"area_code": "11", "number": "444"}}
+    body = {"items": [ITEM], "shipments": shipments, "payer": payer, "additional_info": "Ring twice"}
+    made = (await plain("POST", "/checkout/preferences", body)).json
+    sandbox.buyer.pay_preference(made["id"])
+    [order] = (await plain("GET", f"/merchant_orders/search?preference_id={made['id']}")).json["elements"]
+
+    assert set(SHIPMENT.split()) == places(order["shipments"][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from decimal import Decimal
 from typing import Protocol
 
@@ -10,14 +11,20 @@ from paymentsdk import money
 from paymentsdk.resources.merchant_orders import (
     City,
     Country,
+    EstimatedDelivery,
     MerchantOrderItem,
     ReceiverAddress,
     Shipment,
     ShipmentItem,
+    ShippingOption,
+    Speed,
     State,
 )
 from paymentsdk.resources.preferences import Preference, PreferenceReceiverAddress
 from paymentsdk.sandbox._context import SellerContext
+
+#: How long a shipment takes in the sandbox, of which the seller has some hours.
+_DELIVERY, _HANDLING_HOURS = timedelta(days=3), 24
 
 
 class Priced(Protocol):
@@ -76,28 +83,70 @@ def shipments_of(
     address = shipments.receiver_address if shipments else None
     if shipments is None or address is None:
         return ()
+    cost = shipping_cost(preference)
     shipment = Shipment(
         id=context.ids.number(11),
+        shipment_type="shipping",
         shipping_mode=shipments.mode,
         status="pending",
         items=tuple(
-            ShipmentItem(id=item.id, description=item.title or item.description, quantity=item.quantity or 1)
+            ShipmentItem(
+                id=item.id,
+                description=item.title or item.description,
+                quantity=item.quantity or 1,
+                dimensions=shipments.dimensions,
+            )
             for item in items
         ),
         date_created=context.now,
         last_modified=context.now,
-        receiver_address=_receiver_address(address),
+        date_first_printed=context.now,
+        service_id=context.ids.number(6),
+        sender_id=context.tenant.user_id,
+        receiver_id=context.ids.number(9),
+        receiver_address=_receiver_address(context, preference, address),
+        shipping_option=ShippingOption(
+            id=context.ids.number(9),
+            cost=cost,
+            currency_id=currency_of(preference.items or (), context.tenant.currency),
+            shipping_method_id=shipments.default_shipping_method or context.ids.number(6),
+            estimated_delivery=EstimatedDelivery(date=context.now + _DELIVERY),
+            name="Express" if shipments.express_shipment else "Standard",
+            list_cost=shipments.cost or cost,
+            speed=Speed(handling=_HANDLING_HOURS, shipping=_DELIVERY // timedelta(hours=1) - _HANDLING_HOURS),
+        ),
     )
     return (shipment,)
 
 
-def _receiver_address(address: PreferenceReceiverAddress) -> ReceiverAddress:
-    """Return *address* in the words of merchant orders."""
+def _receiver_address(
+    context: SellerContext, preference: Preference, address: PreferenceReceiverAddress
+) -> ReceiverAddress:
+    """Return *address* in the words of merchant orders; what nobody said, such as where on earth it is, is made up."""
+    payer = preference.payer
+    names = (payer.first_name or payer.name, payer.last_name or payer.surname) if payer else ()
+    line = " ".join(str(part) for part in (address.street_name, address.street_number) if part is not None)
     return ReceiverAddress(
+        id=context.ids.number(10),
+        address_line=line or None,
+        city=_city(address.city_name),
+        state=None if address.state_name is None else State(id=_code(address.state_name), name=address.state_name),
+        country=None if address.country_name is None else Country(id=context.tenant.country, name=address.country_name),
+        latitude=-34.6,
+        longitude=-58.4,
+        comment=preference.additional_info,
+        contact=" ".join(filter(None, names)) or None,
+        phone=payer.phone.number if payer and payer.phone else None,
         zip_code=address.zip_code,
         street_name=address.street_name,
         street_number=address.street_number,
-        city=None if address.city_name is None else City(name=address.city_name),
-        state=None if address.state_name is None else State(name=address.state_name),
-        country=None if address.country_name is None else Country(name=address.country_name),
     )
+
+
+def _city(name: str | None) -> City | None:
+    return None if name is None else City(id=_code(name), name=name)
+
+
+def _code(name: str) -> str:
+    """Return an id that a place of this *name* always has."""
+    return "".join(filter(str.isalnum, name)).upper()[:8]
