@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from msgspec import structs
 
+from paymentsdk._auth.accounts import AccountResolver, Accounts
 from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of, drain
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
@@ -86,6 +87,7 @@ class ClientOptions(TypedDict, total=False):
     observer: Callable[[Attempt], None] | None
     clock: Clock | None
     allow_http: bool | None
+    accounts: AccountResolver | None
 
 
 class PaymentsClient(Caller):
@@ -121,6 +123,8 @@ class PaymentsClient(Caller):
         allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
             credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
             is always allowed: ``localhost`` and names below it, ``127.0.0.0/8`` and ``::1``.
+        accounts: The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account
+            to an access token, a `TokenPair` or an auth scheme. Each name is looked up once.
 
     Raises:
         RequestInvalid: A setting makes no sense.
@@ -146,6 +150,7 @@ class PaymentsClient(Caller):
         observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
         allow_http: bool | None = None,
+        accounts: AccountResolver | None = None,
     ) -> None:
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
@@ -179,6 +184,7 @@ class PaymentsClient(Caller):
             idempotency_key=None,
             strict=strict,
             observer=observer,
+            accounts=None if accounts is None else Accounts(accounts),
         )
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
@@ -233,7 +239,7 @@ class PaymentsClient(Caller):
         ``cached_property``, which the copy computes anew.
 
         Args:
-            access_token: Another seller's token.
+            access_token: Another seller's token. The copy belongs to no `account`, as with *auth*.
             auth: Another source of tokens.
             timeout: Other bounds of time.
             retry: Another policy.
@@ -259,9 +265,30 @@ class PaymentsClient(Caller):
             "strict": strict,
             "observer": observer,
         }
-        settings = structs.replace(
-            self._settings, **{name: value for name, value in changes.items() if value is not None}
-        )
+        given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
+        if "auth" in given:
+            given["account"] = None
+        return self._copy(structs.replace(self._settings, **given))
+
+    def account(self, name: str) -> Self:
+        """Return the client of one seller: a copy on the same connections that calls with the credentials of *name*.
+
+        They come from `PaymentsClient(accounts=)`, are looked up at the first use of the name, and kept. The name also
+        stands for the seller in whatever a client keeps for each of them, such as the budget for retries, and goes to
+        transports as `Request.account`.
+
+        Args:
+            name: 1 to 100 visible ASCII characters.
+
+        Raises:
+            RequestInvalid: The name is none, nobody has credentials for it, or the client has no `accounts`.
+        """
+        accounts = self._settings.accounts
+        if accounts is None:
+            raise RequestInvalid("accounts", "was not given to this client")
+        return self._copy(structs.replace(self._settings, auth=accounts.auth(name), account=name))
+
+    def _copy(self, settings: Settings) -> Self:
         twin = object.__new__(type(self))
         if type(self) is not PaymentsClient:
             _copy_own(self, twin)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec import structs
 
-from paymentsdk._auth.schemes import Credentials, RefreshingToken, Seller, check_token
+from paymentsdk._auth.schemes import Credentials, RefreshingToken, check_token
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE, Undecodable
@@ -145,7 +145,7 @@ class Caller(ABC):
             except AttemptFailed as first:
                 return await self._try_again(intent, first)
             if shared.budgets:  # Nearly always all of them are full, and none is kept.
-                shared.budgets.give_back(Seller(self._settings.auth), operation.retry)
+                shared.budgets.give_back(self._settings.seller, operation.retry)
             return result  # noqa: TRY300 - the finally holds for both ways
         except AttemptFailed as last:
             outcome = self._outcome(intent, last)
@@ -384,6 +384,7 @@ class Caller(ABC):
             max_response=operation.max_response,
             operation=operation.name,
             attempt=intent.history.attempts,
+            account=self._settings.account,
         )
 
     def _unanswered(self, intent: Intent[B, R], error: BaseException) -> AttemptFailed | None:
@@ -540,7 +541,7 @@ class Caller(ABC):
             rule=intent.operation.retry,
             policy=self._settings.retry,
             budgets=self._state.budgets,
-            seller=Seller(self._settings.auth),
+            seller=self._settings.seller,
             history=intent.history,
             clock=self._state.clock,
             sleep=self._state.pause,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from paymentsdk._auth.schemes import Seller
 from paymentsdk._engine.events import Observer
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
+    from paymentsdk._auth.accounts import Accounts
     from paymentsdk._auth.schemes import Auth, Credentials
 
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
@@ -74,6 +76,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     strict: bool
     observer: Observer | None
+    accounts: Accounts | None = None
+    account: str | None = None
+
+    @property
+    def seller(self) -> object:
+        """Whose calls these are: the name of the account, or what identifies its auth scheme."""
+        return Seller(self.auth) if self.account is None else self.account
 
 
 def check_seconds(name: str, value: float, *, zero: bool = False) -> float:

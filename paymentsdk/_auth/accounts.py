@@ -1,0 +1,75 @@
+"""Sellers by name: whose credentials a call carries when a program works for many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from typing import TypeAlias, cast
+
+from paymentsdk._auth.schemes import Auth, RefreshingToken, StaticToken
+from paymentsdk._auth.token_store import TokenPair
+from paymentsdk._secrets import masked
+from paymentsdk._validate import check_methods
+from paymentsdk.errors import PaymentsError, RequestInvalid, describe
+
+#: What a seller signs in with: an access token, a pair to refresh, or an auth scheme of its own.
+AccountCredentials: TypeAlias = str | TokenPair | Auth
+#: Where the credentials of an account are found, by its name.
+AccountResolver: TypeAlias = Mapping[str, AccountCredentials] | Callable[[str], AccountCredentials]
+
+# It stands in logs, metrics, file names and keys.
+_NAME = re.compile(r"[!-~]{1,100}\Z")
+
+
+class Accounts:
+    """The accounts of a client: each is looked up once, and its auth scheme kept as long as the client lives."""
+
+    __slots__ = ("_known", "_resolve")
+
+    def __init__(self, resolver: AccountResolver) -> None:
+        if not isinstance(resolver, Mapping) and not callable(resolver):
+            raise RequestInvalid(
+                "accounts", "must be a mapping of names to credentials, or a function that takes a name"
+            )
+        self._resolve = resolver
+        self._known: dict[str, Auth] = {}
+
+    def auth(self, name: str) -> Auth:
+        """Return the auth scheme of the account *name*: the same object each time, so that a refresh is shared.
+
+        Raises:
+            RequestInvalid: The name is none, or nobody has credentials for it.
+        """
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise RequestInvalid("account", "must be 1 to 100 visible ASCII characters")
+        auth = self._known.get(name)
+        if auth is None:
+            auth = self._known[name] = _scheme(name, self._look_up(name))
+        return auth
+
+    def _look_up(self, name: str) -> object:
+        resolve = self._resolve
+        try:
+            return masked(resolve[name] if isinstance(resolve, Mapping) else resolve(name))
+        except KeyError:
+            raise RequestInvalid(f"accounts[{name!r}]", "is not a known account") from None
+        except PaymentsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the text of another's error may hold a credential
+            raise RequestInvalid(f"accounts[{name!r}]", f"the resolver raised {describe(error)}") from None
+
+
+def _scheme(name: str, given: object) -> Auth:
+    place = f"accounts[{name!r}]"
+    if isinstance(given, str):
+        return StaticToken(given)
+    if isinstance(given, TokenPair):
+        return RefreshingToken(given)
+    if isawaitable(given):
+        getattr(given, "close", lambda: None)()
+        raise RequestInvalid(place, "the resolver must not be async; an auth scheme may wait in its `renew`")
+    if given is None:
+        raise RequestInvalid(place, "is not a known account")
+    check_methods(place, given, "token", "renew", sync="token")
+    return cast("Auth", given)

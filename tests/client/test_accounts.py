@@ -1,0 +1,169 @@
+"""One client for many sellers: `PaymentsClient(accounts=)` and `client.account(name)`."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import PaymentsClient, RefreshingToken, Request, RequestInvalid, Response, TokenPair
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+ORDER = Response(200, {}, b'{"id":"ORD1"}')
+TOKENS = {"shop-1": "APP_USR-one-0123456789", "shop-2": "APP_USR-two-0123456789"}
+
+
+def make(transport: MemoryTransport, accounts: object, **settings: object) -> PaymentsClient:
+    """Make a client of many sellers."""
+    known = {"base_url": "https://platform.test", "clock": FakeClock(), "client_id": "app", "client_secret": "secret-1"}
+    return PaymentsClient(transport=transport, accounts=accounts, **known, **settings)
+
+
+def always(request: Request) -> Response:
+    """The order that every get asks for."""
+    return ORDER
+
+
+def tokens(transport: MemoryTransport) -> list[str | None]:
+    """The bearer tokens that went out."""
+    return [request.headers.get("Authorization") for request in transport.requests]
+
+
+@pytest.mark.parametrize("resolver", [TOKENS, TOKENS.__getitem__], ids=["mapping", "function"])
+async def test_an_account_calls_with_its_own_credentials(resolver) -> None:
+    """Each account carries its token and its name, over the connections of one client."""
+    transport = MemoryTransport(always)
+    async with make(transport, resolver) as client:
+        for name in ("shop-1", "shop-2", "shop-1"):
+            await client.account(name).orders.get("ORD1")
+
+    assert ["shop-1", "shop-2", "shop-1"] == [request.account for request in transport.requests]
+    assert [f"Bearer {TOKENS[name]}" for name in ("shop-1", "shop-2", "shop-1")] == tokens(transport)
+
+
+async def test_an_account_is_looked_up_once() -> None:
+    """The resolver may be slow: it is asked at the first use of a name, also by copies, and never again."""
+    asked = []
+
+    def resolve(name: str) -> str:
+        asked.append(name)
+        return TOKENS[name]
+
+    async with make(MemoryTransport(always), resolve) as client:
+        for one in (client, client.with_options(strict=True), client.account("shop-2")):
+            await one.account("shop-1").orders.get("ORD1")
+
+    assert ["shop-2", "shop-1"] == sorted(asked, reverse=True)
+
+
+async def test_the_calls_of_an_account_share_one_token_refresh() -> None:
+    """Two copies for one name refresh their token once: a refresh token is good for one use."""
+    refreshes = []
+
+    def platform(request: Request) -> Response:
+        if request.url.endswith("/oauth/token"):
+            refreshes.append(request)
+            return Response(200, {}, b'{"access_token":"APP_USR-new","refresh_token":"TG-new","expires_in":3600}')
+        return ORDER if "APP_USR-new" in request.headers["Authorization"] else Response(401, {}, b"{}")
+
+    pair = TokenPair(access_token="APP_USR-old", refresh_token="TG-old", expires_at=2_000_000_000.0)
+    async with make(MemoryTransport(platform), {"shop-1": pair}) as client:
+        for _ in range(3):
+            await client.account("shop-1").orders.get("ORD1")
+
+    assert 1 == len(refreshes)
+
+
+async def test_an_auth_scheme_is_an_account_as_well() -> None:
+    """A resolver may return an auth scheme, whose store and refresh are its own."""
+    transport = MemoryTransport(always)
+    pair = TokenPair(access_token="APP_USR-pair", refresh_token="TG-pair", expires_at=2_000_000_000.0)
+    async with make(transport, {"shop-1": RefreshingToken(pair)}) as client:
+        await client.account("shop-1").orders.get("ORD1")
+
+    assert ["Bearer APP_USR-pair"] == tokens(transport)
+
+
+async def test_one_accounts_failures_cost_another_no_retries() -> None:
+    """The budget for retries is the account's: with one token for all, the name still tells them apart."""
+    broken = True
+
+    def platform(request: Request) -> Response:
+        return Response(503, {}, b"{}") if request.account == "bad" and broken else ORDER
+
+    transport = MemoryTransport(platform)
+    async with make(transport, {"bad": "APP_USR-same", "good": "APP_USR-same"}) as client:
+        for _ in range(60):
+            with pytest.raises(Exception, match="503"):
+                await client.account("bad").orders.get("ORD1")
+        spent = len(transport.requests)
+        with pytest.raises(Exception, match="503"):
+            await client.account("bad").orders.get("ORD1")
+        assert 1 == len(transport.requests) - spent  # Its own budget is used up, which the next line is held against.
+
+        transport.replies(503, ORDER)
+        await client.account("good").orders.get("ORD1")
+
+    assert ["good", "good"] == [request.account for request in transport.requests[-2:]]
+
+
+async def test_another_token_belongs_to_no_account() -> None:
+    """A copy with another token is another seller, whatever account it was made from."""
+    transport = MemoryTransport(always)
+    async with make(transport, TOKENS) as client:
+        await client.account("shop-1").with_options(access_token="APP_USR-other").orders.get("ORD1")
+        await client.account("shop-1").with_options(strict=True).orders.get("ORD1")
+
+    assert [None, "shop-1"] == [request.account for request in transport.requests]
+
+
+async def never(name: str) -> str:
+    """A resolver that has to be awaited."""
+    return name
+
+
+@pytest.mark.parametrize(
+    ("accounts", "name", "path"),
+    [
+        (TOKENS, "shop-3", "accounts['shop-3']"),
+        (lambda name: None, "shop-3", "accounts['shop-3']"),
+        (never, "shop-3", "accounts['shop-3']"),
+        ({"shop-3": 7}, "shop-3", "accounts['shop-3']"),
+        (lambda name: 1 / 0, "shop-3", "accounts['shop-3']"),
+        (TOKENS, "", "account"),
+        (TOKENS, "with space", "account"),
+        (TOKENS, "x" * 101, "account"),
+        (TOKENS, 7, "account"),
+        (None, "shop-1", "accounts"),
+    ],
+)
+async def test_an_account_that_cannot_be_is_refused(accounts, name, path: str) -> None:
+    """The error names the account and the rule, and nothing is sent; a later call asks the resolver again."""
+    transport = MemoryTransport(always)
+    async with make(transport, accounts) as client:
+        for _ in range(2):
+            with pytest.raises(RequestInvalid) as refused:
+                client.account(name)
+            assert path == refused.value.path
+
+    assert [] == transport.requests
+
+
+async def test_a_resolver_that_raises_tells_no_secret() -> None:
+    """The text of another's error may hold a credential: its type and place stand for it."""
+
+    def resolve(name: str) -> str:
+        raise ValueError("no APP_USR-canary-0123456789 here")
+
+    async with make(MemoryTransport(always), resolve) as client:
+        with pytest.raises(RequestInvalid) as refused:
+            client.account("shop-1")
+
+    assert "ValueError" in str(refused.value)
+    assert "canary" not in str(refused.value) + repr(
+        refused.value.__context__ if not refused.value.__suppress_context__ else ""
+    )
+
+
+def test_accounts_must_be_a_mapping_or_a_function() -> None:
+    """Anything else is refused when the client is made."""
+    with pytest.raises(RequestInvalid, match="accounts"):
+        make(MemoryTransport(always), 7)
