@@ -1,0 +1,384 @@
+"""Who gets a permit, and when: the controller, with a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from paymentsdk import RequestInvalid
+from paymentsdk._engine.flow import Flow, FlowControl, Permit
+from tests.flow.platform import SimulatedClock
+
+ADAPTIVE = FlowControl(adaptive=True)
+
+
+@pytest.fixture
+def flow(clock: SimulatedClock) -> Flow:
+    """What every client has."""
+    return Flow(FlowControl(), clock)
+
+
+class Waiters:
+    """Tasks that ask for a permit and keep it."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.granted: list[tuple[str, Permit | None]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def ask(self, name: str, seller: str = "shop-1", priority: str = "interactive") -> None:
+        """Ask for one, and note it."""
+        self.granted.append((name, await self.flow.acquire(seller, priority)))
+
+    def start(self, count: int, seller: str = "shop-1", priority: str = "interactive", name: str = "") -> None:
+        """Have *count* ask."""
+        for number in range(count):
+            self.tasks.append(asyncio.ensure_future(self.ask(f"{name}{number}", seller, priority)))
+
+    @property
+    def names(self) -> list[str]:
+        """Who has got one, in order."""
+        return [name for name, permit in self.granted if permit is not None]
+
+    async def stop(self) -> None:
+        """Cancel those who still wait."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def waiters(flow: Flow):
+    """Tasks that ask `flow`."""
+    waiters = Waiters(flow)
+    yield waiters
+    await waiters.stop()
+
+
+def refuse(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None:
+    """Have *seller* get a 429."""
+    permit = flow.try_acquire(seller)
+    assert permit is not None
+    flow.release(permit, 429, retry_after)
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
+def never(gate, sent_at, now, retry_after):
+    """Keep the gate open."""
+    return gate
+
+
+@pytest.mark.control("paymentsdk._engine.flow.close_gate", never)
+async def test_after_a_429_the_others_wait_then_go_one_at_a_time_until_one_is_served(clock, flow, waiters):
+    """For 0.1 s nobody goes; then one; then, once that one is served, all."""
+    refuse(flow)
+    waiters.start(5)
+
+    await clock.run(0.099)
+    assert [] == waiters.names
+    await clock.run(0.002)
+    assert ["0"] == waiters.names
+    await clock.run(1.0)
+    assert ["0"] == waiters.names
+    flow.release(waiters.granted[0][1], 200)
+    await clock.settle()
+    assert ["0", "1", "2", "3", "4"] == waiters.names
+
+
+async def test_one_that_is_refused_holds_the_others_again(clock, flow, waiters):
+    """For twice as long; then the next one tries."""
+    refuse(flow)
+    waiters.start(3)
+    await clock.run(0.1)
+    flow.release(waiters.granted[0][1], 429, 5.0)
+
+    await clock.run(0.199)
+    assert 1 == len(waiters.names)
+    await clock.run(0.002)
+    assert 2 == len(waiters.names)
+
+
+@pytest.mark.parametrize("status", [None, 503])
+async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, status):
+    """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
+    refuse(flow)
+    waiters.start(3)
+    await clock.run(0.1)
+    flow.release(waiters.granted[0][1], status)
+    await clock.settle()
+
+    assert 2 == len(waiters.names)
+
+
+async def test_once_the_retry_after_is_over_all_go(clock, flow, waiters):
+    """Even if the one that tried still waits for its response."""
+    refuse(flow, retry_after=2.0)
+    waiters.start(5)
+
+    await clock.run(1.99)
+    assert 1 == len(waiters.names)
+    await clock.run(0.02)
+    assert 5 == len(waiters.names)
+
+
+def always(gate, sent_at, status):
+    """Take every response as news."""
+    return True
+
+
+@pytest.mark.control("paymentsdk._engine.flow.opens_gate", always)
+async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate(clock, waiters):
+    """It was counted before the limit was reached."""
+    flow = waiters.flow = Flow(ADAPTIVE, clock)
+    earlier = flow.try_acquire("shop-1")
+    await clock.run(0.01)
+    refuse(flow)
+    waiters.start(2)
+    flow.release(earlier, 200)
+    await clock.run(0.09)
+
+    assert [] == waiters.names
+
+
+async def test_the_429_of_one_seller_holds_no_other(flow):
+    """The limit is the seller's."""
+    refuse(flow, "shop-1")
+
+    assert flow.try_acquire("shop-1") is None
+    assert flow.try_acquire("shop-2") is not None
+
+
+async def test_whoever_comes_while_others_wait_waits_behind_them(clock, flow, waiters):
+    """Also when the seller could be served at that very moment."""
+    refuse(flow)
+    waiters.start(2)
+    await clock.settle()
+    clock.advance(0.0999)
+
+    assert flow.try_acquire("shop-1") is None
+
+
+async def test_interactive_calls_go_before_batch_calls(clock, flow, waiters):
+    """Whenever they came."""
+    refuse(flow)
+    waiters.start(2, priority="batch", name="batch-")
+    await clock.settle()
+    waiters.start(2, name="interactive-")
+    await clock.run(6.0)
+
+    assert ["interactive-0", "interactive-1", "batch-0", "batch-1"] == waiters.names
+
+
+async def test_without_the_gate_a_429_changes_nothing():
+    """It can be switched off."""
+    flow = Flow(FlowControl(gate=False), SimulatedClock())
+    refuse(flow)
+
+    assert flow.try_acquire("shop-1") is not None
+
+
+async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow):
+    """A million sellers who got a 429 once take no memory, and of those who still are limited 4,096 are known."""
+    for number in range(5000):
+        refuse(flow, f"shop-{number}", retry_after=1.0)
+    assert 4096 == len(flow._accounts)
+    await clock.run(2.0)
+    for number in range(5000):
+        permit = flow.try_acquire(f"shop-{number}")
+        flow.release(permit, 200)
+
+    assert 0 == len(flow._accounts)
+
+
+# --- the bound on waiting ---------------------------------------------------------------------------------------------
+
+
+async def test_nobody_waits_for_longer_than_the_bound(clock, waiters):
+    """Then there is no permit, and nothing was sent; those who came later wait for their own time."""
+    waiters.flow = flow = Flow(FlowControl(max_wait=2.0), clock)
+    refuse(flow, retry_after=60.0)
+    waiters.start(3)
+    await clock.run(1.0)
+    waiters.start(1, name="later-")
+    await clock.run(1.01)
+
+    assert [("1", None), ("2", None)] == waiters.granted[1:]  # The first one tries, for ever.
+    await clock.run(1.0)
+    assert ("later-0", None) == waiters.granted[-1]
+
+
+async def test_a_permit_says_how_long_it_was_waited_for(clock, flow, waiters):
+    """For those who watch."""
+    refuse(flow)
+    waiters.start(1)
+    await clock.run(1.0)
+
+    assert pytest.approx(0.1) == waiters.granted[0][1].waited
+
+
+async def test_a_closed_flow_turns_everybody_away(clock, flow, waiters):
+    """Who waits and who comes later; what is in flight can still be given back."""
+    refuse(flow)
+    waiters.start(2)
+    await clock.settle()
+    flow.close()
+    await clock.settle()
+
+    assert [None, None] == [permit for _, permit in waiters.granted]
+    assert await flow.acquire("shop-1") is None
+
+
+# --- cancellation -----------------------------------------------------------------------------------------------------
+
+
+async def test_who_is_cancelled_leaves_the_queue(clock, flow, waiters):
+    """The next one goes in its turn, as if it had never been there."""
+    refuse(flow)
+    waiters.start(3)
+    await clock.settle()
+    waiters.tasks[0].cancel()
+    await clock.run(0.11)
+
+    assert ["1"] == waiters.names
+
+
+async def leak(self, seller, priority):
+    """Wait without giving back what was granted at the moment of the cancellation."""
+    account, turn = self._account(seller), asyncio.get_running_loop().create_future()
+    account.line(priority)[turn] = (1e9, self._now())
+    self._go_on(account, self._now())
+    return await turn
+
+
+@pytest.mark.control("paymentsdk._engine.flow.Flow._wait", leak)
+async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(clock, flow, waiters):
+    """Else the gate would wait for a response that never comes."""
+    refuse(flow)
+    waiters.start(2)
+    await clock.settle()
+    clock.advance(0.1)  # The first has its permit now, but has not run yet.
+    waiters.tasks[0].cancel()
+    await clock.run(0.3)
+
+    assert ["1"] == waiters.names
+
+
+@pytest.mark.control("paymentsdk._engine.flow.Flow._wait", leak)
+async def test_a_storm_of_cancellations_loses_no_permit(clock):
+    """However many are cancelled at whatever turn of the loop: in the end nothing is in flight, and nobody waits."""
+    for seed in range(6):
+        flow = await storm(clock, random.Random(seed))
+
+        assert 0 == flow._in_flight
+        assert all(account.is_idle for account in flow._accounts.values())
+        assert all(account.probe is None for account in flow._accounts.values())
+
+
+async def storm(clock: SimulatedClock, chance: random.Random) -> Flow:
+    """Make 120 calls of three sellers, cancel many of them, and return the flow when all are over."""
+    flow, end = Flow(FlowControl(adaptive=True, max_in_flight=4), clock), clock.monotonic() + 60.0
+
+    async def call(seller: str) -> None:
+        permit = flow.try_acquire(seller) or await flow.acquire(seller, chance.choice(["interactive", "batch"]))
+        status = None
+        try:
+            await clock.sleep(chance.random() * 0.1)
+            status = chance.choice([200, 200, 429, 503])
+        finally:
+            flow.release(permit, status, 0.5)
+
+    tasks = [asyncio.ensure_future(call(f"shop-{number % 3}")) for number in range(120)]
+    while not all(task.done() for task in tasks) and clock.monotonic() < end:
+        for task in chance.sample(tasks, 10):
+            if chance.random() < 0.3:
+                task.cancel()
+        await clock.run(0.02)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return flow
+
+
+# --- the adaptive form ------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_slowed_down_before_the_first_429(clock):
+    """Ten thousand calls, one after the other, each go at once."""
+    flow = Flow(ADAPTIVE, clock)
+    for _ in range(10_000):
+        permit = flow.try_acquire("shop-1")
+        assert permit is not None
+        flow.release(permit, 200)
+
+
+async def test_the_first_requests_of_a_seller_are_few_at_once(clock, waiters):
+    """Sixteen, so that the first 429 does not come with hundreds; with all of them served, one more."""
+    waiters.flow = flow = Flow(ADAPTIVE, clock)
+    waiters.start(100)
+    await clock.settle()
+    assert 16 == len(waiters.names)
+    for _, permit in list(waiters.granted):
+        flow.release(permit, 200)
+    for _ in range(4):
+        await clock.settle()
+
+    assert 16 + 17 == len(waiters.names)
+
+
+async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, waiters):
+    """And they take turns: whoever waits with a hundred calls gets no more than whoever waits with one."""
+    waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=2), clock)
+    waiters.start(2, "shop-0", name="first-")
+    await clock.settle()
+    waiters.start(10, "big", name="big-")
+    await clock.settle()
+    for number in range(3):
+        waiters.start(1, f"small-{number}", name=f"small-{number}-")
+    await clock.settle()
+    assert 2 == len(waiters.names)
+    for number in range(5):
+        flow.release(waiters.granted[number][1], 200)
+        await clock.settle()
+
+    assert ["big-0", "small-0-0", "small-1-0", "small-2-0", "big-1"] == waiters.names[2:]
+
+
+async def test_a_place_goes_to_an_interactive_call_of_any_seller_first(clock, waiters):
+    """A batch job of one seller does not keep the customers of another waiting."""
+    waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
+    waiters.start(1, "shop-0", name="first-")
+    await clock.settle()
+    waiters.start(3, "shop-1", "batch", name="batch-")
+    await clock.settle()
+    waiters.start(1, "shop-2", name="interactive-")
+    await clock.settle()
+    flow.release(waiters.granted[0][1], 200)
+    await clock.settle()
+
+    assert "interactive-0" == waiters.names[-1]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gate": "false"},
+        {"adaptive": 1},
+        {"adaptive": True, "gate": False},
+        {"max_in_flight": 0},
+        {"max_in_flight": 2.5},
+        {"max_wait": 0},
+        {"max_wait": float("nan")},
+        {"share": object()},
+    ],
+)
+def test_settings_out_of_range_are_refused(settings):
+    """When they are made, not at the first 429."""
+    with pytest.raises(RequestInvalid, match="flow"):
+        FlowControl(**settings)

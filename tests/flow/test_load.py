@@ -1,0 +1,150 @@
+"""What the flow does for many callers at once, on a platform with a rate limit, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Collection
+
+import pytest
+
+from paymentsdk._engine.flow import Flow, FlowControl
+from tests.flow.platform import Callers, Limiter, SimulatedClock
+
+ADAPTIVE, GATE, OFF = FlowControl(adaptive=True), FlowControl(), FlowControl(gate=False)
+
+
+def jain(shares: Collection[float]) -> float:
+    """Return Jain's fairness index: 1 for all alike, 1/n for one who has it all."""
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+@pytest.fixture
+async def run(clock: SimulatedClock):
+    """Let callers call a platform for a while."""
+    started: list[Callers] = []
+
+    async def run(platform: Limiter, control: FlowControl, *loads: dict[str, object], seconds: float = 30.0) -> Callers:
+        callers = Callers(Flow(control, clock), platform, clock)
+        started.append(callers)
+        for load in loads:
+            callers.start(**load)
+        await clock.run(seconds)
+        return callers
+
+    yield run
+    for callers in started:
+        await callers.stop()
+
+
+@pytest.mark.parametrize(("count", "burst"), [(16, None), (16, 10), (64, None), (64, 100), (256, None), (256, 10)])
+async def test_callers_stay_below_a_limit_that_nobody_told_them(clock, run, count, burst):
+    """At most 2 % of the requests get a 429, no call fails, and nine tenths of what the platform serves are used."""
+    platform = Limiter(clock, burst=burst)
+    callers = await run(platform, ADAPTIVE, {"count": count})
+
+    assert platform.refused <= 0.02
+    assert 0 == callers.failed
+    assert platform.statuses[200] >= 0.90 * 30 * platform.rate
+
+
+async def test_without_the_adaptive_form_a_fifth_is_refused(clock, run):
+    """Negative control: the platform does refuse."""
+    platform = Limiter(clock)
+    callers = await run(platform, OFF, {"count": 256}, seconds=15.0)
+
+    assert platform.refused > 0.5
+    assert callers.failed > 100
+
+
+@pytest.mark.parametrize("rate", [20.0, 1000.0])
+async def test_the_rate_is_learned_whatever_it_is(clock, run, rate):
+    """A fifth, or ten times as much."""
+    platform = Limiter(clock, rate=rate)
+    callers = await run(platform, ADAPTIVE, {"count": 64}, seconds=15.0)
+
+    assert platform.refused <= 0.08
+    assert 0 == callers.failed
+    assert platform.statuses[200] >= 0.85 * 15 * rate
+
+
+async def test_a_limit_that_is_raised_is_found(clock, run):
+    """Within 20 seconds the callers use three times as much."""
+    platform = Limiter(clock, burst=10)
+    await run(platform, ADAPTIVE, {"count": 64})
+    platform.rate = 300.0
+    await clock.run(20.0)
+    platform.statuses.clear()
+    await clock.run(10.0)
+
+    assert platform.statuses[200] >= 0.85 * 10 * 300
+
+
+async def test_a_limit_that_is_lowered_is_found(clock, run):
+    """After a minute of a quarter, few are refused."""
+    platform = Limiter(clock, burst=10)
+    await run(platform, ADAPTIVE, {"count": 64})
+    platform.rate = 25.0
+    await clock.run(10.0)
+    platform.statuses.clear()
+    await clock.run(20.0)
+
+    assert platform.refused <= 0.05
+
+
+class Pool(Limiter):
+    """A platform without a limit, behind a pool of 16 connections: first come, first served."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(clock, rate=1e9, latency=0.02)
+        self.connections = asyncio.Semaphore(16)
+
+    async def send(self, seller: object = "shop-1") -> tuple[int, float]:
+        """Wait for a connection."""
+        async with self.connections:
+            return await super().send(seller)
+
+
+SELLERS = ({"count": 95, "seller": "big"}, *({"count": 5, "seller": f"small-{number}"} for number in range(19)))
+
+
+async def test_one_seller_with_half_of_the_load_gets_no_more_than_the_others(clock, run):
+    """Twenty sellers on one pool: Jain's index is above 0.95; without flow control the pool gives it half of all."""
+    fair, unfair = Pool(clock), Pool(clock)
+    await run(fair, FlowControl(adaptive=True, max_in_flight=16), *SELLERS, seconds=5.0)
+    await run(unfair, GATE, *SELLERS, seconds=5.0)
+
+    assert jain(fair.served.values()) >= 0.95
+    assert jain(unfair.served.values()) <= 0.25
+
+
+async def test_an_interactive_call_beside_a_batch_job_is_quick(clock, run):
+    """Half take under 50 ms beside 64 batch callers, and none fails; among calls of one priority it waits its turn."""
+    beside = {"count": 64, "priority": "batch"}
+    callers = await run(Limiter(clock), ADAPTIVE, beside, {"count": 1, "pause": 0.1})
+    alike = await run(Limiter(clock), ADAPTIVE, {"count": 64}, {"count": 1, "pause": 0.1})
+
+    assert 0 == callers.failed
+    assert statistics.median(callers.times) <= 0.05
+    assert statistics.median(alike.times) > 0.3
+
+
+@pytest.mark.parametrize(("control", "most"), [(GATE, 7), (OFF, 200)])
+async def test_while_a_seller_is_refused_few_of_its_calls_go_out(clock, control, most):
+    """Of 200 calls within the second of a Retry-After seven try, and all succeed; without the gate all are refused."""
+    platform = Limiter(clock, rate=1000.0)
+    platform._tokens["shop-1"] = (0.0, 0.0)  # Another process has used up the window.
+    callers = Callers(Flow(control, clock), platform, clock)
+    done = []
+
+    async def one() -> None:
+        done.append(await callers.call())
+
+    for _ in range(200):
+        callers.spawn(one())
+        await clock.run(0.0045)
+    await clock.run(5.0)
+
+    assert [True] * 200 == done
+    assert platform.statuses[429] <= most
+    assert control is GATE or platform.statuses[429] > 150

@@ -1,0 +1,135 @@
+"""A rate that several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from paymentsdk import RequestInvalid
+from paymentsdk._engine.flow import Flow, FlowControl
+from paymentsdk._engine.rate_share import RateShare, next_slot
+
+NOW = 1_700_000_000.0
+#: Takes 40 slots, all at the same moment, and says how far ahead they were.
+PROCESS = """
+import asyncio, sys
+from paymentsdk._engine.rate_share import RateShare
+
+async def main():
+    share = RateShare(sys.argv[1], 100.0)
+    for _ in range(40):
+        print(await share.reserve(1_700_000_000.0, 1e6))
+
+asyncio.run(main())
+"""
+
+
+def slots_of_processes(*paths: object) -> list[int]:
+    """Return the numbers of the slots that processes took, one for each path."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", PROCESS, str(path)], stdout=subprocess.PIPE, text=True)
+        for path in paths
+    ]
+    outputs = [process.communicate(timeout=50)[0] for process in started]
+    return sorted(round(float(line) * 100.0) for output in outputs for line in output.split())
+
+
+def test_processes_take_different_slots(tmp_path):
+    """Three that ask at the same moment get 120 slots, one after the other, each slot once."""
+    assert list(range(120)) == slots_of_processes(*[tmp_path / "rate"] * 3)
+
+
+def test_processes_with_files_of_their_own_do_not(tmp_path):
+    """Negative control: it is the file that keeps them apart."""
+    assert list(range(40)) != slots_of_processes(tmp_path / "one", tmp_path / "two")
+
+
+async def test_rates_of_one_file_are_apart_by_name(tmp_path):
+    """One file is enough for all limits of a program."""
+    one, two = (RateShare(tmp_path / "rate", 10.0, name=name) for name in ("orders", "payments"))
+
+    assert [0.0, 0.1, 0.0] == pytest.approx([await share.reserve(NOW, 60.0) for share in (one, one, two)])
+
+
+async def test_a_slot_too_far_ahead_is_not_taken(tmp_path):
+    """The next one who can wait for it gets it."""
+    share = RateShare(tmp_path / "rate", 1.0)
+    await share.reserve(NOW, 60.0)
+
+    assert None is await share.reserve(NOW, 0.5)
+    assert pytest.approx(1.0) == await share.reserve(NOW, 60.0)
+
+
+def test_idle_time_is_not_saved():
+    """After a pause the first goes at once, and the next one waits."""
+    assert (0.0, pytest.approx(NOW + 0.1)) == next_slot(NOW - 3600.0, NOW, 10.0, 60.0)
+
+
+def test_a_clock_that_was_set_back_stops_nobody():
+    """A slot an hour ahead cannot be meant."""
+    assert (0.0, NOW + 1.0) == next_slot(NOW + 3600.0, NOW, 1.0, 60.0)
+
+
+async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
+    """The request goes out, and the log says why it was not held; the platform's own limit is still there."""
+    share = RateShare(tmp_path / "missing" / "rate", 1.0)
+    with caplog.at_level(logging.WARNING, "paymentsdk"):
+        assert 0.0 == await share.reserve(NOW, 60.0)
+
+    assert "cannot be used" in caplog.text
+
+
+@pytest.mark.parametrize("rate", [0, -1, True, float("nan"), float("inf"), "10"])
+def test_a_rate_that_is_none_is_refused(rate, tmp_path):
+    """When it is made."""
+    with pytest.raises(RequestInvalid, match="rate"):
+        RateShare(tmp_path / "rate", rate)
+
+
+class Slots:
+    """A shared rate whose next slot is always so far ahead."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+
+    async def reserve(self, now: float, longest: float) -> float | None:
+        """Take one."""
+        await asyncio.sleep(0)
+        return self.delay if self.delay <= longest else None
+
+
+async def test_a_call_waits_for_its_slot(clock):
+    """And its permit says so."""
+    flow = Flow(FlowControl(share=Slots(0.5)), clock)
+    assert flow.try_acquire("shop-1") is None
+    asking = asyncio.ensure_future(flow.acquire("shop-1"))
+
+    await clock.run(0.49)
+    assert not asking.done()
+    await clock.run(0.02)
+    assert pytest.approx(0.5) == asking.result().waited
+
+
+async def test_a_call_whose_slot_is_too_far_ahead_is_not_sent(clock):
+    """There is no permit, and nothing is left in flight."""
+    flow = Flow(FlowControl(share=Slots(31.0), adaptive=True), clock)
+
+    assert await flow.acquire("shop-1") is None
+    assert 0 == flow._in_flight
+
+
+async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permit_back(clock):
+    """Whether the file is being read, or the slot is ahead."""
+    flow = Flow(FlowControl(share=Slots(5.0), adaptive=True), clock)
+    for turns in range(6):
+        asking = asyncio.ensure_future(flow.acquire("shop-1"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    assert 0 == flow._in_flight
