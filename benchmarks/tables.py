@@ -22,6 +22,11 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "import_ms": ("import, ms", 1),
     "net_ms": ("net CPU, ms", 1),
     "renewals": ("renewals", 0),
+    "refused_pct": ("429s, %", 2),
+    "failed": ("failed calls", 0),
+    "goodput": ("goodput", 2),
+    "jain": ("Jain", 2),
+    "p50_ms": ("p50, ms", 1),
 }
 #: Metrics that are shown in another form.
 _HIDDEN = {"wall_us", "server_us"}

@@ -170,6 +170,8 @@ class Account:
 
     def ready_at(self, now: float) -> float:
         """Return when the next request may go: *now* or before for at once, infinity for after a response."""
+        if self.gate is None and self.pace is None:  # Nearly always.
+            return now if self.in_flight < self.concurrency else inf
         if self.gate is not None:
             if now < self.gate.opens_at:
                 held_until = inf if self.probe is not None else self.gate.held_until
@@ -190,12 +192,6 @@ class Account:
             if now - self.pace.since > MEMORY:
                 self.pace = None
         return permit
-
-    def take_back(self, permit: Permit) -> None:
-        """Note that *permit* is used no more."""
-        self.in_flight -= 1
-        if self.probe is permit:
-            self.probe = None
 
     def limited(self, sent_at: float, now: float, retry_after: float) -> None:
         """Note a 429."""
@@ -305,8 +301,10 @@ class Flow:
         """Give *permit* back, once, with the status code of the response and its Retry-After; without, if none came."""
         account = permit.account
         if account is not None:
-            account.take_back(permit)
             self._in_flight -= 1
+            account.in_flight -= 1
+            if account.probe is permit:
+                account.probe = None
         elif status == _TOO_MANY and self._control.gate:
             account = self._account(permit.seller)
         else:

@@ -19,6 +19,7 @@ from benchmarks import (
     bench_call,
     bench_cold,
     bench_decode,
+    bench_flow,
     bench_import,
     bench_journal,
     bench_layers,
@@ -54,6 +55,7 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_cold": (bench_cold.run, {"contestant"}, {"wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms"}),
     "bench_retry": (bench_retry.run, {"call", "way", "against"}, {"cpu_us", "wall_us", "added_us"}),
     "bench_auth": (bench_auth.run, {"call", "way", "against"}, {"cpu_us"}),
+    "bench_flow": (bench_flow.run, {"load", "flow"}, {"refused_pct", "failed", "goodput", "jain", "p50_ms"}),
     "bench_sandbox": (bench_sandbox.run, {"what"}, {"wall_ms", "cpu_ms"}),
 }
 #: Enough contestants for each bench to be itself; the rest are only other libraries.

@@ -1,0 +1,222 @@
+"""What flow control does on a platform with a rate limit: 429s, failed calls, goodput, fairness, and latency.
+
+The platform serves 100 requests per second to each seller, in windows of one second, and says 429 with Retry-After: 1
+to the others. Callers call again and again, as fast as they can. *Goodput* is what was served, of what the platform
+would have served. *Jain* is the fairness among the sellers: 1 if all get the same, 1/n if one gets it all. *p50* is the
+median time of a call: of the interactive ones, where there are others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks import harness
+from benchmarks.harness import Options, Result, Trial
+from paymentsdk import AiohttpTransport, Request, Response
+from paymentsdk._clock import SystemClock
+from paymentsdk._engine.flow import Flow, FlowControl, Permit, Priority
+
+LIMIT = 100
+#: Seconds that a load lasts.
+SECONDS = 20.0
+#: Connections, and seconds that a request takes, where sellers share a pool that is too small for them.
+POOL, POOL_LATENCY = 16, 0.02
+ATTEMPTS = 4
+
+FLOWS = {
+    "off": FlowControl(gate=False),
+    "gate": FlowControl(),
+    "adaptive": FlowControl(adaptive=True),
+    "adaptive, 16 at once": FlowControl(adaptive=True, max_in_flight=POOL),
+}
+
+
+class Group(Struct, frozen=True):
+    """Callers of one seller that call again and again, with a pause after each call."""
+
+    callers: int
+    seller: str = "shop-1"
+    priority: Priority = "interactive"
+    pause: float = 0.0
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """Who calls, under which limit, and with which flow control."""
+
+    name: str
+    flow: str
+    groups: Sequence[Group]
+    limit: int = LIMIT
+    latency: float = 0.0
+    pool: int = 100
+
+
+_TWENTY = (Group(95, "big"), *(Group(5, f"small-{number}") for number in range(19)))
+_BESIDE = (Group(64, priority="batch"), Group(1, pause=0.1))
+LOADS = (
+    *(
+        Load(name=f"{count} callers", flow=flow, groups=(Group(count),))
+        for count in (16, 64, 256)
+        for flow in ("off", "gate", "adaptive")
+    ),
+    *(
+        Load(name="20 sellers, one with half", flow=flow, groups=_TWENTY, limit=10**9, latency=POOL_LATENCY, pool=POOL)
+        for flow in ("gate", "adaptive, 16 at once")
+    ),
+    *(Load(name="1 beside 64 batch", flow=flow, groups=_BESIDE) for flow in ("gate", "adaptive")),
+)
+
+# --- the platform -----------------------------------------------------------------------------------------------------
+
+
+class Platform:
+    """Counts the requests of each seller in windows of one second, and refuses those beyond the limit."""
+
+    def __init__(self, limit: int, latency: float) -> None:
+        self._limit = limit
+        self._latency = latency
+        self._windows: dict[str, tuple[int, int]] = {}
+        self.statuses: Counter[int] = Counter()
+        self.served: Counter[str] = Counter()
+        self.url = ""
+
+    def status(self, seller: str) -> int:
+        window = int(time.monotonic())
+        when, count = self._windows.get(seller, (window, 0))
+        count = count + 1 if when == window else 1
+        self._windows[seller] = (window, count)
+        status = 200 if count <= self._limit else 429
+        self.statuses[status] += 1
+        self.served[seller] += status == 200
+        return status
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                status = self.status(head.split(b" ", 2)[1].decode())
+                if self._latency:
+                    await asyncio.sleep(self._latency)
+                retry = "Retry-After: 1\r\n" if status == 429 else ""
+                writer.write(f"HTTP/1.1 {status} X\r\n{retry}Content-Length: 2\r\n\r\n{{}}".encode())
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def platform(load: Load) -> AsyncIterator[Platform]:
+    served = Platform(load.limit, load.latency)
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
+    served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+# --- the callers ------------------------------------------------------------------------------------------------------
+
+
+class Callers:
+    """Callers with four attempts each, a permit for each attempt, and a pause after a 429."""
+
+    def __init__(self, load: Load, url: str) -> None:
+        self._load = load
+        self._url = url
+        self._flow = Flow(FLOWS[load.flow], SystemClock())
+        self._transport = AiohttpTransport(limit=load.pool)
+        self.calls: list[tuple[Priority, bool, float]] = []
+
+    async def run(self, seconds: float) -> None:
+        tasks = [asyncio.create_task(self._loop(group)) for group in self._load.groups for _ in range(group.callers)]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._transport.aclose()
+
+    async def _loop(self, group: Group) -> None:
+        while True:
+            started = time.monotonic()
+            done = await self._call(group)
+            self.calls.append((group.priority, done, time.monotonic() - started))
+            await asyncio.sleep(group.pause)
+
+    async def _call(self, group: Group) -> bool:
+        for number in range(ATTEMPTS):
+            permit = self._flow.try_acquire(group.seller) or await self._flow.acquire(group.seller, group.priority)
+            if permit is None:
+                return False
+            response = await self._attempt(group, permit)
+            if response.status == 200:
+                return True
+            jitter = random.random() * 0.5 * 2**number  # noqa: S311 - a pause, not a secret
+            await asyncio.sleep(float(response.headers["Retry-After"]) + jitter)
+        return False
+
+    async def _attempt(self, group: Group, permit: Permit) -> Response:
+        status, retry_after = None, 0.0
+        try:
+            response = await self._transport.send(Request("GET", self._url + group.seller))
+            status, retry_after = response.status, float(response.headers.get("Retry-After", 0.0))
+        finally:
+            self._flow.release(permit, status, retry_after)
+        return response
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Return Jain's index of fairness."""
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+async def _measure(load: Load, seconds: float) -> Mapping[str, float]:
+    async with platform(load) as served:
+        # The windows of the platform begin with each second: the first one is whole.
+        await asyncio.sleep(1.0 - time.monotonic() % 1.0 if seconds > 1.0 else 0.0)
+        callers = Callers(load, served.url)
+        await callers.run(seconds)
+    quick = [took for priority, _, took in callers.calls if priority == "interactive"] or [0.0]
+    possible = load.limit * seconds if load.limit == LIMIT else load.pool / load.latency * seconds
+    return {
+        "refused_pct": 100.0 * served.statuses[429] / max(1, served.statuses.total()),
+        "failed": float(sum(not done for _, done, _ in callers.calls)),
+        "goodput": served.statuses[200] / possible,
+        "jain": jain(list(served.served.values()) or [1.0]),
+        "p50_ms": statistics.median(quick) * 1e3,
+    }
+
+
+def _once(load: Load, seconds: float) -> Mapping[str, float]:
+    return asyncio.run(_measure(load, seconds))
+
+
+def run(options: Options, loads: Sequence[Load] = LOADS) -> Result:
+    """Put every load on a platform of its own, one after the other."""
+    seconds = 0.1 if options.quick else SECONDS
+    chosen = [load for load in loads if not options.only or load.flow in options.only]
+    trials = [Trial({"load": load.name, "flow": load.flow}, partial(_once, load, seconds)) for load in chosen]
+    once = msgspec.structs.replace(options, rounds=1)
+    rows = harness.take_turns(trials, once, warm_up=False)
+    return harness.result("bench_flow", rows, once, limit=LIMIT, seconds=seconds)
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()
