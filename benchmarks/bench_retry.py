@@ -171,10 +171,10 @@ class NoDeadlines:
 
     watched = SimpleNamespace(when=math.inf, expired=False)
 
-    def watch(self, *_: object) -> object:
+    def add(self, *_: object) -> object:
         return self.watched
 
-    def release(self, watch: object) -> None:
+    def remove(self, deadline: object) -> None:
         pass
 
     def close(self) -> None:
