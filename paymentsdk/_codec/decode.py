@@ -52,8 +52,11 @@ class Undecodable(ValueError):  # noqa: N818 - it says what the body is
 class ResponseDecoder(Generic[R]):
     """Decodes the answers of one operation."""
 
-    def __init__(self, result: type[R], *, empty: bool = False) -> None:
+    def __init__(
+        self, result: type[R], *, empty: bool = False, essential: Callable[[Anomaly], bool] | None = None
+    ) -> None:
         self._type = result
+        self._essential = essential
         self._empty = empty
         self._exact = msgspec.json.Decoder(result).decode
         self._odd = oddity.compile_check(result)
@@ -81,7 +84,7 @@ class ResponseDecoder(Generic[R]):
             return self._read(body) or self._repair(body)
         around, entries = split
         value, anomalies = self._read(around) or self._repair(around)
-        reports = Reports(anomalies)
+        reports = Reports(anomalies, self._essential)
         found = yield from rows.decode(entries, reports)
         make = type(getattr(value, rows.name))
         whole = structs.replace(cast(Struct, value), **{rows.name: make(found)})
@@ -119,7 +122,7 @@ class ResponseDecoder(Generic[R]):
             raise Undecodable(f"the body holds {_kind(raw)}, not an object")
         anomalies: list[Anomaly] = []
         value = self._mend(raw, "$", anomalies)
-        return cast(R, value), Reports(anomalies).all()
+        return cast(R, value), Reports(anomalies, self._essential).all()
 
     @cached_property
     def _info(self) -> inspect.Type:

@@ -178,7 +178,7 @@ class Identity:
             content: Its bytes.
             anomalies: What decoding has found.
         """
-        if anomalies and (lost := self._unreadable(anomalies)):
+        if anomalies and (lost := next(filter(self.unreadable, anomalies), None)):
             return Comparison(mismatch=f"the response cannot be compared with the request: {lost.path}: {lost.reason}")
         # To search the bytes takes as long as all comparisons: what agrees twice is no error response.
         if compared.agreed >= _CERTAIN and not anomalies:
@@ -202,14 +202,12 @@ class Identity:
         found = Anomaly("$", None, "unidentified response: nothing in it repeats the request")
         return structs.replace(compared, anomalies=(*compared.anomalies, found))
 
-    def _unreadable(self, anomalies: tuple[Anomaly, ...]) -> Anomaly | None:
-        """Return what was to be compared, or holds it, and could not be read."""
-        for anomaly in anomalies:
-            if anomaly.dropped and anomaly.value not in _UNSET:
-                place = f"{_INDEX.sub('', anomaly.path)}."
-                if place != "$." and any(one.startswith(place) for one in self._places):
-                    return anomaly
-        return None
+    def unreadable(self, anomaly: Anomaly) -> bool:
+        """Whether *anomaly* is about what was to be compared, or holds it, and could not be read."""
+        if not anomaly.dropped or anomaly.value in _UNSET:
+            return False
+        place = f"{_INDEX.sub('', anomaly.path)}."
+        return place != "$." and any(one.startswith(place) for one in self._places)
 
 
 class Additions:

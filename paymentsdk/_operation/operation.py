@@ -224,8 +224,9 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def decoder(self) -> ResponseDecoder[R]:
-        """Decodes the answer."""
-        return ResponseDecoder(self.result, empty=self.empty_answer)
+        """Decodes the response."""
+        essential = self.identity.unreadable if self.identity else None
+        return ResponseDecoder(self.result, empty=self.empty_answer, essential=essential)
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:

@@ -183,3 +183,28 @@ async def test_an_undeclared_2xx_is_an_anomaly(client_over, name, status, declar
     result = await write(name)(client_over(transport))
 
     assert declared is ("$status" not in [anomaly.path for anomaly in result.anomalies])
+
+
+@pytest.mark.control("paymentsdk._operation.identity.Identity.unreadable", lambda self, anomaly: False)
+async def test_no_number_of_anomalies_hides_what_identifies_a_response(client_over):
+    """A report is cut after a hundred; that the member to compare cannot be read is told nevertheless."""
+    items = [{"id": "sku-1", "title": "A book", "quantity": 1, "unit_price": 24.9}] * 150
+    malformed = [{**item, "category_id": {"lost": True}} for item in items]
+    body = {"id": "77-7", "items": malformed, "external_reference": {"lost": True}, "collector_id": 77}
+    client = client_over(MemoryTransport([says(body)]), retry=ONCE)
+
+    with pytest.raises(OutcomeUnknown) as raised:
+        await write("preferences.create", items=items)(client)
+
+    assert "$.external_reference" in str(raised.value)
+
+
+def test_beyond_the_hundred_one_that_cannot_be_compared_is_told():
+    """The report stays bounded, however many entries are malformed."""
+    item = {"title": "A book", "category_id": 5, "quantity": 1, "unit_price": 24.9}
+    items = [*[item] * 101, *[{**item, "unit_price": {"lost": 1}}] * 50]
+
+    _, anomalies = OPERATIONS["preferences.create"].decode(says({"id": "77-7", "items": items}).body)
+
+    assert "$.items[101].unit_price" == anomalies[-1].path
+    assert 102 == len(anomalies)
