@@ -41,7 +41,7 @@ class SandboxTenant:
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
-        from paymentsdk.sandbox import Buyer  # noqa: PLC0415
+        from paymentsdk.sandbox import Buyer
 
         self.sandbox = sandbox
         self.account = account
@@ -66,7 +66,7 @@ class SandboxTenant:
         Raises:
             ValueError: A detail is of the wrong type or out of bounds.
         """
-        from msgspec.structs import replace  # noqa: PLC0415
+        from msgspec.structs import replace
 
         return self.sandbox.faults.add(replace(rule, tenant=self.account.user_id))
 
@@ -90,7 +90,7 @@ def paymentsdk_sandbox() -> Iterator[Sandbox]:
     With pytest-xdist each worker has one. All tests share its running clock: a test that moves time takes
     ``paymentsdk_clock``. A test that must not see the data of others takes ``paymentsdk_tenant``.
     """
-    from paymentsdk.sandbox import Sandbox  # noqa: PLC0415
+    from paymentsdk.sandbox import Sandbox
 
     with Sandbox().in_thread() as sandbox:
         yield sandbox
@@ -102,7 +102,7 @@ def _paymentsdk_server(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     if "paymentsdk_clock" not in request.fixturenames:
         yield request.getfixturevalue("paymentsdk_sandbox")
         return
-    from paymentsdk.sandbox import Sandbox  # noqa: PLC0415
+    from paymentsdk.sandbox import Sandbox
 
     with Sandbox(frozen=True).in_thread() as sandbox:
         yield sandbox
@@ -129,7 +129,7 @@ def paymentsdk_client(paymentsdk_tenant: SandboxTenant) -> PaymentsClient:
     The client belongs to the event loop that it is first used on. It needs no closing: each request has a connection of
     its own, so that nothing is left open, whatever runs the loop.
     """
-    from paymentsdk import PaymentsClient  # noqa: PLC0415
+    from paymentsdk import PaymentsClient
 
     transport = _OneConnectionEach()
     return PaymentsClient(paymentsdk_tenant.access_token, base_url=paymentsdk_tenant.base_url, transport=transport)
@@ -139,7 +139,7 @@ class _OneConnectionEach:
     """A transport that keeps nothing open between two requests, so that no loop has to close it."""
 
     async def send(self, request: Request) -> Response:
-        from paymentsdk import AiohttpTransport  # noqa: PLC0415
+        from paymentsdk import AiohttpTransport
 
         transport = AiohttpTransport()
         try:

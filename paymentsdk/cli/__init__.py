@@ -124,7 +124,7 @@ def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
 
 
 def _demo(options: Namespace) -> int:
-    from paymentsdk.cli.demo import demonstrate  # noqa: PLC0415
+    from paymentsdk.cli.demo import demonstrate
 
     return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
 
@@ -189,6 +189,6 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def _serve(options: Namespace) -> int:
     if "url" in options:
         raise argparse.ArgumentTypeError("--url is where a command such as `faults` finds a sandbox that runs")
-    from paymentsdk.cli.serve import serve  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.cli.serve import serve
 
     return serve(options)

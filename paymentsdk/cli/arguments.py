@@ -92,7 +92,7 @@ def order_name(text: str) -> str:
 
 def duration(text: str) -> str:
     """Read an ISO 8601 duration, in letters of any case."""
-    from paymentsdk.resources.common import parse_duration  # noqa: PLC0415 - `paymentsdk --help` does without
+    from paymentsdk.resources.common import parse_duration
 
     try:
         parse_duration(text.upper())

@@ -104,7 +104,7 @@ class _Payment(Struct):
 
 
 def _payment_methods() -> Iterable[str]:
-    from paymentsdk.sandbox._buyer import PaymentMethod  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox._buyer import PaymentMethod
 
     return get_args(PaymentMethod)
 
@@ -157,7 +157,7 @@ def _policies(running: Running, options: Namespace) -> Answer:
 
 
 def _changed(running: Running, changes: dict[str, str]) -> list[_Policy]:
-    from paymentsdk.sandbox import Policies  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox import Policies
 
     try:
         # What makes no sense is found here, before anybody is asked.
@@ -175,7 +175,7 @@ def _listed(running: Running) -> list[_Policy]:
     except SandboxError as error:
         if running.named or isinstance(error, NotAnsweredError):
             raise
-    from paymentsdk.sandbox import describe_policies  # noqa: PLC0415 - it takes the whole server along
+    from paymentsdk.sandbox import describe_policies
 
     print(f"no sandbox runs on {running.url}; these are the defaults", file=sys.stderr)
     return msgspec.convert(describe_policies(), list[_Policy], from_attributes=True)

@@ -60,8 +60,8 @@ class _Explain(argparse.Action):
 
 
 def _explained() -> Iterable[str]:
-    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
-    from paymentsdk.sandbox._effects import COMMON, EFFECTS  # noqa: PLC0415
+    from paymentsdk.sandbox import FaultRule
+    from paymentsdk.sandbox._effects import COMMON, EFFECTS
 
     usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
 
@@ -80,7 +80,7 @@ def _explained() -> Iterable[str]:
 
 
 def _effects() -> Iterable[str]:
-    from paymentsdk.sandbox._effects import EFFECTS  # noqa: PLC0415 - as above
+    from paymentsdk.sandbox._effects import EFFECTS
 
     return EFFECTS
 
@@ -112,8 +112,8 @@ def _clear(running: Running, options: Namespace) -> Answer:
 
 
 def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
-    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - it takes the whole server along
-    from paymentsdk.sandbox._values import describe_mismatch  # noqa: PLC0415
+    from paymentsdk.sandbox import FaultRule
+    from paymentsdk.sandbox._values import describe_mismatch
 
     # What makes no sense is found here, before anybody is asked.
     if problem := describe_mismatch(FaultRule, details, one="detail", many="details", leave_out=("effect",)):
@@ -126,7 +126,7 @@ def _rule(effect: str, details: Mapping[str, str]) -> FaultRule:
 
 
 def _in_force(fault: _Fault) -> str:
-    from paymentsdk.sandbox import FaultRule  # noqa: PLC0415 - as above
+    from paymentsdk.sandbox import FaultRule
 
     usual = {field.name: field.default for field in msgspec.structs.fields(FaultRule) if field.name != "operation"}
     details = (

@@ -80,7 +80,7 @@ class Running:
         raise SandboxError(f"{status} {refusal.code}: {refusal.message}")
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        from http.client import HTTPException  # noqa: PLC0415 - `paymentsdk --help` does without
+        from http.client import HTTPException
 
         connection = self._connected()
         target = f"{quote(urlsplit(self.url).path, safe='/%')}/_sandbox/{path}"
@@ -100,7 +100,7 @@ class Running:
             connection.close()
 
     def _connected(self) -> HTTPConnection:
-        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - as above
+        from http.client import HTTPConnection, HTTPSConnection
 
         parts = urlsplit(self.url)
         # Straight there, past any proxy of the environment: that one knows nothing of this machine.

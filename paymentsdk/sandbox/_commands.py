@@ -45,7 +45,7 @@ _LISTED = 100
 Command = Callable[[Platform, ControlRequest], object]
 
 
-def state(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def state(platform: Platform, request: ControlRequest) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""
     return {
         "sandbox": platform.describe(),
@@ -105,7 +105,7 @@ def create_tenant(platform: Platform, request: ControlRequest) -> object:
     return _shown_tenant(platform, platform.create_tenant(request.read(TenantRequest)))
 
 
-def tenants(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def tenants(platform: Platform, request: ControlRequest) -> object:
     """List the sellers, with credentials that can be used."""
     return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in platform.tenants()]
 
@@ -157,7 +157,7 @@ def change_invoice_payment(platform: Platform, request: ControlRequest) -> objec
     return Buyer(platform).change_invoice_payment(request.path["id"], request.read(StatusRequest).status)
 
 
-def clock(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def clock(platform: Platform, request: ControlRequest) -> object:
     """Say what time it is."""
     return _clock(platform)
 
@@ -168,7 +168,7 @@ def freeze(platform: Platform, request: ControlRequest) -> object:
     return {**_clock(platform), "happened": happened}
 
 
-def resume(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def resume(platform: Platform, request: ControlRequest) -> object:
     """Let the clock go on."""
     platform.clock.resume()
     return _clock(platform)
@@ -189,7 +189,7 @@ def add_fault(platform: Platform, request: ControlRequest) -> object:
     return _shown_fault(platform.faults.add(request.read(FaultRule)))
 
 
-def faults(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def faults(platform: Platform, request: ControlRequest) -> object:
     """List the rules in force."""
     return [_shown_fault(added) for added in platform.faults.list()]
 
@@ -213,7 +213,7 @@ def _shown_fault(added: AddedFault) -> object:
     return {"id": added.id, "seen": added.seen, "hits": added.hits, "rule": added.rule}
 
 
-def list_policies(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def list_policies(platform: Platform, request: ControlRequest) -> object:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
@@ -247,12 +247,12 @@ def restore(platform: Platform, request: ControlRequest) -> object:
     return {"name": name, **_clock(platform)}
 
 
-def requests(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def requests(platform: Platform, request: ControlRequest) -> object:
     """List the last requests, newest first, without credentials."""
     return list(reversed(platform.feed.requests))
 
 
-def codes(platform: Platform, request: ControlRequest) -> object:  # noqa: ARG001 - as every command
+def codes(platform: Platform, request: ControlRequest) -> object:
     """List every documented code, and the ways to be refused with it."""
     return [
         {"operation": operation.name, "status": error.status, "code": error.code, "ways": ways(operation, error)}

@@ -78,7 +78,8 @@ class SellerContext:
     def require(self, table: Table[D], key: str) -> D:
         """Return the seller's document *key*, which is there."""
         document = self.get(table, key)
-        assert document is not None  # noqa: S101 - no document is ever taken out
+        if document is None:
+            raise LookupError(f"{table.name} {key}")
         return document
 
     def put(self, table: Table[D], document: D) -> D:

@@ -215,7 +215,7 @@ def _reader(operation: AnyOperation, *, strict: bool) -> Reader:
     return _reader_of(inspect.type_info(operation.body), wanted) or _as_it_is
 
 
-def _as_it_is(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+def _as_it_is(raw: object, path: str) -> object:
     return raw
 
 
@@ -262,7 +262,7 @@ def _amount_reader(wanted: tuple[type, ...]) -> Reader:
     return read
 
 
-def _whole_reader(raw: object, path: str) -> object:  # noqa: ARG001 - a reader like the others
+def _whole_reader(raw: object, path: str) -> object:
     """Read ``2.0`` as the integer that it is in JSON: languages with one kind of number write it so."""
     if isinstance(raw, Decimal) and raw == raw.to_integral_value() and abs(raw) <= _LARGEST_INTEGER:
         return int(raw)

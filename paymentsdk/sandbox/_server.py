@@ -326,7 +326,7 @@ def _in_url(host: str) -> str:
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
-            return "127.0.0.1" if address.version == 4 else "[::1]"  # noqa: PLR2004
+            return "127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "[::1]"
     return f"[{host}]" if ":" in host else host
 
 

@@ -465,6 +465,19 @@ async def test_a_refusal_without_a_code_is_a_general_one(plain, sandbox, path, c
     assert (400, code) == ((answer := await plain("POST", path, {}, key="k")).status, answer.code)
 
 
+@pytest.mark.control("paymentsdk.sandbox._codes._SERVER_ERRORS", 501)
+async def test_a_status_that_is_not_documented_has_a_code_of_its_kind(plain, sandbox):
+    """From 500 on it is the platform that failed, and below the request: no documented code says the contrary."""
+    seen = {}
+    for status in (418, 499, 500, 599):
+        with sandbox.faults.add(FaultRule(effect="refuse", status=status)):
+            answer = await plain("DELETE", "/v1/account/release_report/schedule")
+        seen[status] = (answer.status, answer.json["error"])
+
+    kinds = {418: "bad_request", 499: "bad_request", 500: "generic", 599: "generic"}
+    assert {status: (status, code) for status, code in kinds.items()} == seen
+
+
 BAD_RULES = [
     {"effect": "magic"},
     {"effect": "reset", "operation": "orders.creat"},

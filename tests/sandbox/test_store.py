@@ -408,3 +408,31 @@ async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
     sold, invoices = await client.merchant_orders.search().collect(), await client.invoices.search().collect()
 
     assert [5, 5, 5] == [len(sellers), len(sold), len({one.preapproval_id for one in invoices})]
+
+
+def test_a_file_has_a_write_ahead_log(tmp_path):
+    """Without a journal a kill amid a commit would leave a half of it, and a rollback would undo nothing."""
+    with closing(Platform(db=str(tmp_path / "sandbox.db"))) as platform:
+        connection = platform.store._connection
+        modes = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+
+    assert ["wal", 1] == modes
+
+
+def test_the_store_is_not_read_amid_the_transaction_of_another_thread():
+    """A reader would see what may never be committed: it waits for the lock."""
+    store, seen = Store([THINGS]), []
+
+    def read() -> None:
+        seen.append(store.ledger())
+
+    with store.transaction():
+        store.append(1, b"{}")
+        reader = threading.Thread(target=read)
+        reader.start()
+        reader.join(0.05)
+        amid = list(seen)
+    reader.join()
+    store.close()
+
+    assert ([], [[b"{}"]]) == (amid, seen)

@@ -58,7 +58,7 @@ def _show(order: Order) -> None:
 def picture(code: str) -> str:
     """Return *code* as a QR code for a terminal, or a line that says how to get one."""
     try:
-        import segno  # noqa: PLC0415 - an extra
+        import segno
     except ImportError:
         return f"({INSTALL} shows it as a QR code)\n"
     drawn = io.StringIO()

@@ -84,7 +84,7 @@ def _required(policies: Policies) -> Mapping[str, Sequence[str]]:
     return {CustomerRequest.__name__: REQUIRED[policies.customer_required]}
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
     """Return the number of the member that is to blame (spec: Errors, Customer creation)."""
     place, kind = error.path.removeprefix("$").removeprefix("."), error.rule
     if not place:

@@ -105,7 +105,7 @@ def _grant(context: SellerContext, body: TokenRequest) -> Grant:
     return grant
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
     """Return the sub-error (spec: Errors, Token endpoint)."""
     if error.path == "$.scope":
         return "invalid_scope"

@@ -320,7 +320,8 @@ def _refund_answer(order: Order, refund_id: str) -> Order:
 
 def payment_of(order: Order) -> OrderPayment:
     """Return the one payment of an order."""
-    assert order.payment is not None  # noqa: S101 - every order is made with it
+    if order.payment is None:
+        raise LookupError(f"the order {order.id} has no payment")
     return order.payment
 
 

@@ -195,7 +195,7 @@ def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool
     return (begin is None or begin <= now) and (end is None or now < end)
 
 
-def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:  # noqa: ARG001 - as of every noun
+def _code_of(operation: Operation[object, object], error: RequestInvalid) -> str:
     """Return the code of the member that is to blame (spec: Errors, Preference creation)."""
     member = re.split(r"[.\[]", error.path.removeprefix("$").removeprefix("."))[0]
     if not member and error.rule == "required":  # The items: a preference needs nothing else.

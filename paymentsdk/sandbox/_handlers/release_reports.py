@@ -20,7 +20,7 @@ from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._records import REPORTS, ReportRecord
 
 
-def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:  # noqa: ARG001 - as every behaviour
+def disable_schedule(context: SellerContext, call: Call[None]) -> ReleaseReport:
     """Disable the seller's schedule; doing it twice changes nothing more."""
     record = context.get(REPORTS, str(context.tenant.user_id))
     report = _scheduled(context) if record is None else record.report

@@ -67,7 +67,7 @@ def add_routes(app: web.Application) -> None:
 # --- the dashboard -----------------------------------------------------------------------------------------------
 
 
-async def _to_dashboard(request: web.Request) -> web.StreamResponse:  # noqa: ARG001 - as every handler
+async def _to_dashboard(request: web.Request) -> web.StreamResponse:
     raise web.HTTPFound(PREFIX)
 
 
@@ -82,7 +82,7 @@ async def _static(request: web.Request) -> web.StreamResponse:
     return _file(request.match_info["name"])
 
 
-async def _icon(request: web.Request) -> web.StreamResponse:  # noqa: ARG001 - as every handler
+async def _icon(request: web.Request) -> web.StreamResponse:
     return _file("icon.svg")
 
 
@@ -170,7 +170,8 @@ def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:
     if order.id != name:  # The code of a point of sale: its order has an address of its own.
         raise web.HTTPFound(f"/qr/{order.id}")
     record = platform.store.get(ORDERS, name)
-    assert record is not None  # noqa: S101 - it was just scanned
+    if record is None:
+        raise Refused(404, "not_found", "There is no such order.")
     return from_order(record, attempt)
 
 
