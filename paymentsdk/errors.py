@@ -20,6 +20,7 @@
     ├── RefreshFailed                no valid token could be had for now; nothing was done, trying again is safe
     ├── PaginationStalled            the platform's paging went in a circle
     ├── Incomplete                   a walk ended with fewer rows than the platform counts
+    ├── NotWhole                     a window of a reconciliation could not be certified
     ├── RecordConflict               the name of a journaled write was used for another request; nothing was sent
     ├── InProgress                   another call or process works on the journaled write
     ├── Deferred                     a journaled write that recovery will finish: neither done nor given up
@@ -60,6 +61,7 @@ __all__ = [
     "NoAnswer",
     "NotFound",
     "NotSent",
+    "NotWhole",
     "OutcomeUnknown",
     "PaginationStalled",
     "PaymentsError",
@@ -453,6 +455,43 @@ class JournalUnavailable(PaymentsError):
 
     def __str__(self) -> str:
         return visible(f"the journal is not available, nothing was sent: {self.reason}; call again with the same name")
+
+
+class NotWhole(PaymentsError):
+    """A window of a reconciliation could not be certified: nobody knows whether all of its rows were seen.
+
+    Rows may be missing from this window, and from no other. Run the walk again with the same ``out``: it goes on with
+    the windows that are not whole.
+    """
+
+    window: tuple[datetime, datetime]
+    """The first moment of the window, and the first moment behind it."""
+
+    seen: int
+    """Distinct rows that were seen."""
+
+    total: int | None
+    """Rows that the window has, as the platform says; ``None`` if it says nothing."""
+
+    account: str | None = None
+    """Whose rows they are; ``None`` for a client of one seller."""
+
+    reason: str
+    """Why it was given up."""
+
+    def __init__(self, window: tuple[datetime, datetime], seen: int, total: int | None, reason: str = "") -> None:
+        super().__init__(window, seen, total, reason)
+        self.window = window
+        self.seen = seen
+        self.total = total
+        self.reason = reason
+
+    def __str__(self) -> str:
+        begin, end = (one.isoformat(timespec="milliseconds") for one in self.window)
+        whose = f" of account {self.account}" if self.account else ""
+        why = f": {self.reason}" if self.reason else ""
+        total = "an unknown number of" if self.total is None else self.total
+        return visible(f"not whole: {begin} to {end}{whose}, {self.seen} of {total} rows seen{why}")
 
 
 class ClientClosed(PaymentsError):

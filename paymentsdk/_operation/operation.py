@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
 B = TypeVar("B")
 R = TypeVar("R", covariant=True)
+P = TypeVar("P")
 
 _METHOD = re.compile(r"[A-Z]+\Z")
 _PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z")
@@ -236,6 +237,14 @@ class Operation(Generic[B, R]):
     def documents(self, status: int, code: str | None) -> bool:
         """Whether the contract has an error response of *status* with *code*."""
         return any(error.status == status and error.code == code for error in self.errors)
+
+    def returning(self, result: type[P]) -> Operation[B, P]:
+        """Return the same operation with responses decoded into *result*, such as a Struct of the few fields you need.
+
+        Fields that it does not have are skipped, which costs a fraction of decoding them. For a search, it needs the
+        fields that `page` names, and its rows an ``id``.
+        """
+        return replace(cast("Operation[B, P]", self), result=result)
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode an answer without a client.

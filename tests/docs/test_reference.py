@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -188,6 +189,7 @@ MADE = [
     errors.APIError(400),
     errors.PaginationStalled("the same page twice"),
     errors.Incomplete(1, 2, ResumePoint(1, 2)),
+    errors.NotWhole((datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)), 1, 2),
 ]
 
 

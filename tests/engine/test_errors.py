@@ -15,12 +15,14 @@ from paymentsdk.errors import (
     ErrorDetail,
     Incomplete,
     NoAnswer,
+    NotWhole,
     OutcomeUnknown,
     PaymentsError,
     RequestInvalid,
 )
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
+WINDOW = "2026-01-31T00:00:00.000+00:00 to 2026-01-31T00:00:00.000+00:00"
 REFUSAL = APIError(
     402,
     "failed",
@@ -47,6 +49,9 @@ def made(cls: type[PaymentsError]) -> PaymentsError:
         error = cls("$.items[0].title", "is too long")
     elif cls is Incomplete:
         error = cls(60, 100, ResumePoint(60, total=100))
+    elif cls is NotWhole:
+        error = cls((NOW, NOW), 3, 4, "it has too many rows")
+        error.account = "shop-1"
     elif cls is Deferred:
         error = cls("table-7/1", "connection refused")
     else:
@@ -153,6 +158,8 @@ def test_every_error_has_its_place() -> None:
         (OutcomeUnknown("the reason"), "outcome unknown after 0 attempt(s): the reason; look before you send it again"),
         (made(errors.PaginationStalled), "paging stalled at offset 60: the reason"),
         (made(Incomplete), "incomplete: the page at offset 60 of 100 is empty; 60 rows were seen"),
+        (made(NotWhole), f"not whole: {WINDOW} of account shop-1, 3 of 4 rows seen: it has too many rows"),
+        (NotWhole((NOW, NOW), 3, None), f"not whole: {WINDOW}, 3 of an unknown number of rows seen"),
         (made(errors.ClientClosed), "the reason"),
         (REFUSAL, "402 failed no funds (the payment failed) [retry after 7 s] [request r-1]"),
         (APIError(500), "500"),

@@ -1,0 +1,142 @@
+"""The ledger of a run: which windows are done, and which files have their rows. Only the driver writes to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.reconcile._windows import Window
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL, grain INTEGER);
+CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, kept INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS windows (
+    account TEXT NOT NULL, "begin" INTEGER NOT NULL, "end" INTEGER NOT NULL, kept INTEGER NOT NULL, at INTEGER NOT NULL,
+    rows INTEGER NOT NULL, undated INTEGER NOT NULL, seen INTEGER NOT NULL, total INTEGER, reason TEXT,
+    PRIMARY KEY (account, "begin")
+) WITHOUT ROWID;
+"""
+
+
+class Entry(NamedTuple):
+    """A window that is done, as a row of the ledger."""
+
+    account: str
+    begin: int
+    end: int
+    kept: bool
+    """Whether a resumed run relies on it; otherwise, it walks the window again."""
+
+    at: int
+    """The moment that its certificate speaks of, in milliseconds since 1970."""
+
+    rows: int
+    undated: int
+    """How many of its rows have no date."""
+
+    seen: int
+    total: int | None
+    reason: str | None
+    """Why it is not whole; ``None`` if it is."""
+
+
+class Sums(NamedTuple):
+    """What a run has so far."""
+
+    windows: int
+    rows: int
+    undated: int
+    width: int
+    """Milliseconds of all windows."""
+
+
+class Ledger:
+    """The file ``ledger.sqlite`` of a run, and the directory of its parts.
+
+    Args:
+        directory: Where the run is kept; made if it does not exist.
+        question: What the run is about, as text.
+
+    Raises:
+        RequestInvalid: The directory holds the run of another question, or another process works on it.
+        OSError: The directory cannot be made.
+    """
+
+    def __init__(self, directory: Path, question: str) -> None:
+        self.parts = directory / "parts"
+        self.parts.mkdir(parents=True, exist_ok=True)
+        # The flushes of the driver come from threads, one after the other.
+        self._file = sqlite3.connect(directory / "ledger.sqlite", timeout=0, check_same_thread=False)
+        try:
+            self._open(question)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self, question: str) -> None:
+        try:
+            # Until the process ends, however it does: two drivers would take each other's parts for orphans.
+            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
+        except sqlite3.OperationalError as error:
+            raise RequestInvalid("out", f"cannot be used: {error}") from None
+        known = self._file.execute("SELECT question FROM run").fetchone()
+        if known is not None and known[0] != question:
+            raise RequestInvalid("out", f"holds the run of another question: {known[0]}")
+        with self._file:
+            if known is None:
+                self._file.execute("INSERT INTO run VALUES (?, NULL)", (question,))
+            self._file.execute("DELETE FROM windows WHERE NOT kept")
+            self._file.execute("DELETE FROM parts WHERE NOT kept")
+        self._drop_orphans()
+
+    def _drop_orphans(self) -> None:
+        """Delete the files that no entry speaks of: written by a process that was killed, or discarded."""
+        known = set(self.names())
+        for path in self.parts.iterdir():
+            if path.name not in known:
+                path.unlink()
+
+    @property
+    def grain(self) -> int | None:
+        """The grain of the date filter, once it is proved."""
+        grain: int | None = self._file.execute("SELECT grain FROM run").fetchone()[0]
+        return grain
+
+    @grain.setter
+    def grain(self, grain: int) -> None:
+        with self._file:
+            self._file.execute("UPDATE run SET grain = ?", (grain,))
+
+    def commit(self, entries: Iterable[Entry], parts: Sequence[tuple[str, bool]]) -> None:
+        """Add windows, and the files with their rows, which are there already."""
+        with self._file:
+            self._file.executemany("INSERT INTO parts VALUES (?, ?)", parts)
+            self._file.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
+
+    def done(self, account: str) -> list[Window]:
+        """Return the windows of *account* that are done."""
+        rows = self._file.execute('SELECT "begin", "end" FROM windows WHERE account = ?', (account,))
+        return [Window(begin, end) for begin, end in rows]
+
+    def doubtful(self) -> list[Entry]:
+        """Return the windows that are not whole, in order."""
+        rows = self._file.execute('SELECT * FROM windows WHERE reason IS NOT NULL ORDER BY account, "begin"')
+        return [Entry(*row) for row in rows]
+
+    def names(self) -> list[str]:
+        """Return the names of the files with the rows."""
+        return [name for (name,) in self._file.execute("SELECT name FROM parts ORDER BY name")]
+
+    def sums(self) -> Sums:
+        """Add up what there is."""
+        sums = 'SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0)'
+        return Sums(*self._file.execute(f"{sums} FROM windows").fetchone())
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._file.close()

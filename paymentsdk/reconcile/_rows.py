@@ -1,0 +1,171 @@
+"""The rows of a reconciliation: what is read of each merchant order, and the Parquet files that they are written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from paymentsdk.resources.common import Id, Moment, Open, ResponseStruct
+from paymentsdk.resources.merchant_orders import SEARCH, MerchantOrderState, MerchantOrderStatus
+
+#: Digits of an amount, and how many of them are decimals: more than any currency has.
+_DIGITS, _DECIMALS = 38, 8
+
+
+class _Priced(ResponseStruct):
+    """A part of an order that names its currency."""
+
+    currency_id: str | None = None
+
+
+class Order(ResponseStruct):
+    """What a reconciliation reads of a merchant order."""
+
+    id: Id
+    status: Open[MerchantOrderStatus] | None = None
+    order_status: Open[MerchantOrderState] | None = None
+    external_reference: str | None = None
+    preference_id: str | None = None
+    date_created: Moment | None = None
+    last_updated: Moment | None = None
+    total_amount: Decimal | None = None
+    paid_amount: Decimal | None = None
+    refunded_amount: Decimal | None = None
+    items: tuple[_Priced, ...] | None = None
+    payments: tuple[_Priced, ...] | None = None
+
+    @property
+    def currency(self) -> str | None:
+        """The currency of its first payment, or of its first item."""
+        return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
+
+
+class OrderPage(ResponseStruct):
+    """A page of them."""
+
+    elements: tuple[Order, ...] | None = None
+    next_offset: int | None = None
+    total: int | None = None
+
+
+#: The search for merchant orders, which decodes only what a reconciliation reads.
+SEARCH_ORDERS = SEARCH.returning(OrderPage)
+
+
+class Row(NamedTuple):
+    """An order as it was read."""
+
+    order: Order
+    read_at: int
+    """When, by the platform's clock: milliseconds since 1970."""
+
+
+class Part(NamedTuple):
+    """The rows of an account to be written."""
+
+    account: str
+    rows: Sequence[Row]
+
+
+def write(parts: Sequence[Part], path: Path) -> None:
+    """Write a Parquet file, which is there as a whole or not at all, also if the machine stops.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        # Small parts have nothing to gain from a dictionary: it costs more time than all the rest.
+        _parquet().write_table(_table(parts), file, compression="zstd", use_dictionary=["account", "currency"])
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names of the files in *path* survive a crash of the machine."""
+    if os.name == "nt":
+        return  # It opens no directories, and writes their names by itself.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_installed() -> None:
+    """Refuse to begin without the extra.
+
+    Raises:
+        ImportError: pyarrow is not installed; the message says how to get it.
+    """
+    try:
+        _arrow()
+    except ImportError:
+        raise ImportError("a reconciliation needs pyarrow: pip install 'paymentsdk[reconcile]'") from None
+
+
+@cache
+def _arrow() -> ModuleType:
+    return import_module("pyarrow")
+
+
+@cache
+def _parquet() -> ModuleType:
+    return import_module("pyarrow.parquet")
+
+
+def _table(parts: Sequence[Part]) -> object:
+    rows = [row for part in parts for row in part.rows]
+    orders = [row.order for row in rows]
+    columns = [
+        [part.account for part in parts for _ in part.rows],
+        [str(order.id) for order in orders],
+        [order.external_reference for order in orders],
+        [order.preference_id for order in orders],
+        [order.currency for order in orders],
+        [order.total_amount for order in orders],
+        [order.paid_amount for order in orders],
+        [order.refunded_amount for order in orders],
+        [_text(order.status) for order in orders],
+        [_text(order.order_status) for order in orders],
+        [order.date_created for order in orders],
+        [order.last_updated for order in orders],
+        [row.read_at for row in rows],
+    ]
+    arrow, kinds = _arrow(), _kinds()
+    arrays = [arrow.array(values, kind) for values, kind in zip(columns, kinds.values(), strict=True)]
+    return arrow.Table.from_arrays(arrays, names=list(kinds))
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else str.__str__(value)
+
+
+@cache
+def _kinds() -> dict[str, object]:
+    """Return the columns, by name."""
+    arrow = _arrow()
+    text, amount, moment = arrow.string(), arrow.decimal128(_DIGITS, _DECIMALS), arrow.timestamp("us", "UTC")
+    return {
+        "account": text,
+        "id": text,
+        "reference": text,
+        "preference_id": text,
+        "currency": text,
+        "total": amount,
+        "paid": amount,
+        "refunded": amount,
+        "status": text,
+        "order_status": text,
+        "created": moment,
+        "updated": moment,
+        "read_at": arrow.timestamp("ms", "UTC"),
+    }

@@ -1,0 +1,148 @@
+"""The platform in memory behind a transport; as a program, a walk over it that kills itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow.parquet
+
+from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
+from paymentsdk.reconcile import WalkReport, _walk, walk
+from paymentsdk.reconcile._windows import milliseconds, moment_of
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.reconcile.model import CREATED
+from tests.reconcile.platform import CAP, NOW, Platform, Row
+
+#: The week of the model, as the public interface takes it.
+WEEK = (moment_of(CREATED.begin), moment_of(CREATED.end))
+
+
+class Served:
+    """Answers searches for the rows of a platform.
+
+    Args:
+        platform: It has the rows.
+        spoil: Changes the rows of a page before they are sent.
+    """
+
+    def __init__(self, platform: Platform, spoil: Callable[[list[dict]], object] = lambda rows: None) -> None:
+        self.platform = platform
+        self.spoil = spoil
+        self.in_flight = self.most_in_flight = 0
+
+    async def __call__(self, request: Request) -> Response:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0)
+        self.in_flight -= 1
+        query = dict(parse_qsl(urlsplit(request.url).query))
+        begin, end = (_moment(query.get(f"date_created_{which}")) for which in ("from", "to"))
+        limit = int(query["limit"]) if "limit" in query else None
+        shown = self.platform.show(begin, end, int(query["offset"]), limit)
+        now = moment_of(self.platform.now)
+        headers = {"Date": format_datetime(now.astimezone(UTC), usegmt=True)}
+        if shown is None:
+            return Response(400, headers, b'{"error":"ds_search_query","message":"offset"}')
+        rows = [as_json(row) for row in shown[0]]
+        self.spoil(rows)
+        return Response(200, headers, json.dumps({"elements": rows, "total": shown[1], "next_offset": 0}).encode())
+
+
+def as_json(row: Row) -> dict[str, object]:
+    """A row as the platform sends it."""
+    return {
+        "id": row.id,
+        "status": "closed",
+        "order_status": "paid",
+        "external_reference": f"order-{row.id}",
+        "date_created": None if row.created is None else moment_of(row.created).isoformat(timespec="milliseconds"),
+        "last_updated": moment_of(row.updated).isoformat(timespec="milliseconds"),
+        "total_amount": 24.90,
+        "paid_amount": 24.90,
+        "refunded_amount": 0,
+        "payments": [{"id": row.id, "currency_id": "EUR"}],
+    }
+
+
+def _moment(text: str | None) -> int | None:
+    return None if text is None else milliseconds(datetime.fromisoformat(text))
+
+
+def client_of(handler: Callable[[Request], object]) -> PaymentsClient:
+    """A client that finds the rows of *handler*."""
+    return PaymentsClient(
+        "token",
+        base_url="https://x",
+        transport=MemoryTransport(handler),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
+    )
+
+
+def quiet(seed: int, rows: int = 150, **settings: object) -> Platform:
+    """A platform whose rows stay, so that two walks over it find the same."""
+    platform = Platform(seed, **settings)
+    platform.fill(rows, CREATED.begin, NOW - 3_600_000)
+    return platform
+
+
+def written(report: WalkReport | Path) -> list[tuple[str, int]]:
+    """The account and the id of every row that was written, in order."""
+    files = report.parts if isinstance(report, WalkReport) else sorted(report.glob("*.parquet"))
+    rows: list[tuple[str, int]] = []
+    for file in files:
+        table = pyarrow.parquet.read_table(file)
+        rows += zip(table["account"].to_pylist(), map(int, table["id"].to_pylist()), strict=True)
+    return sorted(rows)
+
+
+def entered_first(self: _walk.Walk, pending: Sequence[_walk.Finished]) -> None:
+    """What must not be: an entry in the ledger before the rows are in their file."""
+    name = f"{next(self._numbers):06}.parquet"
+    self._ledger.commit([one.entry for one in pending], [(name, True)])
+    _walk.write([], self._ledger.parts / "999999.unfinished")
+    _walk.write([_walk.Part(one.entry.account, one.rows) for one in pending], self._ledger.parts / name)
+
+
+async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
+    """Walk, and kill this process: at a call, or between a file and its entry in the ledger."""
+    sellers = {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(("one", "two"))}
+    left = calls
+
+    def tick() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying(handler: Served) -> Callable[[Request], object]:
+        async def answer(request: Request) -> Response:
+            if where == "call":
+                tick()
+            return await handler(request)
+
+        return answer
+
+    write = _walk.write
+    if where in ("written", "early"):
+        _walk.write = lambda *arguments: (write(*arguments), tick())
+    if where == "early":
+        _walk.Walk._write = entered_first
+    _walk.COMMIT_EVERY = 0.0
+    accounts = {name: client_of(dying(served)) for name, served in sellers.items()}
+    await walk(
+        client_of(sellers["one"]), created=WEEK, out=out, accounts=accounts, max_window=CAP, lag=timedelta(minutes=5)
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(walk_and_die(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))

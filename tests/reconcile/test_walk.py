@@ -1,0 +1,346 @@
+"""A walk over the orders of several sellers: every row once, in files, and the same after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import NotWhole, PaymentsError, Request, RequestInvalid, Response
+from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, walk
+from tests.reconcile.model import CREATED, snapshot, survivors
+from tests.reconcile.platform import CAP, NOW, Platform
+from tests.reconcile.served import WEEK, Served, client_of, quiet, written
+
+ROOT = Path(__file__).parents[2]
+
+
+async def walked(handler: object, out: Path, **options: object) -> WalkReport:
+    """Walk the week of one seller."""
+    async with client_of(handler) as client:
+        return await walk(client, **{"created": WEEK, "out": out, "max_window": CAP, **options})
+
+
+@pytest.mark.parametrize("drift", ["still", "replace", "vanish and touch", "insert"])
+@pytest.mark.parametrize("ends", ["inclusive", "exclusive", "half-open"])
+async def test_every_row_is_written_once(tmp_path: Path, drift: str, ends: str) -> None:
+    """Calls that overlap, rows that drift: every row that stayed is in the files, and no row twice."""
+    platform = Platform(7, order="ties", drift=drift, ends=ends)
+    platform.fill(120, CREATED.begin - 1_000, NOW)
+    before = snapshot(platform)
+
+    report = await walked(Served(platform), tmp_path)
+
+    ids = [row for _, row in written(report)]
+    assert len(ids) == len(set(ids)) == report.rows
+    assert set() == survivors(before, platform) - set(ids)
+    assert timedelta(milliseconds=1) == report.grain
+
+
+async def test_several_sellers_in_one_run(tmp_path: Path) -> None:
+    """Each row is written with the name of its seller, also where two sellers have the same ids."""
+    sellers = {name: Served(quiet(i, rows=30 + i)) for i, name in enumerate("abc")}
+    accounts = {name: client_of(served) for name, served in sellers.items()}
+
+    report = await walk(accounts["a"], created=WEEK, accounts=accounts, out=tmp_path, max_window=CAP)
+
+    assert [(name, i + 1) for name, served in sellers.items() for i in range(len(served.platform.rows))] == written(
+        report
+    )
+
+
+async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
+    """Windows are walked at the same time, no more of them than was asked for."""
+    served = Served(quiet(1))
+
+    await walked(served, tmp_path, in_flight=3)
+
+    assert 3 == served.most_in_flight
+
+
+async def test_progress_is_told_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says grows, and ends at everything."""
+    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
+    steps: list[Progress] = []
+
+    report = await walked(Served(quiet(1)), tmp_path, progress=steps.append)
+
+    assert 1 < len(steps)
+    assert [one.share for one in steps] == sorted(one.share for one in steps)
+    assert (1.0, report.rows, report.windows, report.calls) == (
+        steps[-1].share,
+        steps[-1].rows,
+        steps[-1].windows,
+        steps[-1].calls,
+    )
+
+
+async def test_a_seller_without_rows_is_whole(tmp_path: Path) -> None:
+    """Nothing is something to be certain of, too."""
+    report = await walked(Served(Platform(1)), tmp_path)
+
+    assert (0, (), ()) == (report.rows, report.parts, report.not_whole)
+
+
+# --- what is not whole, and what is odd -------------------------------------------------------------------------------
+
+
+def hides_one(rows: list[dict]) -> None:
+    """One row never comes, though every total counts it."""
+    rows[:] = [row for row in rows if row["id"] != 5]
+
+
+async def test_a_window_that_is_not_whole_is_named(tmp_path: Path) -> None:
+    """The error says which window, and everything else is written; a later run walks that window alone."""
+    platform = quiet(2, order="random")
+    missing = platform.rows[5].created
+
+    with pytest.raises(NotWhole, match=r"of \d+ rows seen") as caught:
+        await walked(Served(platform, hides_one), tmp_path)
+
+    begin, end = caught.value.window
+    assert begin <= _walk.moment_of(missing) < end
+    assert caught.value.seen < caught.value.total
+    report = await walked(Served(platform), tmp_path)
+    assert [*platform.rows] == [row for _, row in written(report)]
+    assert report.calls < 20
+
+
+async def test_more_rows_in_a_millisecond_than_a_window_may_have(tmp_path: Path) -> None:
+    """There is nothing left to split: it is named."""
+    platform = Platform(1)
+    for _ in range(CAP + 5):
+        platform.add(NOW - 4_000_333)
+    platform.add(NOW - 9_000_333)
+
+    with pytest.raises(NotWhole, match="cannot be split"):
+        await walked(Served(platform), tmp_path)
+
+
+async def test_a_date_filter_that_cannot_be_proved_ends_the_run(tmp_path: Path) -> None:
+    """No window would prove anything, so none is walked."""
+    served = Served(quiet(1, shift=40 * 86_400_000))
+
+    with pytest.raises(NotWhole, match="finds no row by the date"):
+        await walked(served, tmp_path)
+
+    assert 20 > served.platform.calls
+
+
+async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None:
+    """Bounds without milliseconds: windows are widened by a second, and no row is lost."""
+    platform = Platform(1, grain=1_000)
+    for i in range(200):
+        platform.add(NOW - 3_600_000 - i * 2_500_017)
+
+    report = await walked(Served(platform), tmp_path)
+
+    assert timedelta(seconds=1) == report.grain
+    assert 200 == report.rows
+
+
+async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
+    """A date that is missing, or of the year 1, is in no window: its row is kept with the window that showed it."""
+
+    def spoil(rows: list[dict]) -> None:
+        for row in rows:
+            if row["id"] in (3, 4):
+                row["date_created"] = None if row["id"] == 3 else "0001-01-01T00:00:00.000+00:00"
+
+    platform = quiet(1, rows=30)
+    report = await walked(Served(platform, spoil), tmp_path)
+
+    assert 2 <= report.undated
+    assert set(platform.rows) == {row for _, row in written(report)}
+
+
+async def test_windows_older_than_the_search_shows_are_named(tmp_path: Path) -> None:
+    """The search shows 90 days: of what is older, nothing is claimed."""
+    created = (WEEK[1] - timedelta(days=100), WEEK[1])
+
+    with pytest.raises(NotWhole, match="no rows of that age") as caught:
+        await walked(Served(quiet(1)), tmp_path, created=created)
+
+    assert created[0] == caught.value.window[0]
+    assert timedelta(days=10) <= caught.value.window[1] - created[0] < timedelta(days=10, minutes=5)
+
+
+# --- resumed ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_run_goes_on(tmp_path: Path) -> None:
+    """A call that fails ends the run; with the same arguments, the next one does what is left."""
+    served = Served(quiet(3))
+    left = 25
+
+    async def fails(request: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ConnectionError
+        return await served(request)
+
+    with pytest.raises(PaymentsError):
+        await walked(fails, tmp_path)
+    report = await walked(served, tmp_path)
+
+    assert [*served.platform.rows] == [row for _, row in written(report)]
+    whole = await walked(Served(quiet(3)), tmp_path / "other")
+    assert report.calls < whole.calls
+
+
+async def test_a_cancelled_run_goes_on(tmp_path: Path) -> None:
+    """Cancelled, a walk leaves no task behind, and what it has is kept."""
+    served = Served(quiet(3))
+
+    async def cancels(request: Request) -> Response:
+        if served.platform.calls > 10 and not task.cancelling():
+            task.cancel()
+        return await served(request)
+
+    task = asyncio.create_task(walked(cancels, tmp_path))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert {asyncio.current_task()} == asyncio.all_tasks()
+    assert [*served.platform.rows] == [row for _, row in written(await walked(served, tmp_path))]
+
+
+async def test_young_windows_are_walked_again(tmp_path: Path) -> None:
+    """A row that appears late in a young window is in the files of the resumed run, and no row is there twice."""
+    platform = quiet(4)
+    platform.add(NOW - 30_000)
+    late = platform.add(NOW - 60_000, visible=NOW + 600_000)
+    assert late.id not in {row for _, row in written(await walked(Served(platform), tmp_path))}
+
+    platform.now = NOW + 3_600_000
+    report = await walked(Served(platform), tmp_path)
+
+    assert [*platform.rows] == [row for _, row in written(report)]
+    assert written(tmp_path / "parts") == written(report)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}, {"lag": timedelta(0)}],
+    ids=str,
+)
+async def test_another_question_is_refused(tmp_path: Path, other: dict) -> None:
+    """A directory belongs to one question: mixed, the rows of two would be those of neither."""
+    await walked(Served(quiet(1)), tmp_path)
+
+    with pytest.raises(RequestInvalid, match="out: holds the run of another question"):
+        await walked(Served(quiet(1)), tmp_path, **other)
+
+
+async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
+    """The second is refused as long as the first works."""
+    ledger = _ledger.Ledger(tmp_path, "mine")
+
+    with pytest.raises(RequestInvalid, match="out: cannot be used: database is locked"):
+        _ledger.Ledger(tmp_path, "mine")
+
+    ledger.close()
+    _ledger.Ledger(tmp_path, "mine").close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"created": (datetime(2026, 1, 1), WEEK[1])},  # noqa: DTZ001 - that is what is refused
+        {"created": (WEEK[1], WEEK[0])},
+        {"lag": timedelta(days=2)},
+        {"max_window": 1},
+        {"in_flight": 0},
+        {"accounts": {}},
+    ],
+    ids=str,
+)
+async def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict) -> None:
+    """Nothing is sent, and nothing is written."""
+    served = Served(quiet(1))
+    with pytest.raises(RequestInvalid):
+        await walked(served, tmp_path / "out", **wrong)
+
+    assert 0 == served.platform.calls
+    assert not (tmp_path / "out").exists()
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+def die(out: Path, seed: int, calls: int, where: str) -> int:
+    """Walk in a process that kills itself; return its exit status."""
+    command = [sys.executable, "-m", "tests.reconcile.served", str(out), str(seed), str(calls), where]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=50).returncode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
+@pytest.mark.parametrize("where", ["call", "written"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: int, where: str) -> None:
+    """Killed at a call, or after a file was written and before it was entered: killed again, then run to its end."""
+    assert 0 == die(tmp_path / "whole", seed, 10**9, where)
+    chance = random.Random(seed)
+    kills = 0
+    for _ in range(3):
+        most = 40 if where == "call" else 4
+        kills += -signal.SIGKILL == die(tmp_path / "killed", seed, chance.randrange(1, most), where)
+    assert 2 <= kills
+    files = len(list((tmp_path / "killed" / "parts").iterdir()))
+    entries = len(entered(tmp_path / "killed"))
+    assert where == "call" or entries < files
+
+    assert 0 == die(tmp_path / "killed", seed, 10**9, where)
+
+    assert written(tmp_path / "whole" / "parts") == written(tmp_path / "killed" / "parts")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
+def test_an_entry_before_its_file_loses_rows(tmp_path: Path) -> None:
+    """Control: a window that is entered before its rows are written is never walked again."""
+    assert -signal.SIGKILL == die(tmp_path / "killed", 1, 3, "early")
+
+    assert {*entered(tmp_path / "killed")} - {file.name for file in (tmp_path / "killed" / "parts").iterdir()}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
+async def test_a_file_without_an_entry_that_is_counted_has_rows_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: where files that no entry speaks of are left in place, their rows are there twice."""
+    platform = quiet(1)
+    monkeypatch.setattr(_walk, "COMMIT_EVERY", 0.0)
+    monkeypatch.setattr(_ledger.Ledger, "_drop_orphans", lambda self: None)
+
+    commit = _ledger.Ledger.commit
+
+    def full(self: _ledger.Ledger, entries: list[_ledger.Entry], parts: list[tuple[str, bool]]) -> None:
+        if parts:
+            raise OSError("the disk is full")
+        commit(self, entries, parts)
+
+    monkeypatch.setattr(_ledger.Ledger, "commit", full)
+    with pytest.raises(OSError, match="disk"):
+        await walked(Served(platform), tmp_path)
+    monkeypatch.setattr(_ledger.Ledger, "commit", commit)
+    monkeypatch.setattr(_walk, "count", lambda first: iter(range(500, 10_000)))
+    report = await walked(Served(platform), tmp_path)
+
+    assert [*platform.rows] == [row for _, row in written(report)]
+    assert len(written(report)) < len(written(tmp_path / "parts"))
+
+
+def entered(out: Path) -> list[str]:
+    """The files that the ledger speaks of."""
+    with closing(sqlite3.connect(out / "ledger.sqlite")) as ledger:
+        return [name for (name,) in ledger.execute("SELECT name FROM parts")]
