@@ -306,7 +306,7 @@ def settings() -> str:
         parameters(PaymentsClient.with_options),
         "## A walk",
         "Every `search(...)` takes these, besides its filters:",
-        parameters(Pager, leave_out=("caller", "operation", "filters"), like=WalkOptions),
+        parameters(Pager, leave_out=("engine", "operation", "filters"), like=WalkOptions),
     ]
     return "\n\n".join(parts)
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.events import Attempt
+    from paymentsdk._engine.result import Result
     from paymentsdk._engine.retry import RetryPolicy
     from paymentsdk._engine.settings import Timeout
-    from paymentsdk._engine.state import Result
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
     from paymentsdk._operation.rules import ErrorCode, RetryClass
@@ -152,7 +152,7 @@ _HOMES = (
     "_clock",
     "_codec.anomaly",
     "_operation.identity",
-    "_engine.state",
+    "_engine.result",
     "_operation.operation",
     "_operation.rules",
     "_paging.pager",

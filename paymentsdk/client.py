@@ -16,7 +16,8 @@ from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of,
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
-from paymentsdk._engine.call import Caller
+from paymentsdk._engine.client_state import ClientState
+from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.events import Attempt
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
@@ -28,7 +29,6 @@ from paymentsdk._engine.settings import (
     check_seconds,
     merged,
 )
-from paymentsdk._engine.state import ClientState
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods
@@ -90,7 +90,7 @@ class ClientOptions(TypedDict, total=False):
     accounts: AccountResolver | None
 
 
-class PaymentsClient(Caller):
+class PaymentsClient(Engine):
     """Calls the platform for a seller.
 
     A client belongs to the event loop that it is first used on, until that loop is closed: then the next call binds it
@@ -292,7 +292,7 @@ class PaymentsClient(Caller):
         twin = object.__new__(type(self))
         if type(self) is not PaymentsClient:
             _copy_own(self, twin)
-        Caller.__init__(twin, self._state, settings)
+        Engine.__init__(twin, self._state, settings)
         twin._origin = self._origin or self
         return twin
 
@@ -427,9 +427,9 @@ def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
         if isinstance(getattr(type(client), name, None), cached_property):
             continue
         own = value
-        if isinstance(value, Resource) and value._caller is client:  # noqa: SLF001 - it is this client's own
+        if isinstance(value, Resource) and value._engine is client:  # noqa: SLF001 - it is this client's own
             own = copy.copy(value)
-            own._caller = twin  # noqa: SLF001
+            own._engine = twin  # noqa: SLF001
         setattr(twin, name, own)
 
 

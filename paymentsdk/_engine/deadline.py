@@ -22,19 +22,14 @@ REST = 0.005
 
 
 class Deadline(Struct, eq=False):
-    """The deadline of one task.
-
-    Attributes:
-        task: The task.
-        when: The deadline.
-        cancelling: How many cancellations were under way when the watch began.
-        expired: It was cancelled by its deadline, and by nobody else.
-    """
+    """The deadline of one task."""
 
     task: asyncio.Task[object]
     when: float
     cancelling: int
+    """How many cancellations were under way when it was set."""
     expired: bool = False
+    """The task was cancelled by its deadline, and by nobody else."""
 
     def uncancel(self) -> bool:
         """Take back the cancellation now in the air, if it is this deadline's; return whether it was.
@@ -47,7 +42,7 @@ class Deadline(Struct, eq=False):
         return self.task.uncancel() <= self.cancelling
 
     def cancelled_by_others(self) -> bool:
-        """Whether somebody else has cancelled the task since the watch began."""
+        """Whether somebody else has cancelled the task since the deadline was set."""
         return self.task.cancelling() - self.expired > self.cancelling
 
 
@@ -67,22 +62,22 @@ class Deadlines:
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
-        watch = Deadline(task, when, task.cancelling())
-        self._live.add(watch)
+        deadline = Deadline(task, when, task.cancelling())
+        self._live.add(deadline)
         if when < self._next:
             self._ring_at(when)
-        return watch
+        return deadline
 
-    def reset(self, watch: Deadline, when: float) -> None:
-        """Give *watch* another deadline."""
-        watch.when = when
-        self._live.add(watch)  # It has left the list if it rang for an earlier deadline.
+    def reset(self, deadline: Deadline, when: float) -> None:
+        """Give *deadline* another deadline."""
+        deadline.when = when
+        self._live.add(deadline)  # It has left the list if it rang for an earlier deadline.
         if when < self._next:
             self._ring_at(when)
 
-    def remove(self, watch: Deadline) -> None:
-        """Forget *watch*: its call is over."""
-        self._live.discard(watch)
+    def remove(self, deadline: Deadline) -> None:
+        """Forget *deadline*: its call is over."""
+        self._live.discard(deadline)
 
     def close(self) -> None:
         """Stop the alarm, unless a call still needs it."""
@@ -100,10 +95,31 @@ class Deadlines:
         self._next = inf
         self._alarm = None
         now = self._clock.monotonic()
-        for watch in [watch for watch in self._live if watch.when <= now]:
-            self._live.discard(watch)
-            watch.expired = True
-            watch.task.cancel()
-        nearest = min((watch.when for watch in self._live), default=inf)
+        for deadline in [deadline for deadline in self._live if deadline.when <= now]:
+            self._live.discard(deadline)
+            deadline.expired = True
+            deadline.task.cancel()
+        nearest = min((deadline.when for deadline in self._live), default=inf)
         if nearest < inf:
             self._ring_at(max(nearest, now + REST))
+
+
+async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -> None:
+    """Wait one turn for anyio to cancel once more, and add *note* to the error that goes on.
+
+    A cancel scope of anyio cancels at every wait, and knows its own cancellation by the message of the error. That
+    message may be lost by now: a transport may raise an error of its own for a cancellation, or swallow it, or our
+    deadline may have come first. What the scope raises in this turn has the message.
+
+    Raises:
+        asyncio.CancelledError: Such a one, in place of *cancelled*.
+    """
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as again:
+        cancelled = again
+        raise again from None
+    finally:
+        if note is not None:
+            cancelled.add_note(note)
+        del cancelled  # It would hold itself, by its traceback and this frame, and all of the call with it.

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
-from paymentsdk.transports.base import Response, header
-
-if TYPE_CHECKING:
-    from paymentsdk._engine.retry import AttemptFailed
-    from paymentsdk._engine.state import Intent
-
-B = TypeVar("B")
-R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
@@ -60,30 +52,11 @@ def logs_successes() -> bool:
     return logger.isEnabledFor(logging.DEBUG)
 
 
-def attempt_ended(
-    intent: Intent[B, R],
-    observer: Observer | None,
-    elapsed: float,
-    response: Response | None,
-    failure: AttemptFailed | None = None,
-) -> None:
-    """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
-    level = logging.DEBUG if failure is None else logging.INFO
-    logged = logger.isEnabledFor(level)
-    if observer is None and not logged:
-        return
-    begun = failure is None or failure.begun
-    attempt = Attempt(
-        operation=intent.operation.name,
-        number=intent.history.attempts if begun else 0,
-        status=response.status if response is not None else None,
-        failure=failure.reason if failure is not None else None,
-        elapsed=elapsed,
-        request_id=header(response.headers, "X-Request-Id") if response is not None else None,
-        idempotency_key=intent.key,
-    )
-    if logged:
-        what = f"attempt {attempt.number}" if begun else "no request"
+def attempt_ended(attempt: Attempt, observer: Observer | None) -> None:
+    """Tell the *observer* and the log how an *attempt* ended."""
+    level = logging.DEBUG if attempt.failure is None else logging.INFO
+    if logger.isEnabledFor(level):
+        what = f"attempt {attempt.number}" if attempt.number else "no request"
         _log(level, f"{what}: {attempt.failure or 'success'}", attempt)
     if observer is not None:
         try:
@@ -93,28 +66,20 @@ def attempt_ended(
             logger.exception("%s: the observer raised", attempt.operation)
 
 
-def outcome_unknown(intent: Intent[B, R], why: str, elapsed: float) -> None:
+def outcome_unknown(attempt: Attempt) -> None:
     """Warn that a write was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
     """
-    if intent.key is not None:
-        why += f" (idempotency_key={intent.key!r})"
-    attempt = Attempt(
-        operation=intent.operation.name,
-        number=intent.history.attempts,
-        status=None,
-        failure=why,
-        elapsed=elapsed,
-        request_id=None,
-        idempotency_key=intent.key,
-    )
-    _log(logging.WARNING, f"the outcome is unknown: {why}", attempt)
+    if attempt.idempotency_key is not None:
+        why = f"{attempt.failure} (idempotency_key={attempt.idempotency_key!r})"
+        attempt = structs.replace(attempt, failure=why)
+    _log(logging.WARNING, f"the outcome is unknown: {attempt.failure}", attempt)
 
 
-def renewal_failed(intent: Intent[B, R], why: str) -> None:
-    """Warn that a refused token could not be renewed: the caller learns of the refusal alone."""
-    logger.warning("%s: %s", intent.operation.name, why, extra={"payments_operation": intent.operation.name})
+def refresh_failed(operation: str, why: str) -> None:
+    """Warn that a refused token could not be refreshed: the caller learns of the refusal alone."""
+    logger.warning("%s: %s", operation, why, extra={"payments_operation": operation})
 
 
 def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:

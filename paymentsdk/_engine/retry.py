@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from paymentsdk._engine.failures import AttemptFailed
 from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
-from paymentsdk.errors import APIError, PaymentsError, RequestInvalid
-from paymentsdk.transports.base import Response
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tenacity import RetryCallState
+    from tenacity import AsyncRetrying, RetryCallState
 
     from paymentsdk._clock import Clock
-
-R = TypeVar("R")
 
 #: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
 KEY_LIFETIME = 23 * 3600.0
@@ -61,74 +59,17 @@ class RetryPolicy(Struct, frozen=True):
             raise RequestInvalid("retry.retry_unkeyed", "must be True or False")
 
 
-class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
-    """One attempt failed. What that means for the call is decided from here.
-
-    Attributes:
-        kind: How.
-        reason: In words, without credentials.
-        error: The platform's refusal, if it answered.
-        cause: What kept the attempt from being made, if it was an error of its own.
-        response: The answer, if one came.
-        timed_out: Our own deadline ended it.
-        permanent: Another attempt would fail the same way.
-        begun: There was a request to send; without a token, or once the client is closed, none is made.
-        settled: The platform says that no attempt has taken effect, whatever is in doubt.
-        in_progress: The platform says, of a keyed write, that something is under way under the key or on the thing.
-    """
-
-    def __init__(
-        self,
-        kind: Failure,
-        reason: str,
-        *,
-        error: APIError | None = None,
-        cause: PaymentsError | None = None,
-        response: Response | None = None,
-        timed_out: bool = False,
-        permanent: bool = False,
-        begun: bool = True,
-        settled: bool = False,
-        in_progress: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.kind = kind
-        self.reason = reason
-        self.error = error
-        self.cause = cause
-        self.response = response
-        self.timed_out = timed_out
-        self.permanent = permanent
-        self.begun = begun
-        self.settled = settled
-        self.in_progress = in_progress
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds that the platform asked to wait; 0 if it did not."""
-        return (self.error and self.error.retry_after) or 0.0
-
-
 class History(Struct, eq=False):
-    """What has happened to one call so far: all that the verdicts depend on.
+    """What the failures of one call have shown so far: what the verdicts depend on."""
 
-    Attributes:
-        attempts: How many requests were sent or tried.
-        ambiguous_attempts: Attempts after which nobody can say whether the operation took effect.
-        first_ambiguity: What happened at the first of them.
-        unsettled: How often the platform answered with a 4xx that does not settle the write.
-        caller_supplied_key: Whether the key is the caller's own: an earlier call may have sent it.
-        renewed: Whether a refused token was renewed; the next refusal is final.
-        first_sent: When the first request may have left: on the monotonic clock, and in seconds since the epoch.
-    """
-
-    attempts: int = 0
     ambiguous_attempts: int = 0
+    """Attempts after which nobody can say whether the operation took effect."""
     first_ambiguity: str | None = None
+    """What happened at the first of them."""
     unsettled: int = 0
-    caller_supplied_key: bool = False
-    renewed: bool = False
+    """How often the platform answered with a 4xx that does not settle the write."""
     first_sent: tuple[float, float] | None = None
+    """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
 
     def sent(self, monotonic: float, wall: float) -> None:
         """Note that a request may have left at a time that both clocks have told."""
@@ -176,12 +117,12 @@ def should_retry(rule: RetryClass, failure: AttemptFailed, history: History, pol
             return False
 
 
-def should_refresh_token(rule: RetryClass, failure: AttemptFailed, history: History) -> bool:
-    """Whether the operation may be sent again with a renewed token.
+def should_refresh_token(rule: RetryClass, failure: AttemptFailed) -> bool:
+    """Whether the operation may be sent again with another token.
 
     That is part of the attempt that failed: it takes no pause and no place in the count.
     """
-    return TABLE[rule][failure.kind] is Verdict.REFRESH and not history.renewed
+    return TABLE[rule][failure.kind] is Verdict.REFRESH
 
 
 def key_expired(history: History, clock: Clock, rest: float = 0.0) -> bool:
@@ -189,7 +130,7 @@ def key_expired(history: History, clock: Clock, rest: float = 0.0) -> bool:
     return history.age(clock) + rest >= KEY_LIFETIME
 
 
-def pause(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
+def delay(policy: RetryPolicy, number: int, failure: AttemptFailed, chance: float) -> float:
     """Return the seconds to wait after attempt *number* (from 1): what was asked for, and full jitter on top of it.
 
     All who are refused at the same moment are asked for the same pause. Without the jitter they would come back as one.
@@ -287,64 +228,65 @@ class RetryBudgets:
                 del self._spent[place]
 
 
-async def retry(
-    attempt: Callable[[], Awaitable[R]],
-    first: AttemptFailed,
-    *,
-    rule: RetryClass,
-    policy: RetryPolicy,
-    budgets: RetryBudgets,
-    seller: object,
-    history: History,
-    clock: Clock,
-    sleep: Callable[[float], Awaitable[None]],
-    deadline: float,
-) -> R:
-    """Go on after the *first* failure, until an attempt succeeds or no further one is allowed.
+class Retries(Struct, eq=False):
+    """What decides on the retries of one call, and pays for them."""
 
-    tenacity is used only now, since most calls succeed at once: it is given the *first* failure as the outcome of its
-    first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
+    rule: RetryClass
+    policy: RetryPolicy
+    budgets: RetryBudgets
+    seller: object
+    history: History
+    clock: Clock
+    deadline: float
+    paid: int = 0
+    """What the latest retry has cost."""
 
-    Raises:
-        AttemptFailed: The last failure.
-    """
-    try:
-        from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
-    except (ImportError, OSError):
-        # Perhaps no file can be opened any more. In place of what came of the call, that would be all the caller knew.
-        raise first from None
+    def attempts(self, first: AttemptFailed, sleep: Callable[[float], Awaitable[None]]) -> AsyncRetrying:
+        """Return the attempts to iterate over: the one that has failed, *first*, and as many more as are allowed.
 
-    unplayed = [first]
-    paid = 0
+        tenacity comes in only now, since most calls succeed at once. Each call has a retryer of its own: one that is
+        shared between tasks mixes up their states.
 
-    async def go_on() -> R:
-        if unplayed:
-            raise unplayed.pop()
-        return await attempt()
+        Raises:
+            AttemptFailed: *first*, if tenacity cannot be imported.
+        """
+        try:
+            from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
+        except (ImportError, OSError):
+            # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
+            raise first from None
+        return AsyncRetrying(
+            retry=retry_if_exception(self._is_worth_it),
+            wait=self._delay,
+            stop=self._is_over,
+            sleep=sleep,
+            reraise=True,
+        )
 
-    def too_late(state: RetryCallState) -> bool:
-        rest = state.upcoming_sleep
-        return clock.monotonic() + rest >= deadline or key_expired(history, clock, rest)
+    def give_back(self) -> None:
+        """Note that the call succeeded."""
+        self.budgets.give_back(self.seller, self.rule, self.paid or 1)
 
-    def no_budget(state: RetryCallState) -> bool:
-        nonlocal paid
-        cost = budgets.take(seller, rule, _failure(state))
-        paid = cost or 0
-        return cost is None
+    def _is_worth_it(self, error: BaseException) -> bool:
+        return isinstance(error, AttemptFailed) and should_retry(self.rule, error, self.history, self.policy)
 
-    retrying = AsyncRetrying(
-        retry=retry_if_exception(
-            lambda error: isinstance(error, AttemptFailed) and should_retry(rule, error, history, policy)
-        ),
-        wait=lambda state: pause(policy, state.attempt_number, _failure(state), clock.random()),
+    def _delay(self, state: RetryCallState) -> float:
+        return delay(self.policy, state.attempt_number, _failure(state), self.clock.random())
+
+    def _is_over(self, state: RetryCallState) -> bool:
         # In this order: the budget pays only for a retry that nothing else forbids.
-        stop=lambda state: state.attempt_number >= policy.attempts or too_late(state) or no_budget(state),
-        sleep=sleep,
-        reraise=True,
-    )
-    result: R = await retrying(go_on)
-    budgets.give_back(seller, rule, paid or 1)
-    return result
+        rest = state.upcoming_sleep
+        return (
+            state.attempt_number >= self.policy.attempts
+            or self.clock.monotonic() + rest >= self.deadline
+            or key_expired(self.history, self.clock, rest)
+            or not self._pay(_failure(state))
+        )
+
+    def _pay(self, failure: AttemptFailed) -> bool:
+        cost = self.budgets.take(self.seller, self.rule, failure)
+        self.paid = cost or 0
+        return cost is not None
 
 
 def _failure(state: RetryCallState) -> AttemptFailed:

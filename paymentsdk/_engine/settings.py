@@ -61,6 +61,21 @@ class Timeout(Struct, frozen=True):
                 raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
 
 
+def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
+    """Return when an attempt that begins *now* has to end: the call ends at the *deadline*."""
+    limit = timeout.attempt
+    return deadline if limit is None or now + limit > deadline else now + limit
+
+
+def connect_timeout(timeout: Timeout, left: float) -> float:
+    """Return how long an attempt that has *left* seconds may wait for a connection.
+
+    That has to end before the attempt does: what is cut off after it may have been sent.
+    """
+    connect = timeout.connect
+    return 0.9 * left if connect is None or connect >= left else connect
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """What a client is set up with, and what a copy of it may change. See :class:`paymentsdk.PaymentsClient`."""
 

@@ -23,8 +23,8 @@ from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk._engine.call import Caller
-    from paymentsdk._engine.state import Result
+    from paymentsdk._engine.engine import Engine
+    from paymentsdk._engine.result import Result
 
 T = TypeVar("T")
 #: Fetches the page at an offset.
@@ -104,7 +104,7 @@ class Pager(Generic[T]):
     :class:`~paymentsdk.ClientClosed`.
 
     Args:
-        caller: Makes the calls.
+        engine: Makes the calls; a client is one.
         operation: The search.
         page_size: See :class:`WalkOptions`, as for the next three.
         start: Where the walk begins.
@@ -119,11 +119,11 @@ class Pager(Generic[T]):
             not a search, or has placeholders in its path.
     """
 
-    __slots__ = ("_caller", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
+    __slots__ = ("_engine", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
 
     def __init__(
         self,
-        caller: Caller,
+        engine: Engine,
         operation: Operation[None, object],
         *,
         page_size: int | None = None,
@@ -142,7 +142,7 @@ class Pager(Generic[T]):
         _within("prefetch", prefetch, 1, MOST_PREFETCH)
         _within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
-        self._caller = caller
+        self._engine = engine
         self._operation = operation
         self._shape = operation.page
         self._filters = filters
@@ -201,7 +201,7 @@ class Pager(Generic[T]):
         query: dict[str, object] = {**self._filters, "offset": offset}
         if self._page_size is not None:
             query["limit"] = self._page_size
-        return await self._caller.call(self._operation, query=query)
+        return await self._engine.call(self._operation, query=query)
 
 
 class Items(AsyncIterator[T]):

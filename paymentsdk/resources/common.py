@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar, dataclass
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
-from paymentsdk._engine.call import Caller
+from paymentsdk._engine.engine import Engine
 from paymentsdk._operation.operation import PageShape
 from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
@@ -210,10 +210,10 @@ class Resource:
     lists only what is particular to it.
     """
 
-    __slots__ = ("_caller",)
+    __slots__ = ("_engine",)
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")

@@ -226,4 +226,4 @@ class Customers(Resource):
             NotFound: What the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
         """
-        return (await self._caller.call(CREATE, customer)).value
+        return (await self._engine.call(CREATE, customer)).value

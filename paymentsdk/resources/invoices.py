@@ -174,4 +174,4 @@ class Invoices(Resource):
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.
         """
-        return Pager(self._caller, SEARCH, **search)
+        return Pager(self._engine, SEARCH, **search)

@@ -228,7 +228,7 @@ class OAuth(Resource):
             code_verifier=code_verifier,
             scope=scope,
         )
-        return (await self._caller.call(TOKEN, request)).value
+        return (await self._engine.call(TOKEN, request)).value
 
     async def refresh(
         self,
@@ -265,11 +265,11 @@ class OAuth(Resource):
             refresh_token=refresh_token,
             scope=scope,
         )
-        return (await self._caller.call(_REFRESH, request)).value
+        return (await self._engine.call(_REFRESH, request)).value
 
     def _application(self, client_id: str | None, client_secret: str | None) -> Credentials:
         """Return the application of the call, else that of the client."""
-        credentials = credentials_of(client_id, client_secret) or self._caller.credentials
+        credentials = credentials_of(client_id, client_secret) or self._engine.credentials
         if credentials is None:
             raise RequestInvalid("client_id", "must be given with client_secret, in the call or on the client")
         return credentials

@@ -782,7 +782,7 @@ class Orders(Resource):
             BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
-        call = self._caller.call(CREATE, order, idempotency_key=idempotency_key, first_sent_at=first_sent_at)
+        call = self._engine.call(CREATE, order, idempotency_key=idempotency_key, first_sent_at=first_sent_at)
         return (await call).value
 
     async def get(self, order_id: str) -> Order:
@@ -796,7 +796,7 @@ class Orders(Resource):
             BadRequest: *order_id* does not have the form of an order id.
             NotFound: No such order for this seller.
         """
-        return (await self._caller.call(GET, order_id=order_id)).value
+        return (await self._engine.call(GET, order_id=order_id)).value
 
     async def cancel(
         self, order_id: str, *, idempotency_key: str | None = None, first_sent_at: datetime | None = None
@@ -813,7 +813,7 @@ class Orders(Resource):
             Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
-        call = self._caller.call(
+        call = self._engine.call(
             CANCEL, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
         )
         return (await call).value
@@ -855,7 +855,7 @@ class Orders(Resource):
                 "amount" if amount is None else "payment_id",
                 "a partial refund takes both payment_id and amount; a refund of the whole order takes neither",
             )
-        call = self._caller.call(
+        call = self._engine.call(
             REFUND, body, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
         )
         return (await call).value

@@ -190,7 +190,7 @@ class Plans(Resource):
             NotFound: No such plan for this seller.
         """
         require(plan_id != "search", "$path.id", "'search' is not an id: it is the path of the search")
-        return (await self._caller.call(GET, id=plan_id)).value
+        return (await self._engine.call(GET, id=plan_id)).value
 
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:
         """Search plans (4.6). Nothing is sent before the first row is asked for.
@@ -201,4 +201,4 @@ class Plans(Resource):
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.
         """
-        return Pager(self._caller, SEARCH, **search)
+        return Pager(self._engine, SEARCH, **search)

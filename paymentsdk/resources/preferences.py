@@ -548,4 +548,4 @@ class Preferences(Resource):
             BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
-        return (await self._caller.call(CREATE, preference)).value
+        return (await self._engine.call(CREATE, preference)).value

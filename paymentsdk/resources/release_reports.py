@@ -113,4 +113,4 @@ class ReleaseReports(Resource):
             AuthenticationFailed: The token is not valid.
             OutcomeUnknown: The schedule may be disabled. Disable it again.
         """
-        return (await self._caller.call(DISABLE_SCHEDULE)).value
+        return (await self._engine.call(DISABLE_SCHEDULE)).value

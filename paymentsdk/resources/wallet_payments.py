@@ -302,8 +302,8 @@ class WalletPayments(Resource):
             Conflict: The key went with another request.
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
-        headers = None if session_id is None else {self._caller.session_header: session_id}
-        call = self._caller.call(
+        headers = None if session_id is None else {self._engine.session_header: session_id}
+        call = self._engine.call(
             CREATE, payment, idempotency_key=idempotency_key, first_sent_at=first_sent_at, headers=headers
         )
         return (await call).value

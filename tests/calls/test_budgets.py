@@ -79,7 +79,7 @@ async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr("paymentsdk._engine.retry.GROUP", dict.fromkeys(GROUP, 1))
     else:
-        monkeypatch.setattr("paymentsdk._engine.call.Seller", lambda auth: None)
+        monkeypatch.setattr("paymentsdk._engine.settings.Seller", lambda auth: None)
     async with clients() as (client, transport):
         failing = client if cost == "group" else client.with_options(access_token="TEST-two")
         for _ in range(MANY):

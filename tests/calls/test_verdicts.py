@@ -384,7 +384,7 @@ async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, mon
     def by_status(errors, status, codes, *, random_key) -> bool:
         return any(error.settles and error.status == status for error in errors)
 
-    monkeypatch.setattr("paymentsdk._engine.call.settles", by_status)
+    monkeypatch.setattr("paymentsdk._engine.failures.settles", by_status)
     failed = await failing(play)
 
     assert {
@@ -400,7 +400,7 @@ async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatc
     def by_first(errors, status, codes, *, random_key) -> bool:
         return settles(errors, status, codes[:1], random_key=random_key)
 
-    monkeypatch.setattr("paymentsdk._engine.call.settles", by_first)
+    monkeypatch.setattr("paymentsdk._engine.failures.settles", by_first)
     failed = await failing(play)
 
     assert {("orders.create", "value and locked"), ("orders.refund", "state and busy")} <= failed

@@ -286,7 +286,7 @@ FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "pla
            "merchant_orders.search", "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
 
 
-@pytest.mark.control("paymentsdk._engine.call._compare", lambda intent, response, value, anomalies: Comparison())
+@pytest.mark.control("paymentsdk._engine.call.Call._compare", lambda self, response, value, anomalies: Comparison())
 @pytest.mark.parametrize("name", FOREIGN)
 async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
     """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
@@ -376,7 +376,7 @@ async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
     assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
 
 
-@pytest.mark.control("paymentsdk._engine.call.settles", lambda errors, status, codes, *, random_key: True)
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda errors, status, codes, *, random_key: True)
 @pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
 async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
     """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""
@@ -641,11 +641,11 @@ async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
         gc.enable()
 
 
-async def at_once(self: object, intent: object, cancelled: asyncio.CancelledError) -> None:
+async def at_once(self: object, cancelled: asyncio.CancelledError) -> None:
     """Take the words of a transport."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.Caller._log_cancelled", at_once, raises=asyncio.CancelledError)
+@pytest.mark.control("paymentsdk._engine.call.Call._log_cancelled", at_once, raises=asyncio.CancelledError)
 async def test_a_scope_of_anyio_ends_a_call(make_client) -> None:
     """Whoever calls in a cancel scope goes on behind it, also if the transport cancels in words of its own."""
     scope = anyio.CancelScope()
@@ -831,7 +831,7 @@ async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> No
     assert [] == transport.requests
 
 
-@pytest.mark.control("paymentsdk._engine.state.ClientState.close", lambda self: setattr(self, "closed", True))
+@pytest.mark.control("paymentsdk._engine.client_state.ClientState.close", lambda self: setattr(self, "closed", True))
 @pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
 async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
     """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""

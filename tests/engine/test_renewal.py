@@ -119,11 +119,11 @@ async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, u
         await first
 
 
-def goes_on(self, intent) -> None:
+def goes_on(self) -> None:
     """Send for a client that is closed."""
 
 
-@pytest.mark.control("paymentsdk._engine.call.Caller._check_open", goes_on, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._engine.call.Call._ensure_open", goes_on, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("expires_at", [0.0, None], ids=["ended", "refused"])
 async def test_nothing_is_sent_for_a_client_that_was_closed_during_a_renewal(
     signed_in, issuer, until, expires_at: float | None

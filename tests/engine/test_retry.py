@@ -28,7 +28,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk._engine import retry
-from paymentsdk._engine.retry import KEY_LIFETIME, AttemptFailed, Failure, RetryBudget, pause
+from paymentsdk._engine.retry import KEY_LIFETIME, AttemptFailed, Failure, RetryBudget, delay
 from paymentsdk._operation.error_response import retry_after
 from paymentsdk.errors import ServerError
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -56,7 +56,7 @@ def test_pauses_have_full_jitter(policy: RetryPolicy, number: int, chance: float
     """A pause is what was asked for, and any share of the base on top, doubled each time up to the cap."""
     failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=asked))
 
-    seconds = pause(policy, number, failure, chance)
+    seconds = delay(policy, number, failure, chance)
 
     assert seconds >= asked
     assert seconds == asked + chance * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
@@ -72,7 +72,7 @@ def test_the_pauses_of_many_calls_are_spread(asked: int) -> None:
     failure = AttemptFailed(Failure.SERVER, "", error=ServerError(503, retry_after=float(asked)))
     chance = random.Random(7).random
 
-    pauses = [pause(policy, 9, failure, chance()) - asked for _ in range(1000)]
+    pauses = [delay(policy, 9, failure, chance()) - asked for _ in range(1000)]
 
     assert min(pauses) < 0.1
     assert max(pauses) > 7.9
@@ -162,7 +162,7 @@ async def test_the_cap_is_a_setting(play, jobs) -> None:
     assert [31] == whole(played.slept)
 
 
-@pytest.mark.control("paymentsdk._engine.retry.pause", lambda policy, number, failure, chance: 0.0)
+@pytest.mark.control("paymentsdk._engine.retry.delay", lambda policy, number, failure, chance: 0.0)
 @pytest.mark.parametrize("total", [15.0, 20.0])
 async def test_no_pause_outlives_the_call(play, total: float) -> None:
     """A pause that would end at the deadline or after it is not begun: the caller learns at once."""

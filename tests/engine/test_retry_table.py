@@ -215,7 +215,7 @@ LOCKED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._engine.call.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
+@pytest.mark.control("paymentsdk._engine.failures.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
 @pytest.mark.parametrize("locked", LOCKED)
 @pytest.mark.parametrize("bring", ["argument", "option"])
 async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:

@@ -48,7 +48,7 @@ async def outcome(client_over, name: str, body: object, **settings: object) -> o
         return error
 
 
-@pytest.mark.control("paymentsdk._engine.call._compare", lambda intent, response, value, anomalies: Comparison())
+@pytest.mark.control("paymentsdk._engine.call.Call._compare", lambda self, response, value, anomalies: Comparison())
 @pytest.mark.parametrize("name", WRITES)
 async def test_no_foreign_response_is_taken_for_the_result_of_a_write(client_over, name):
     """Whatever else the platform, or somebody before it, sends with a 2xx: no write counts as done by it."""

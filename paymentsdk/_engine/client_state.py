@@ -1,69 +1,21 @@
-"""One call under way, what it shares with the others, and what comes out of it."""
+"""What a client and all its copies share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from msgspec import Struct, field
-
-from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._engine.deadline import Deadline, Deadlines
-from paymentsdk._engine.retry import History, RetryBudgets
+from paymentsdk._engine.deadline import Deadlines
+from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk._operation.identity import Additions
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
+from paymentsdk.transports.base import DiscardingTransport, Response, Transport
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import RefreshingToken
     from paymentsdk._clock import Clock
-    from paymentsdk._operation.operation import Operation
-
-B = TypeVar("B")
-R = TypeVar("R")
-
-
-class Result(Struct, Generic[R], frozen=True, kw_only=True):
-    """The value of a call, and how it was obtained.
-
-    A result cannot be pickled, as its body and headers may repeat credentials; its ``value`` can, unless it holds some.
-
-    Attributes:
-        value: What the platform answered.
-        status: The HTTP status, 200 to 299.
-        headers: The header fields of the answer.
-        attempts: How many requests it took.
-        elapsed: Seconds from the call to the answer.
-        anomalies: What in the answer did not follow the contract; empty nearly always.
-        raw: The body as it came.
-        idempotency_key: The key that the write was sent with, or ``None``.
-    """
-
-    value: R
-    status: int
-    headers: Mapping[str, str]
-    attempts: int
-    elapsed: float
-    anomalies: tuple[Anomaly, ...]
-    raw: bytes
-    idempotency_key: str | None = None
-
-    @property
-    def request_id(self) -> str | None:
-        """The platform's ``X-Request-Id``; the platform's support will ask for it."""
-        return header(self.headers, "X-Request-Id")
-
-    def __repr__(self) -> str:
-        return f"Result({self.value!r}, status={self.status}, attempts={self.attempts}, anomalies={self.anomalies!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
 class ClientState:
@@ -156,52 +108,3 @@ class ClientState:
             self.deadlines = Deadlines(self.clock)
             self._pausing = set()
         self.loop = running
-
-
-class Intent(Struct, Generic[B, R], kw_only=True, eq=False):
-    """One thing that the caller wants done: one body, one key and one deadline for all attempts at it.
-
-    Attributes:
-        operation: What is to be done.
-        body: What it is done with.
-        path: The values in the path.
-        content: The bytes of the body.
-        url: The whole URL.
-        headers: Further header fields.
-        key: The idempotency key.
-        offset: Where the page begins that is asked for.
-        started: When the call began, on the monotonic clock, as the next two.
-        sending: When the attempt under way began.
-        deadline: When the call ends in any case.
-        watch: What ends an attempt in time.
-        sending_wall: When the attempt under way began, in seconds since the epoch.
-        token: The bearer token of the attempt. It is in no variable of a function that waits, since tracebacks can
-            show those.
-        disputed: The additions that a response had and another call was told of.
-        fresh: Send on a fresh connection: one before has brought a response that is not the response to its request.
-        history: What has happened so far.
-    """
-
-    operation: Operation[B, R]
-    body: B | None
-    path: Mapping[str, str]
-    content: bytes
-    url: str
-    headers: Mapping[str, str] | None
-    key: str | None
-    offset: object
-    started: float
-    sending: float
-    deadline: float
-    watch: Deadline
-    sending_wall: float = 0.0
-    token: str | None = None
-    disputed: tuple[str, ...] = ()
-    fresh: bool = False
-    history: History = field(default_factory=History)
-
-    def __repr__(self) -> str:
-        return f"<Intent {self.operation.name}>"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("operation", self.operation)]

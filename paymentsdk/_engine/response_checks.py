@@ -1,0 +1,48 @@
+"""What a response is checked for before it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._operation.operation import PageShape
+from paymentsdk._secrets import scrub
+from paymentsdk.transports.base import Headers, Response, header
+
+
+def mask_request_id(response: Response, secrets: Callable[[], Sequence[str]]) -> Response:
+    """Return *response* with none of the *secrets* in its request id, which goes to logs, errors and metrics."""
+    echoed = header(response.headers, "X-Request-Id")
+    if echoed is None:
+        return response
+    held = secrets()
+    for secret in held:
+        if secret in echoed:
+            break
+    else:
+        return response
+    masked = scrub(echoed.encode(), held).decode()
+    rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
+    return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
+
+
+def page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
+    """Say why *value* cannot be the *page* at *offset*, or `None`."""
+    asked = offset if isinstance(offset, int) else 0
+    shown = page.read(value)
+    if shown.items is None:
+        # An offset that does not grow says that there are no more rows.
+        if shown.total is None and (shown.next_offset is None or shown.next_offset > asked):
+            return "the answer is not a page: it has neither rows nor a total"
+        # To a walk, a page without rows would be the end.
+        if _is_dropped(anomalies, page.places(value)):
+            return "the answer is not a page: its rows cannot be read"
+    return None if shown.offset in (None, asked) else f"the answer is the page at offset {shown.offset}"
+
+
+def _is_dropped(anomalies: Sequence[Anomaly], places: tuple[str, ...]) -> bool:
+    """Whether what stood at one of *places*, or around it, could not be read."""
+    dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
+    return any(f"{place}.".startswith(dropped) for place in places)
