@@ -344,7 +344,8 @@ class PaymentsClient(Engine):
         refresh_token, patience = masked(refresh_token), self._settings.refresh_timeout
         # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
         client = self._origin or self
-        client = client.with_options(timeout=Timeout(total=patience, attempt=patience / 2))
+        # From this seller's budget, though: what fails for one must not cost another its retries.
+        client = client.with_options(auth=self._settings.auth, timeout=Timeout(total=patience, attempt=patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
         pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))

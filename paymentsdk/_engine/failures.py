@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._operation.error_response import parse_error_response
@@ -76,16 +77,24 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
 
 def client_closed(error: ClientClosed, *, begun: bool = True) -> AttemptFailed:
     """Nothing was sent, since the client is closed."""
-    return AttemptFailed(Failure.NOT_SENT, str(error), cause=error, permanent=True, begun=begun)
+    return AttemptFailed(Failure.NOT_SENT, str(error), cause=_own(error), permanent=True, begun=begun)
 
 
 def no_token(error: Exception) -> AttemptFailed:
     """Nothing was sent, since the source of tokens raised *error*."""
     reason = describe(error)
-    cause = error.with_traceback(None) if isinstance(error, PaymentsError) else None
+    cause = _own(error) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, OWN_ERRORS):
         cause = RefreshFailed(reason, cause)
     return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, begun=False)
+
+
+def _own(error: PaymentsError) -> PaymentsError:
+    """Return a copy of *error* for one call: whoever has raised it may raise it to all that wait."""
+    own = copy(error.with_traceback(None))
+    if isinstance(own, APIError):
+        own.settled = False  # It was said of the refresh.
+    return own
 
 
 def no_response(error: BaseException, transport: Transport, ran_out: str | None) -> AttemptFailed | None:
