@@ -370,21 +370,30 @@ class Incomplete(PaymentsError):
     Some platforms answer so behind a largest offset, others for a moment only. Every row before the empty page has
     come. Walk again from ``resume_point``; if that page stays empty, search with narrower filters, such as one day at a
     time, so that each search has fewer rows.
+
+    A walk with ``certify=True`` raises it whenever it cannot prove that every row has come; ``reason`` says why not.
     """
 
     seen: int
-    """Rows that this walk returned, from where it started; rows without an id may count twice."""
+    """Rows that this walk returned, from where it started; rows without an id may count twice. With ``certify=True``,
+    distinct rows that it has seen."""
 
     total: int
-    """Rows that the search has, as the empty page says."""
+    """Rows that the search has, as the last page says; 0 if it does not say."""
 
-    def __init__(self, seen: int, total: int, resume_point: ResumePoint) -> None:
-        super().__init__(seen, total, resume_point)
+    reason: str
+    """Why the walk could not be certified; empty if a page before the total was empty."""
+
+    def __init__(self, seen: int, total: int, resume_point: ResumePoint, reason: str = "") -> None:
+        super().__init__(seen, total, resume_point, reason)
         self.seen = seen
         self.total = total
         self.resume_point = resume_point
+        self.reason = reason
 
     def __str__(self) -> str:
+        if self.reason:
+            return f"incomplete: {self.seen} of {self.total} rows were seen: {self.reason}"
         return (
             f"incomplete: the page at offset {self.resume_point} of {self.total} is empty; {self.seen} rows were seen"
         )

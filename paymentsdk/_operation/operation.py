@@ -59,6 +59,11 @@ class PageShape(Struct, frozen=True, kw_only=True):
     total: str
     offset: str | None = None
     next_offset: str | None = None
+    created_until: str | None = None
+    """The filter that ends a window of creation; ``None`` if the search has none."""
+
+    immutable: frozenset[str] = frozenset()
+    """The filters by what never changes about a row. With them alone, a window that has ended gets no further row."""
 
     def read(self, answer: object) -> PageFields:
         """Return what stands there in *answer*."""

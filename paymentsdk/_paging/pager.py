@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
@@ -18,9 +18,10 @@ from msgspec import UNSET, Meta, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
+from paymentsdk._paging.certificate import Certificate, check_filters
 from paymentsdk._paging.cursor import Cursor, PageSummary
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._engine.engine import Engine
@@ -82,6 +83,11 @@ class WalkOptions(TypedDict, total=False):
     overlap: int
     limit: int | None
     offset: int | None
+    certify: bool
+    """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
+    default. A search with a window of creation needs an end of it, 15 minutes ago or earlier, and no filter by what can
+    change, such as `status`. Any other search is certified only if all its rows are on one page. Of 1,000 rows or more,
+    nothing is certain."""
 
 
 class Position(TypedDict, total=False):
@@ -112,14 +118,26 @@ class Pager(Generic[T]):
         overlap: How many rows it reads again.
         limit: In place of *page_size*.
         offset: In place of *start*.
+        certify: Whether it has to prove that it is whole.
         **filters: What is searched for.
 
     Raises:
         RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
-            not a search, or has placeholders in its path.
+            not a search, or has placeholders in its path. With *certify*: a filter can change, the end of the window is
+            missing, or the walk does not begin at the first row.
     """
 
-    __slots__ = ("_engine", "_filters", "_operation", "_overlap", "_page_size", "_prefetch", "_shape", "_start")
+    __slots__ = (
+        "_certify",
+        "_engine",
+        "_filters",
+        "_operation",
+        "_overlap",
+        "_page_size",
+        "_prefetch",
+        "_shape",
+        "_start",
+    )
 
     def __init__(
         self,
@@ -132,6 +150,7 @@ class Pager(Generic[T]):
         overlap: int = 0,
         limit: int | None = None,
         offset: int | None = None,
+        certify: bool = False,
         **filters: object,
     ) -> None:
         if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
@@ -142,6 +161,10 @@ class Pager(Generic[T]):
         _within("prefetch", prefetch, 1, MOST_PREFETCH)
         _within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
+        if certify:
+            check_filters(operation.page, filters)
+            _within("start", start, 0, 0)
+        self._certify = certify
         self._engine = engine
         self._operation = operation
         self._shape = operation.page
@@ -166,6 +189,7 @@ class Pager(Generic[T]):
             self._start,
             prefetch=self._prefetch,
             overlap=self._overlap,
+            certificate=Certificate(self._filters.get(self._shape.created_until or "")) if self._certify else None,
         )
 
     async def first(self) -> T | None:
@@ -237,7 +261,15 @@ class Pages(AsyncIterator[Page[T]]):
     """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
 
     def __init__(
-        self, fetch: Fetch, operation: str, shape: PageShape, start: ResumePoint, *, prefetch: int, overlap: int
+        self,
+        fetch: Fetch,
+        operation: str,
+        shape: PageShape,
+        start: ResumePoint,
+        *,
+        prefetch: int,
+        overlap: int,
+        certificate: Certificate | None = None,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
         #: Fetches that were cancelled, and may not have ended yet.
@@ -247,6 +279,7 @@ class Pages(AsyncIterator[Page[T]]):
         self.operation = operation
         self._shape = shape
         self._prefetch = prefetch
+        self._certificate = certificate
         #: Where it stands; ``None`` after the last page.
         self._walk: Cursor | None = Cursor.begin(start, overlap)
         self._seen = _Seen(REMEMBERED)
@@ -351,8 +384,9 @@ class Pages(AsyncIterator[Page[T]]):
         anomalies = result.anomalies
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
         arrival = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
-        following = walk.advance(arrival, looks_ahead=bool(self._ahead))
-        if following is None and total is not None and arrival.ends_early(walk.offset):
+        following = self._advance(walk, arrival, result.headers)
+        is_plain = self._certificate is None
+        if is_plain and following is None and total is not None and arrival.ends_early(walk.offset):
             raise Incomplete(self._returned, total, ResumePoint(walk.offset, total))
         if what := arrival.contradiction(walk.offset):
             anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
@@ -368,6 +402,28 @@ class Pages(AsyncIterator[Page[T]]):
         news = tuple([row for row, _ in fresh])
         point = None if following is None else following.resume_point
         return Page(items=news, total=total, offset=walk.offset, resume_point=point, anomalies=anomalies)
+
+    def _advance(self, walk: Cursor, page: PageSummary, headers: Mapping[str, str]) -> Cursor | None:
+        """Return where the walk stands after *page*.
+
+        Raises:
+            Incomplete: It has to be certified, and cannot be.
+        """
+        certificate = self._certificate
+        if certificate is None:
+            return walk.advance(page, looks_ahead=bool(self._ahead))
+        certificate.add(walk.offset, page.ids, page.received, page.total, headers)
+        try:
+            following = walk.advance(page, looks_ahead=bool(self._ahead))
+        except PaginationStalled as error:
+            following, certificate.refusal = None, str(error)
+        if following is None:
+            certificate.judge()
+        if certificate.refusal is not None:
+            # From the first row: what was seen before another walk proves nothing about that.
+            point = ResumePoint(0, page.total)
+            raise Incomplete(certificate.seen, page.total or 0, point, certificate.refusal)
+        return following
 
 
 class _Seen:

@@ -308,7 +308,24 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
     retry=RetryClass.READ,
     query=MerchantOrderQuery,
     result=MerchantOrderPage,
-    page=PageShape(items="elements", total="total", next_offset="next_offset"),
+    page=PageShape(
+        items="elements",
+        total="total",
+        next_offset="next_offset",
+        created_until="date_created_to",
+        # Not the payer, whom a payment brings, nor the items, which their seller can change.
+        immutable=frozenset(
+            {
+                "application_id",
+                "date_created_from",
+                "external_reference",
+                "marketplace",
+                "preference_id",
+                "site_id",
+                "sponsor_id",
+            }
+        ),
+    ),
     max_response=32 * MIB,
     errors=(
         ErrorCode(400, "ds_search_query", "the query is invalid"),

@@ -1,0 +1,151 @@
+"""`search(certify=True)`: a walk that ends has proved that it is whole; any other raises."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from paymentsdk import Incomplete, Pager, PaymentsClient, PaymentsError, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.reconcile.model import CREATED, drawn, snapshot, survivors
+from tests.reconcile.platform import CAPS, NOW
+from tests.reconcile.served import Served, client_of
+
+BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
+#: A window that has ended, and the platform's time.
+WINDOW = {"date_created_from": BEGIN, "date_created_to": BEGIN + timedelta(days=1)}
+LATER = BEGIN + timedelta(days=2)
+
+
+class Rows:
+    """Pages of ids, as they come: one list for each page, and a total for each."""
+
+    def __init__(self, *pages: tuple[list[object], int | None], now: datetime | None = LATER) -> None:
+        self.pages = pages
+        self.headers = {} if now is None else {"Date": format_datetime(now, usegmt=True)}
+        self.offsets: list[int] = []
+
+    def __call__(self, request: Request) -> Response:
+        self.offsets.append(int(dict(parse_qsl(urlsplit(request.url).query))["offset"]))
+        ids, total = self.pages[min(len(self.offsets), len(self.pages)) - 1]
+        rows = [{"id": one} for one in ids]
+        is_results = "merchant_orders" not in request.url
+        answer = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
+        return Response(200, self.headers, json.dumps(answer).encode())
+
+
+def certified(rows: Rows, **filters: object) -> Pager:
+    """A certified walk over *rows*."""
+    clock, once = FakeClock(), RetryPolicy(attempts=1)
+    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=clock, retry=once)
+    return client.merchant_orders.search(certify=True, **{**WINDOW, **filters})
+
+
+async def test_a_walk_that_saw_every_row_ends() -> None:
+    """As many distinct rows as the first page counts: none is missing, though the total fell meanwhile."""
+    assert [1, 2, 3, 4] == [row.id for row in await certified(Rows(([1, 2], 4), ([3, 4], 4))).collect()]
+    # Row 1 has vanished: the walk goes back by one row, and sees the others.
+    rows = Rows(([1, 2], 4), ([3, 4], 3), ([2, 3], 3), ([4], 3))
+    assert {1, 2, 3, 4} == {row.id for row in await certified(rows).collect()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (Rows(([1, 2], 4), ([2, 3], 4)), "rows have moved"),
+        (Rows(([1, 2], 3), ([], 3)), "rows have moved"),
+        (Rows(([1, 2], 4), ([1, 2], 4)), "the same page twice"),
+        (Rows(([1, 2], 3), ([3], 4), ([4], 4)), "the total has risen"),
+        (Rows(([1, None], 2)), "a row has no id"),
+        (Rows(([1, 2], None), ([], None)), "no total"),
+        (Rows(([1, 2], 1_000)), "a total of 1000 or more"),
+        (Rows(([1, 2], 4), ([3, 4], 4), now=BEGIN + timedelta(days=1, minutes=14)), "15 minutes ago"),
+        (Rows(([1, 2], 4), ([3, 4], 4), now=None), "15 minutes ago"),
+        (Rows(([1, "1"], 2)), "rows have moved|does not fit"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_walk_that_proves_nothing_raises(rows: Rows, reason: str) -> None:
+    """Whatever leaves a doubt raises `Incomplete` with the reason, and a point from which another walk can prove it."""
+    with pytest.raises(Incomplete, match=reason) as caught:
+        await certified(rows).collect()
+
+    assert 0 == caught.value.resume_point
+    assert "merchant_orders.search" == caught.value.operation
+
+
+async def test_a_single_page_is_certified_while_rows_can_join() -> None:
+    """A page with as many rows as its total speaks of one moment, whatever joins later."""
+    rows = Rows(([1, 2], 2), now=BEGIN)
+
+    assert [1, 2] == [row.id for row in await certified(rows).collect()]
+
+
+@pytest.mark.parametrize(
+    ("filters", "path"),
+    [
+        ({"status": "closed"}, "$query.status"),
+        ({"payer_id": 7}, "$query.payer_id"),
+        ({"last_updated_from": BEGIN}, "$query.last_updated_from"),
+        ({"items": "item-1"}, "$query.items"),
+        ({"date_created_to": None}, "$query.date_created_to"),
+        ({"start": 10}, "start"),
+    ],
+    ids=str,
+)
+def test_what_can_change_is_refused(filters: dict, path: str) -> None:
+    """An order becomes `closed` when it is paid: of a search by that, no count proves anything."""
+    with pytest.raises(RequestInvalid) as caught:
+        certified(Rows(), **filters)
+
+    assert path == caught.value.path
+
+
+def test_what_cannot_change_is_taken() -> None:
+    """Filters that a row has for life leave the proof as it is."""
+    certified(
+        Rows(), external_reference="table-7", application_id=1, site_id="X", marketplace="NONE", preference_id="p"
+    )
+
+
+@pytest.mark.parametrize("noun", ["invoices", "plans"])
+async def test_searches_without_a_window_are_certified_as_one_page(noun: str) -> None:
+    """They have no dates to search by: what does not fit on a page is certain of nothing."""
+
+    async def walk(rows: Rows) -> list[object]:
+        client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
+        return [row.id for row in await getattr(client, noun).search(certify=True).collect()]
+
+    assert ["1", "2"] == [str(one) for one in await walk(Rows((["1", "2"], 2)))]
+    with pytest.raises(Incomplete, match="does not fit on one page"):
+        await walk(Rows((["1", "2"], 4), (["3", "4"], 4)))
+
+
+@pytest.mark.parametrize("cap", CAPS[:4])
+@pytest.mark.parametrize("prefetch", [1, 4])
+async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefetch: int) -> None:
+    """A walk over rows that drift has every row that stayed, or raises; without a certificate, many are short."""
+    end = NOW - 3_600_000
+
+    async def lost(seed: int, *, certify: bool) -> int | None:
+        platform = drawn(seed, cap=cap)
+        before = {one: row for one, row in snapshot(platform).items() if (row.created or 0) < end}
+        async with client_of(Served(platform)) as client:
+            days = [datetime.fromtimestamp(one / 1_000, UTC) for one in (CREATED.begin - 1, end + 1)]
+            try:
+                rows = await client.merchant_orders.search(
+                    date_created_from=days[0], date_created_to=days[1], certify=certify, prefetch=prefetch
+                ).collect()
+            except PaymentsError:  # Where an offset is refused, the refusal itself.
+                return None
+        return len(survivors(before, platform) - {row.id for row in rows})
+
+    proved = [await lost(seed, certify=True) for seed in range(30)]
+    assert {0, None} >= set(proved)
+    assert cap != "none" or 0 in proved
+    # Control.
+    assert any([await lost(seed, certify=False) for seed in range(30)])
