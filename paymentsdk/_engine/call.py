@@ -21,7 +21,7 @@ from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import AttemptFailed, client_closed, error_response, no_response, no_token, unreadable
 from paymentsdk._engine.outcome import final_error
-from paymentsdk._engine.response_checks import mask_request_id, page_mismatch
+from paymentsdk._engine.response_checks import compare, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import Settings, connect_timeout, end_of_attempt, merged
@@ -44,7 +44,6 @@ R = TypeVar("R")
 
 #: A grant is good once: the token that was made of it is taken even from a response that breaks the contract.
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
-_MATCH = Comparison()
 
 
 class Call(Struct, Generic[B, R], kw_only=True, eq=False):
@@ -126,9 +125,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
 
     async def _attempt(self) -> Result[R]:
         """Sign, send, judge the response. A token that is refused is refreshed, and the request sent once more."""
+        operation = self.operation
         if self.attempts:
             self._begin_again()
-        if self.operation.authenticated:
+        if operation.authenticated:
             self._sign()
             if self.token is None:
                 await self._wait_for_token()
@@ -195,8 +195,6 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         which = "attempt" if self.deadline.when < self.total_deadline else "total"
         return f"the time ran out (timeout.{which}={getattr(self.settings.timeout, which):g} s)"
 
-    # --- the token -----------------------------------------------------------------------------------------------
-
     def _sign(self) -> None:
         """Take the token of the client, or ``None`` if one has to be waited for."""
         try:
@@ -216,10 +214,6 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             if self.token is not None:
                 return
         raise self._failed(failure)
-
-    def _may_refresh(self, refusal: AttemptFailed) -> bool:
-        may = self.token is not None and not self.refreshed
-        return may and should_refresh_token(self.operation.retry, refusal)
 
     async def _replace_token(self, refusal: AttemptFailed) -> None:
         """Obtain another token than the one that was refused; where there can be none, *refusal* stands."""
@@ -255,8 +249,6 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
         self.sending = self.state.clock.monotonic()  # The attempt has what is left of its time.
         return None
-
-    # --- the request ---------------------------------------------------------------------------------------------
 
     def _request(self) -> Request:
         headers = Headers(self.settings.headers)
@@ -340,24 +332,15 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
 
     def _compare(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Comparison:
         """Say whether *value* can be the response to this request, and what tells it."""
-        operation = self.operation
-        identity = operation.identity
-        if identity is None:
-            if operation.page is None:
-                return _MATCH
-            return Comparison(mismatch=page_mismatch(operation.page, self.offset, value, anomalies))
-        compared = identity.compare(self.body, self.path, value)
-        if compared.mismatch is None and operation.writes:
-            compared = identity.verify(compared, value, response.body, anomalies)
-        if not compared.added:
-            return compared
-        doubted = self.state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-        if doubted.mismatch is not None:
-            self.disputed = compared.added
-        return doubted
+        compared = compare(
+            self.operation, self.body, self.path, self.offset, value=value, raw=response.body, anomalies=anomalies
+        )
+        if compared.added:
+            compared, self.disputed = self.state.additions.doubt(compared, self.url, self.key or "", self.disputed)
+        return compared
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
-        elapsed = self._elapsed()
+        elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observer is not None or events.logs_successes():  # Nearly always nobody listens.
             self._report(response)
         return Result(
@@ -420,23 +403,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             clock=self.state.clock,
             deadline=self.total_deadline,
         )
-        unplayed = [first]
-
-        async def go_on() -> Result[R]:
-            if unplayed:
-                raise unplayed.pop()
-            return await self._attempt()
-
-        result: Result[R] = await retries.attempts(first, self.state.pause)(go_on)
-        retries.give_back()
-        return result
+        return await retries.run(self._attempt, first, self.state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
-        """Tell of a cancelled write that is in doubt, with its key.
-
-        Raises:
-            asyncio.CancelledError: A cancel scope of anyio has cancelled once more, in place of *cancelled*.
-        """
+        """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
         self.state.deadlines.remove(self.deadline)
         operation, note = self.operation, None
         if operation.writes and self.history is not None and self.history.ambiguous_attempts:
@@ -459,32 +429,22 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             self._warn_outcome_unknown(last.reason)
         return error
 
-    # --- what is told of it --------------------------------------------------------------------------------------
-
-    def _elapsed(self) -> float:
-        return self.state.clock.monotonic() - self.started
-
     def _report(self, response: Response | None, failure: AttemptFailed | None = None) -> None:
         """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
-        attempt = events.Attempt(
-            operation=self.operation.name,
-            number=self.attempts if failure is None or failure.begun else 0,
-            status=response.status if response is not None else None,
-            failure=failure.reason if failure is not None else None,
-            elapsed=self.state.clock.monotonic() - self.sending,
-            request_id=header(response.headers, "X-Request-Id") if response is not None else None,
-            idempotency_key=self.key,
-        )
-        events.attempt_ended(attempt, self.settings.observer)
+        number = self.attempts if failure is None or failure.begun else 0
+        event = self._event(number, None if failure is None else failure.reason, self.sending, response)
+        events.attempt_ended(event, self.settings.observer)
 
     def _warn_outcome_unknown(self, why: str) -> None:
-        attempt = events.Attempt(
+        events.outcome_unknown(self._event(self.attempts, why, self.started))
+
+    def _event(self, number: int, why: str | None, since: float, response: Response | None = None) -> events.Attempt:
+        return events.Attempt(
             operation=self.operation.name,
-            number=self.attempts,
-            status=None,
+            number=number,
+            status=None if response is None else response.status,
             failure=why,
-            elapsed=self._elapsed(),
-            request_id=None,
+            elapsed=self.state.clock.monotonic() - since,
+            request_id=None if response is None else header(response.headers, "X-Request-Id"),
             idempotency_key=self.key,
         )
-        events.outcome_unknown(attempt)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import structs
 
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._operation.operation import PageShape
+from paymentsdk._operation.identity import Comparison
+from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._secrets import scrub
 from paymentsdk.transports.base import Headers, Response, header
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+_MATCH = Comparison()
 
 
 def mask_request_id(response: Response, secrets: Callable[[], Sequence[str]]) -> Response:
@@ -28,7 +35,29 @@ def mask_request_id(response: Response, secrets: Callable[[], Sequence[str]]) ->
     return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
 
 
-def page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
+def compare(
+    operation: Operation[B, R],
+    body: B | None,
+    path: Mapping[str, str],
+    offset: object,
+    *,
+    value: R,
+    raw: bytes,
+    anomalies: tuple[Anomaly, ...],
+) -> Comparison:
+    """Say whether *value* can be the response to the request with *body*, *path* and *offset*, and what tells it."""
+    identity = operation.identity
+    if identity is None:
+        if operation.page is None:
+            return _MATCH
+        return Comparison(mismatch=_page_mismatch(operation.page, offset, value, anomalies))
+    compared = identity.compare(body, path, value)
+    if compared.mismatch is not None or not operation.writes:
+        return compared
+    return identity.verify(compared, value, raw, anomalies)
+
+
+def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
     """Say why *value* cannot be the *page* at *offset*, or `None`."""
     asked = offset if isinstance(offset, int) else 0
     shown = page.read(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -16,9 +16,11 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tenacity import AsyncRetrying, RetryCallState
+    from tenacity import RetryCallState
 
     from paymentsdk._clock import Clock
+
+R = TypeVar("R")
 
 #: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
 KEY_LIFETIME = 23 * 3600.0
@@ -241,31 +243,34 @@ class Retries(Struct, eq=False):
     paid: int = 0
     """What the latest retry has cost."""
 
-    def attempts(self, first: AttemptFailed, sleep: Callable[[float], Awaitable[None]]) -> AsyncRetrying:
-        """Return the attempts to iterate over: the one that has failed, *first*, and as many more as are allowed.
+    async def run(
+        self, attempt: Callable[[], Awaitable[R]], first: AttemptFailed, sleep: Callable[[float], Awaitable[None]]
+    ) -> R:
+        """Go on after the *first* failure, until an *attempt* succeeds or no further one is allowed.
 
-        tenacity comes in only now, since most calls succeed at once. Each call has a retryer of its own: one that is
-        shared between tasks mixes up their states.
+        tenacity comes in only now, since most calls succeed at once: it is given the *first* failure as the outcome of
+        its first attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
 
         Raises:
-            AttemptFailed: *first*, if tenacity cannot be imported.
+            AttemptFailed: The last failure.
         """
         try:
             from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
         except (ImportError, OSError):
             # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
             raise first from None
-        return AsyncRetrying(
-            retry=retry_if_exception(self._is_worth_it),
-            wait=self._delay,
-            stop=self._is_over,
-            sleep=sleep,
-            reraise=True,
-        )
+        unplayed = [first]
 
-    def give_back(self) -> None:
-        """Note that the call succeeded."""
+        async def go_on() -> R:
+            if unplayed:
+                raise unplayed.pop()
+            return await attempt()
+
+        retry, stop = retry_if_exception(self._is_worth_it), self._is_over
+        retrying = AsyncRetrying(retry=retry, wait=self._delay, stop=stop, sleep=sleep, reraise=True)
+        result: R = await retrying(go_on)
         self.budgets.give_back(self.seller, self.rule, self.paid or 1)
+        return result
 
     def _is_worth_it(self, error: BaseException) -> bool:
         return isinstance(error, AttemptFailed) and should_retry(self.rule, error, self.history, self.policy)

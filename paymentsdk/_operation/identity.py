@@ -216,20 +216,22 @@ class Additions:
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], str] = {}
 
-    def doubt(self, compared: Comparison, url: str, key: str, disputed: Collection[str]) -> Comparison:
+    def doubt(
+        self, compared: Comparison, url: str, key: str, disputed: tuple[str, ...]
+    ) -> tuple[Comparison, tuple[str, ...]]:
         """Doubt a response that adds only what another call was told of: it may be a copy of that call's response.
 
         If the platform says the same again, on a fresh connection, it is believed, and the doubt goes with it:
-        *disputed* is what was added by the response that was doubted before.
+        *disputed* is what the response added that was doubted last. Returns that, too.
         """
         owner = self.told(url, compared.added, key)
         if owner is None:
-            return compared
+            return compared, disputed
         what = f"{', '.join(compared.added)} was also in the response to the call with idempotency_key={owner!r}"
         if not set(compared.added) & set(disputed):
-            return Comparison(mismatch=f"the response is about another call: {what}")
+            return Comparison(mismatch=f"the response is about another call: {what}"), compared.added
         found = Anomaly("$", list(compared.added), f"{what}; this call has idempotency_key={key!r}")
-        return structs.replace(compared, anomalies=(*compared.anomalies, found))
+        return structs.replace(compared, anomalies=(*compared.anomalies, found)), disputed
 
     def told(self, url: str, added: Collection[str], key: str) -> str | None:
         """Return the key of the call that was told of all that is *added*; `None` if something is new, or of *key*."""
