@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
+#: What a decoder raises for what does not follow the contract, or is not JSON.
+MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 #: Reports that one response may have: a page can have some in each of a hundred thousand rows.
 MOST_REPORTS = 100
+
+
+class Undecodable(ValueError):  # noqa: N818 - it says what the body is
+    """The body is not JSON, or not of a shape that can hold the result."""
 
 
 class Anomaly(Struct, frozen=True):
@@ -64,6 +70,19 @@ class Reports:
             else:
                 self._rest += 1
                 self._first = self._first if self._first is not None and self._first.dropped else anomaly
+
+    @property
+    def total(self) -> int:
+        """How many were taken, told or only counted."""
+        return len(self._kept) + len(self._missed) + self._rest
+
+    def only_counts(self, *, dropped: bool) -> bool:
+        """Whether a further one is only counted, unless it is about an entry of a list."""
+        return self._essential is None and self._first is not None and (self._first.dropped or not dropped)
+
+    def count(self, number: int) -> None:
+        """Count further ones, of which `only_counts` is true."""
+        self._rest += number
 
     def all(self) -> tuple[Anomaly, ...]:
         """Return them."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from msgspec import Struct
 
 from paymentsdk._auth.schemes import RefreshingToken
-from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._codec.decode import LARGE, Undecodable
+from paymentsdk._codec.anomaly import Anomaly, Undecodable
+from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import AttemptFailed, client_closed, error_response, no_response, no_token, unreadable

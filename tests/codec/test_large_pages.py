@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk import OPERATIONS, PaymentsClient, Response, Timeout
+from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SEARCH = OPERATIONS["merchant_orders.search"]
@@ -52,6 +52,12 @@ def client(body: bytes, **options: object) -> PaymentsClient:
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
+def number_of(anomalies: tuple[Anomaly, ...]) -> int:
+    """How many a report tells of."""
+    return sum(one.value if one.reason.startswith("and ") else 1 for one in anomalies)
+
+
+@pytest.mark.control("paymentsdk._codec.anomaly.Reports.count", lambda self, number: None)
 @given(rows=ROWS)
 def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     """Decoded in slices, each row is what it is on a page of its own, and has the anomalies that it has there."""
@@ -69,6 +75,7 @@ def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     ]
     assert set(map(repr, told)) <= {repr((a.path, a.value, a.reason, a.dropped)) for a in anomalies[: len(told)]}
     assert (times * len(rows), 0) == (together.total, together.next_offset)
+    assert times * sum(number_of(found) for _, found in alone) == number_of(anomalies)
 
 
 def test_rows_that_are_no_rows_are_named_each() -> None:

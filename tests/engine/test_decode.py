@@ -17,8 +17,9 @@ from msgspec import Meta, Struct, inspect
 
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, Response
 from paymentsdk._codec import amounts as oddity
-from paymentsdk._codec import decode
-from paymentsdk._codec.decode import ResponseDecoder, Undecodable
+from paymentsdk._codec import repair
+from paymentsdk._codec.anomaly import Undecodable
+from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
 
 T = TypeVar("T")
@@ -337,7 +338,7 @@ def test_one_crooked_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.control("paymentsdk._codec.decode._texts", lambda name, info: (), raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._codec.repair._strings", lambda info: (), raises=pytest.fail.Exception)
 def test_a_page_of_days_without_a_time_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the contract's own form, and is read nearly as fast as one with moments; the days are the same ones."""
     rows = [{"id": i, "debit_date": "2026-02-01", "reason": 'the "debit_date":"2026-02-01"'} for i in range(3)]
@@ -582,7 +583,7 @@ def test_a_clean_answer_pays_for_no_repair(name: str, answer: bytes) -> None:
     decoder = decoder_of(name)
 
     assert () == decoder.decode(answer)[1]
-    assert "_mend" not in vars(decoder)
+    assert "_repaired" not in vars(decoder)
     assert decoder.decode(answer.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
 
 
@@ -597,9 +598,9 @@ def test_every_kind_of_member_has_its_repair() -> None:
     for operation in OPERATIONS.values():
         for struct in leaves(inspect.type_info(operation.result)):
             for member in struct.fields:
-                assert callable(decode._repair_for(member.type))
-    with pytest.raises(TypeError, match="nobody knows how to mend"):
-        decode._repair_for(inspect.type_info(bytes))
+                assert callable(repair.repair_for(member.type))
+    with pytest.raises(TypeError, match="nobody knows how to repair"):
+        repair.repair_for(inspect.type_info(bytes))
 
 
 class Row(ResponseStruct):
@@ -694,7 +695,7 @@ class CountedPage(ResponseStruct):
     rows: list[Counted]
 
 
-@pytest.mark.control("paymentsdk._codec.decode._empty", lambda info: "")
+@pytest.mark.control("paymentsdk._codec.repair._empty", lambda info: "")
 def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
     page, anomalies = ResponseDecoder(CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
@@ -716,7 +717,7 @@ class Noted(ResponseStruct):
     rows: list[Noted] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.decode._may_be_null", lambda info: False, raises=Undecodable)
+@pytest.mark.control("paymentsdk._codec.repair._may_be_null", lambda info: False, raises=Undecodable)
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in an answer in which something else is crooked."""
     decoder = ResponseDecoder(Noted)
@@ -742,7 +743,7 @@ class Node(Struct):
 
 def test_a_type_that_holds_itself() -> None:
     """A type may hold itself: its repair is made as deep as the answer goes."""
-    mend = decode._repair_for(inspect.type_info(Node))
+    mend = repair.repair_for(inspect.type_info(Node))
     anomalies: list[Anomaly] = []
 
     node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", anomalies)

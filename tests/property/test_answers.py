@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from paymentsdk import OPERATIONS, APIError, Response
-from paymentsdk._codec.decode import Undecodable
+from paymentsdk._codec.anomaly import Undecodable
 from paymentsdk._operation.error_response import RAW_LIMIT, parse_error_response
 
 SCALARS = (

@@ -1,0 +1,90 @@
+"""The one visitor of the types that Structs are declared with, as `msgspec.inspect` describes them.
+
+Whoever asks something of a type asks it here: what a value can be (`alternatives`), what it holds (`parts`), and what
+it holds at any depth (`walk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from msgspec import inspect
+
+#: What the types of a declaration say of a value besides: `Meta(extra=...)`.
+Marks: TypeAlias = Mapping[str, object]
+_NO_MARKS: Marks = {}
+
+
+class Found(NamedTuple):
+    """A type that a value may be of, at some place."""
+
+    path: str
+    """The place: `.name` for a member by its name in JSON, `[]` for the entries of a list, `{}` for those of a dict."""
+    type: inspect.Type
+    """What a value there may be; never a union, and without its `Metadata`."""
+    marks: Marks
+    """What its declaration says besides."""
+
+    @property
+    def name(self) -> str:
+        """The innermost member of the place, without the lists around it."""
+        return self.path.rpartition(".")[2].partition("[")[0].partition("{")[0]
+
+
+def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -> Iterator[Found]:
+    """Yield each type that a value of *info* may be of; null among them, where it may be null."""
+    match info:
+        case inspect.Metadata(type=inner, extra=extra):
+            yield from alternatives(inner, path, {**marks, **(extra or {})})
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from alternatives(one, path, marks)
+        case _:
+            yield Found(path, info, marks)
+
+
+def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
+    """Yield what a value of *info* holds, and where; *info* is no union."""
+    match info:
+        case inspect.StructType(fields=fields) | inspect.TypedDictType(fields=fields):
+            yield from ((f".{field.encode_name}", field.type) for field in fields)
+        case inspect.NamedTupleType(fields=fields) | inspect.DataclassType(fields=fields):
+            yield from ((f".{field.encode_name}", field.type) for field in fields)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            yield "[]", item
+        case inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item):
+            yield "[]", item
+        case inspect.TupleType(item_types=items):
+            yield from (("[]", item) for item in items)
+        case inspect.DictType(value_type=value):
+            yield "{}", value
+
+
+def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> Iterator[Found]:
+    """Yield every type within *info*, itself first; those within a Struct that holds itself only once."""
+    for found in alternatives(info, path):
+        yield found
+        cls = getattr(found.type, "cls", None)
+        if cls is None or cls not in above:
+            for place, inner in parts(found.type):
+                yield from walk(inner, path + place, above if cls is None else (*above, cls))
+
+
+def members(info: inspect.Type, path: str) -> Iterator[Found]:
+    """Yield what may stand at *path* (`transactions.payments.id`) within *info*; the lists on the way are implied."""
+    head, _, rest = path.partition(".")
+    for struct in entries(info):
+        for place, inner in parts(struct.type):
+            if place == f".{head}":
+                yield from members(inner, rest) if rest else entries(inner)
+
+
+def entries(info: inspect.Type) -> Iterator[Found]:
+    """Yield what a value of *info* may be, and for a list what each of its entries may be."""
+    for found in alternatives(info):
+        within = [inner for place, inner in parts(found.type) if place == "[]"]
+        if not within:
+            yield found
+        for inner in within:
+            yield from entries(inner)
