@@ -73,11 +73,8 @@ class Wire(asyncio.Protocol):
             self.handler.force_close()  # The peer may not have taken the request yet: the next would wait behind it.
 
     def discard(self) -> None:
-        """Have no further request start on the connection."""
-        if self.busy:
-            self.handler.force_close()
-        else:
-            self.transport.abort()
+        """Have no further request start on the connection, and fail one that has started."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.busy:

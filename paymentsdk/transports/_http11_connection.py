@@ -182,10 +182,11 @@ class Connection(asyncio.Protocol):
         return not (self._closed or readable is None or self.transport.is_closing() or readable(0))
 
     def discard(self) -> None:
-        """Start no further request on it; one that is in flight may end."""
+        """Start no further request on it. One that has started fails: the next response would be taken for its own."""
         if self._waiting is None:
             self.close()
-        self._keep = False
+        else:
+            self.fail(SendFailed("the connection delivered the response to another request"))
 
     def close(self) -> None:
         """Close it, and let what was written go out."""

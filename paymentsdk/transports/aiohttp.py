@@ -299,8 +299,9 @@ class AiohttpTransport:
     def discard(self, response: Response) -> None:
         """Start no further request on the connection that *response* came on.
 
-        A request that is on it already goes on. The pool of an injected session is not the transport's: there, as many
-        requests as it may have connections ask the server to close theirs, which empties it.
+        A request that has started on it meanwhile fails: the next response would be taken for its own. The pool of an
+        injected session is not the transport's: there, as many requests as it may have connections ask the server to
+        close theirs, which empties it.
         """
         wire = response.wire() if isinstance(response, _Answer) and response.wire is not None else None
         if wire is not None:

@@ -168,8 +168,8 @@ class DiscardingTransport(Transport, Protocol):
 
         Called when *response* is not the response to its request, or is an error response to a write that the contract
         does not document: the responses that follow on that connection may belong to other requests as well. It is
-        called before the event loop runs anything else, unless a wrapper waits in between; requests that are already
-        in flight on the connection may end.
+        called before the next step of whoever has sent the request, unless a wrapper waits in between. Fail a request
+        that has started on the connection meanwhile, as sent: it would take the next response for its own.
 
         A response that the transport does not know is ignored. Must not wait and should not raise: what it raises is
         dropped, as the outcome of the call does not depend on it. To find the connection, return from `send` an
