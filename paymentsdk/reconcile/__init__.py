@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ async def walk(
     *,
     created: tuple[datetime, datetime],
     out: str | os.PathLike[str],
-    accounts: Mapping[str, PaymentsClient] | None = None,
+    accounts: Iterable[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     lag: timedelta = timedelta(minutes=15),
     max_window: int = 1_000,
@@ -47,11 +47,11 @@ async def walk(
     done are not walked again, but for those that were younger than *lag* at the time.
 
     Args:
-        client: The client of the seller; with *accounts*, it is not used.
+        client: The client of the seller, or of all of them.
         created: The first moment, and the first moment behind the last. Both need a time zone.
         out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
             and rules.
-        accounts: The clients of several sellers, by names of your choice.
+        accounts: The names of several sellers, as `client.account` takes them.
         progress: Called after each commit, up to four times a second. It must not block.
         lag: How late an order may appear in the search: 0 to 1 day. Windows that ended less than this ago are whole as
             of one moment only, and a resumed run walks them again.
@@ -71,7 +71,7 @@ async def walk(
     rules = Rules(lag=_lag(lag), max_window=_whole("max_window", max_window, 2, 100_000))
     plan = Plan(
         created=_window(created),
-        accounts={"": client} if accounts is None else dict(accounts),
+        accounts={"": client} if accounts is None else {name: client.account(name) for name in accounts},
         rules=rules,
         in_flight=_whole("in_flight", in_flight, 1, MOST_IN_FLIGHT),
     )

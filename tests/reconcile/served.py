@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -113,6 +113,21 @@ def entered_first(self: _walk.Walk, pending: Sequence[_walk.Finished]) -> None:
     _walk.write([_walk.Part(one.entry.account, one.rows) for one in pending], self._ledger.parts / name)
 
 
+def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> PaymentsClient:
+    """A client of several sellers, each with a platform of its own, found by its token."""
+
+    def answer(request: Request) -> object:
+        return handlers[request.headers["Authorization"].removeprefix("Bearer token-of-")](request)
+
+    return PaymentsClient(
+        base_url="https://x",
+        accounts="token-of-{}".format,
+        transport=MemoryTransport(answer),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
+    )
+
+
 async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
     """Walk, and kill this process: at a call, or between a file and its entry in the ledger."""
     sellers = {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(("one", "two"))}
@@ -138,10 +153,8 @@ async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
     if where == "early":
         _walk.Walk._write = entered_first
     _walk.COMMIT_EVERY = 0.0
-    accounts = {name: client_of(dying(served)) for name, served in sellers.items()}
-    await walk(
-        client_of(sellers["one"]), created=WEEK, out=out, accounts=accounts, max_window=CAP, lag=timedelta(minutes=5)
-    )
+    client = client_of_sellers({name: dying(served) for name, served in sellers.items()})
+    await walk(client, created=WEEK, out=out, accounts=[*sellers], max_window=CAP, lag=timedelta(minutes=5))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from paymentsdk import NotWhole, PaymentsError, Request, RequestInvalid, Respons
 from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, walk
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
-from tests.reconcile.served import WEEK, Served, client_of, quiet, written
+from tests.reconcile.served import WEEK, Served, client_of, client_of_sellers, quiet, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,9 +49,9 @@ async def test_every_row_is_written_once(tmp_path: Path, drift: str, ends: str) 
 async def test_several_sellers_in_one_run(tmp_path: Path) -> None:
     """Each row is written with the name of its seller, also where two sellers have the same ids."""
     sellers = {name: Served(quiet(i, rows=30 + i)) for i, name in enumerate("abc")}
-    accounts = {name: client_of(served) for name, served in sellers.items()}
 
-    report = await walk(accounts["a"], created=WEEK, accounts=accounts, out=tmp_path, max_window=CAP)
+    async with client_of_sellers(sellers) as client:
+        report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path, max_window=CAP)
 
     assert [(name, i + 1) for name, served in sellers.items() for i in range(len(served.platform.rows))] == written(
         report
@@ -261,7 +261,7 @@ async def test_two_processes_cannot_share_a_directory(tmp_path: Path) -> None:
         {"lag": timedelta(days=2)},
         {"max_window": 1},
         {"in_flight": 0},
-        {"accounts": {}},
+        {"accounts": []},
     ],
     ids=str,
 )
