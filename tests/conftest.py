@@ -3,6 +3,10 @@
 A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
 that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
 A replacement that does not take what the name takes would fail for that alone: it is an error.
+
+Names are looked up when the control runs: one that has been renamed fails its control, and no other test. A
+replacement that needs the original, or another private name, is made then too:
+``@pytest.mark.control("package.module.name", around=lambda original: ...)``.
 """
 
 from __future__ import annotations
@@ -145,7 +149,9 @@ def shown(condition: Callable[[], object]) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
-    config.addinivalue_line("markers", "control(name, replacement, raises=AssertionError): the test fails without name")
+    config.addinivalue_line(
+        "markers", "control(name, replacement, *, around, raises=AssertionError): the test fails without name"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -161,8 +167,10 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Take a defence away, if this run is a control."""
     mark = getattr(request, "param", None)
     if mark is not None:
-        name, replacement = mark.args
-        if why := misfit(resolve_name(name), replacement):
+        name, *given = mark.args
+        original = resolve_name(name)
+        [replacement] = given or [mark.kwargs["around"](original)]
+        if why := misfit(original, replacement):
             pytest.fail(
                 f"the control of {name} is stale, as its replacement cannot be called alike: {why}", pytrace=False
             )

@@ -188,3 +188,27 @@ def test_a_control_has_to_fail_for_want_of_its_defence(run) -> None:
             "the control of json.dumps is stale, as its replacement cannot be called alike: *",
         ]
     )
+
+
+RENAMED = """
+import json
+
+import pytest
+
+@pytest.mark.control("json.dumps", around=lambda dumps: lambda obj, **options: dumps([obj], **options))
+def test_around():
+    assert "[1, 2]" == json.dumps([1, 2], indent=None)
+
+@pytest.mark.control("json.renamed", str)
+@pytest.mark.control("json.gone.dumps", around=lambda dumps: dumps)
+def test_renamed():
+    assert "1" == json.dumps(1)
+"""
+
+
+def test_a_name_that_is_gone_fails_its_control_alone(run) -> None:
+    """Names of defences, and what replaces them, are looked up when the control runs: the file is collected."""
+    result = run(RENAMED)
+
+    result.assert_outcomes(passed=2 + 1, errors=2)
+    result.stdout.fnmatch_lines(["ERROR *::test_renamed?without-json.*"])

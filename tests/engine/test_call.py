@@ -34,7 +34,6 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk._clock import SystemClock
-from paymentsdk._operation.identity import Comparison
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.plans import Plan
@@ -282,14 +281,36 @@ async def test_a_write_without_a_key_says_what_to_do_about_it(play, name: str) -
 
 # --- identity ---------------------------------------------------------------------------------------------------------
 
-FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get", "invoices.search",
-           "merchant_orders.search", "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
+FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get",
+           "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
 
 
-@pytest.mark.control("paymentsdk._engine.call.Call._compare", lambda self, response, value, anomalies: Comparison())
+@pytest.mark.control("paymentsdk.Operation.identity", property(lambda operation: None))
 @pytest.mark.parametrize("name", FOREIGN)
 async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
     """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
+    await assert_foreign(play, jobs, name)
+
+
+def any_page(read):
+    """Take every response for the page that was asked for."""
+
+    def read_any(self, answer):
+        page = read(self, answer)
+        return page._replace(items=page.items or (), offset=None)
+
+    return read_any
+
+
+@pytest.mark.control("paymentsdk.PageShape.read", around=any_page)
+@pytest.mark.parametrize("name", ["invoices.search", "merchant_orders.search"])
+async def test_a_page_that_was_not_asked_for_is_none(play, jobs, name: str) -> None:
+    """A page at another offset, or a response without rows, is never taken for the page of this request."""
+    await assert_foreign(play, jobs, name)
+
+
+async def assert_foreign(play, jobs, name: str) -> None:
+    """Call *name*, and have the response to another request."""
     played = await play(name, jobs[name].foreign, retry=ONCE)
 
     assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)

@@ -16,10 +16,9 @@ import pytest
 from msgspec import Meta, Struct
 
 from paymentsdk import OPERATIONS, RequestInvalid, Response
-from paymentsdk._codec.encode import BodyEncoder, QueryEncoder, fill_path
-from paymentsdk._secrets import Secret
 from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from tests.engine.declared import declared
 
 
 class Line(RequestStruct):
@@ -67,8 +66,8 @@ class Body(RequestStruct):
     code: Annotated[str, Meta(pattern=r"\A[a-z]+\Z", min_length=2)] | None = None
 
 
-NUMBERS = BodyEncoder(Body, decimal_strings=False)
-STRINGS = BodyEncoder(Body, decimal_strings=True)
+NUMBERS = declared(body=Body).encoder
+STRINGS = declared(body=Body, decimal_strings=True).encoder
 NOON = datetime(2026, 1, 31, 12, 30, 0, 123_456, tzinfo=UTC)
 
 
@@ -121,7 +120,7 @@ def test_every_amount_of_a_list_is_written_alike() -> None:
 )
 def test_moments_have_milliseconds_and_an_offset(moment: datetime, text: str) -> None:
     """A moment goes out with three digits of a second and its offset, wherever it stands."""
-    query = QueryEncoder(OPERATIONS["merchant_orders.search"].query)
+    query = OPERATIONS["merchant_orders.search"].query_encoder
 
     assert [{"at": text}] == json.loads(NUMBERS.encode(Body(lines=[Line(at=moment)])))["lines"]
     assert "date_created_from=" + text.replace(":", "%3A").replace("+", "%2B") == query.encode(
@@ -150,6 +149,8 @@ def test_bodies_are_left_as_they_are() -> None:
 
 def test_a_hidden_credential_is_sent_in_the_clear() -> None:
     """A credential that does not show itself to people still goes to the platform."""
+    from paymentsdk._secrets import Secret
+
     assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=Secret("abc"))))
 
 
@@ -243,7 +244,7 @@ class Holder(RequestStruct, Generic[T]):
     parts: tuple[T, ...] | None = None
 
 
-HOLDER = BodyEncoder(Holder[Line], decimal_strings=False)
+HOLDER = declared(body=Holder[Line]).encoder
 
 
 @pytest.mark.control("paymentsdk.money.exact", Decimal, raises=AssertionError)
@@ -304,19 +305,19 @@ class Classed:
 def test_a_type_that_would_hide_amounts_is_refused(kind: object) -> None:
     """Amounts and moments go out as they should from Structs and lists alone: elsewhere nothing looks at them."""
     with pytest.raises(RequestInvalid, match="must be in Structs or lists"):
-        BodyEncoder(Holder[kind], decimal_strings=False)
+        declared(body=Holder[kind]).encoder.encode(Holder())
 
 
 def test_a_union_has_amounts_in_one_type_only() -> None:
     """Beside a list of parts, a part alone would not be looked at."""
     with pytest.raises(RequestInvalid, match="in one type of a union only"):
-        BodyEncoder(Holder[list[Line] | Line], decimal_strings=False)
+        declared(body=Holder[list[Line] | Line]).encoder.encode(Holder())
 
 
 @pytest.mark.parametrize("kind", [dict[str, str], tuple[str, int], tuple[()], set[str], Weight])
 def test_other_types_are_no_concern(kind: object) -> None:
     """A body may have any type that holds no amounts."""
-    assert b"{}" == BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder())
+    assert b"{}" == declared(body=Holder[kind]).encoder.encode(Holder())
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_other_types_are_no_concern(kind: object) -> None:
 def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
     """A NewType is what it is made of, a Sequence is a list, and a set takes the place of none."""
     with pytest.raises(RequestInvalid) as refused:
-        BodyEncoder(Holder[kind], decimal_strings=False).encode(Holder(one=one))
+        declared(body=Holder[kind]).encoder.encode(Holder(one=one))
 
     assert refused.value.path.startswith("$.one")
 
@@ -375,7 +376,7 @@ class Tagged(RequestStruct):
 def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
     """Where a pattern says in a comment what it asks for, that is the reason, and not the pattern."""
     with pytest.raises(RequestInvalid) as refused:
-        BodyEncoder(Tagged, decimal_strings=False).encode(body)
+        declared(body=Tagged).encoder.encode(body)
 
     assert reason == refused.value.reason
 
@@ -396,15 +397,18 @@ def assert_refused(reason: str) -> None:
     assert path == refused.value.path
 
 
-class Untyped(BodyEncoder):
-    """An encoder that trusts what it is given."""
+def trusting(encoder: type) -> type:
+    """Trust what is given."""
 
-    def __init__(self, body, *, decimal_strings):
-        super().__init__(body, decimal_strings=decimal_strings)
-        self._decode = lambda encoded: None
+    class Trusting(encoder):
+        def __init__(self, body, *, decimal_strings):
+            super().__init__(body, decimal_strings=decimal_strings)
+            self._decode = lambda encoded: None
+
+    return Trusting
 
 
-@pytest.mark.control("paymentsdk._operation.operation.BodyEncoder", Untyped)
+@pytest.mark.control("paymentsdk._operation.operation.BodyEncoder", around=trusting)
 @pytest.mark.parametrize(
     ("member", "value", "path"),
     [
@@ -471,7 +475,7 @@ def test_what_is_not_json(body: bytes) -> None:
 
 # --- queries ----------------------------------------------------------------------------------------------------------
 
-ORDERS = QueryEncoder(OPERATIONS["merchant_orders.search"].query)
+ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
 
 
 @pytest.mark.parametrize(
@@ -513,8 +517,8 @@ def test_truth_values_in_a_query() -> None:
     class Filters(TypedDict):
         live: bool
 
-    assert "live=true" == QueryEncoder(Filters).encode({"live": True})
-    assert "live=false" == QueryEncoder(Filters).encode({"live": False})
+    assert "live=true" == declared(query=Filters).query_encoder.encode({"live": True})
+    assert "live=false" == declared(query=Filters).query_encoder.encode({"live": False})
 
 
 def test_a_moment_without_a_zone() -> None:
@@ -524,7 +528,7 @@ def test_a_moment_without_a_zone() -> None:
         at: datetime
 
     with pytest.raises(RequestInvalid, match="needs a time zone") as refused:
-        QueryEncoder(Filters).encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
+        declared(query=Filters).query_encoder.encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
     assert "$query.at" == refused.value.path
 
 
@@ -563,7 +567,7 @@ def test_filters_have_names() -> None:
 def test_an_operation_without_filters_takes_none() -> None:
     """An operation that is no search refuses every filter."""
     with pytest.raises(RequestInvalid, match="its filters are: none"):
-        QueryEncoder(None).encode({"status": "closed"})
+        declared(query=None).query_encoder.encode({"status": "closed"})
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
@@ -590,35 +594,46 @@ UNSAFE = [
 
 @pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
 @pytest.mark.parametrize("value", [value for value in UNSAFE if isinstance(value, str)])
-def test_an_id_cannot_change_the_path(value: object) -> None:
+async def test_an_id_cannot_change_the_path(client, transport, value: object) -> None:
     """An id that would lead elsewhere, or needs to be quoted, is refused: a path is a place where money moves."""
+    transport.replies(Response(200, {}, b"{}"))
     with pytest.raises(RequestInvalid) as refused:
-        fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
+        await client.call(declared(path="/v1/orders/{order_id}/refund"), order_id=value)
 
     assert "$path.order_id" == refused.value.path
+    assert [] == transport.requests
 
 
 @pytest.mark.parametrize("value", [None, 5, b"ORD1"])
-def test_an_id_in_a_path_is_a_text(value: object) -> None:
+async def test_an_id_in_a_path_is_a_text(client, value: object) -> None:
     """What is no text is no id."""
     with pytest.raises(RequestInvalid, match="order_id"):
-        fill_path("/v1/orders/{order_id}", ("order_id",), {"order_id": value})
+        await client.call(OPERATIONS["orders.get"], order_id=value)
 
 
 @pytest.mark.parametrize(
     "value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"]
 )
-def test_ids_go_into_the_path_as_they_are(value: str) -> None:
+async def test_ids_go_into_the_path_as_they_are(client, transport, value: str) -> None:
     """What real ids are made of needs no quoting."""
-    assert f"/v1/orders/{value}/refund" == fill_path("/v1/orders/{order_id}/refund", ("order_id",), {"order_id": value})
+    transport.replies(Response(200, {}, b'{"id":"%b"}' % value.encode()))
+
+    await client.orders.get(value)
+
+    assert transport.requests[0].url.endswith(f"/v1/orders/{value}")
 
 
 @pytest.mark.parametrize("values", [{"a": "1", "c": "2"}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2", "c": "3"}])
-def test_every_placeholder_has_its_value(values: dict[str, str]) -> None:
+async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str]) -> None:
     """Of several values, none may be missing and none left over."""
-    assert "/x/1/y/2" == fill_path("/x/{a}/y/{b}", ("a", "b"), {"b": "2", "a": "1"})
+    operation = declared(path="/x/{a}/y/{b}")
+    transport.replies(Response(200, {}, b"{}"))
+
+    await client.call(operation, b="2", a="1")
+
+    assert transport.requests[0].url.endswith("/x/1/y/2")
     with pytest.raises(RequestInvalid, match=r"\$path: expected the path values a, b"):
-        fill_path("/x/{a}/y/{b}", ("a", "b"), values)
+        await client.call(operation, **values)
 
 
 @pytest.mark.parametrize("values", [{}, {"id": "1"}, {"order_id": "1", "id": "1"}])

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import json
 import pickle
+from typing import TypedDict
 
 import pytest
 from hypothesis import given
@@ -24,12 +25,10 @@ from paymentsdk import (
     PaymentsError,
     RequestInvalid,
     Response,
+    ResumePoint,
     RetryClass,
     SendFailed,
 )
-from paymentsdk._paging import pager as paging
-from paymentsdk._paging.cursor import Cursor
-from paymentsdk._paging.pager import Position
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import ResponseStruct
 from paymentsdk.testing import MemoryTransport
@@ -39,7 +38,7 @@ from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 LOST = (AssertionError, Incomplete, PaginationStalled)
 
 
-def naive_step(self, page, *, looks_ahead=False) -> Cursor | None:
+def naive_step(self, page, *, looks_ahead=False):
     """Go on by what was asked for, until the total is reached."""
     reached = self.offset + 50
     return replace(self, offset=reached, total=page.total) if page.received and reached < page.total else None
@@ -159,6 +158,13 @@ class Sales(ResponseStruct, rename={"rows": "the-rows"}):
 
     rows: tuple[Sale, ...] | None = None
     total: int | None = None
+
+
+class Position(TypedDict, total=False):
+    """The filters of a search of one's own: where a page begins, and how many rows it has."""
+
+    offset: int
+    limit: int
 
 
 class SalesPage(ResponseStruct):
@@ -296,14 +302,14 @@ async def test_no_surviving_row_is_lost(
     assert set(range(1, rows + 1)) - table.gone <= set(seen)
 
 
-def blind(self, page, *, looks_ahead=False) -> Cursor | None:
+def blind(self, page, *, looks_ahead=False):
     """Go on by what came, and notice nothing."""
     reached = self.offset + page.received
     following = replace(self, offset=reached, total=page.total, size=page.received)
     return following if page.received and reached < page.total else None
 
 
-def creeping(self, page, *, looks_ahead=False) -> Cursor | None:
+def creeping(self, page, *, looks_ahead=False):
     """Go back by what has vanished, each time, and forget what was seen."""
     vanished = (self.total or 0) - page.total
     if vanished > 0 < self.offset:
@@ -435,7 +441,7 @@ async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     assert [True] * 5 == [isinstance(failure, PaymentsError) for failure in failures]
 
 
-def forgetful(cls, offset: int, total: int | None = None) -> paging.ResumePoint:
+def forgetful(cls, offset: int, total: int | None = None) -> ResumePoint:
     """A resume point that knows its offset alone."""
     point = int.__new__(cls, offset)
     point.total = None
@@ -453,7 +459,7 @@ async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanish
     await walk.aclose()
     table.ids = [row for row in table.ids if row not in vanished]
 
-    stored = paging.ResumePoint(*json.loads(json.dumps([point, point.total])))
+    stored = ResumePoint(*json.loads(json.dumps([point, point.total])))
     rest = await ids(table.search(over(table), page_size=10, prefetch=prefetch, start=stored))
 
     assert list(range(11, 41)) == sorted(set(rest) - set(range(11)))
@@ -474,7 +480,7 @@ async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
 
 def test_a_resume_point_is_an_integer_that_knows_more() -> None:
     """It can be printed, stored, compared, copied and pickled like an offset, and keeps its total in the last two."""
-    point = paging.ResumePoint(1200, 5000)
+    point = ResumePoint(1200, 5000)
 
     assert (1200, "1200", "ResumePoint(1200, total=5000)") == (point, f"{point}", repr(point))
     assert [5000, 5000] == [twin.total for twin in (copy.copy(point), pickle.loads(pickle.dumps(point)))]

@@ -8,13 +8,13 @@ import json
 import sys
 import threading
 import tracemalloc
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import ClientClosed, PaymentsError, Response, ResumePoint
-from paymentsdk._paging.pager import Pages
+from paymentsdk import ClientClosed, Page, PaymentsError, Response, ResumePoint
 from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 
 
@@ -229,7 +229,7 @@ def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
     assert [] == caplog.records
 
 
-async def begun(tables) -> Pages:
+async def begun(tables) -> AsyncIterator[Page[object]]:
     """Return a walk whose later pages do not come."""
     table = tables(6_000)
 

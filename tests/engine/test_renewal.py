@@ -29,9 +29,6 @@ from paymentsdk import (
     Timeout,
     TokenPair,
 )
-from paymentsdk._auth.token_state import Active
-from paymentsdk._engine.retry import TABLE, Failure, Verdict
-from paymentsdk._operation.rules import RetryClass
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
@@ -43,6 +40,8 @@ CANARY = "TEST-refresh-canary"
 
 async def naive_renewal(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
+    from paymentsdk._auth.token_state import Active
+
     self._grant = Active(await exchange(self._grant.pair.refresh_token))
     return self._grant.pair.access_token
 
@@ -200,16 +199,18 @@ async def test_a_renewal_that_nobody_waits_for_is_kept(signed_in, issuer, until)
     assert 1 == len(issuer.renewals)
 
 
-async def test_a_call_that_is_late_takes_the_token_of_the_others(signed_in, issuer, make_client) -> None:
+async def test_a_call_that_is_late_takes_the_token_of_the_others(issuer) -> None:
     """A call that went out with the old token and comes back refused, after the renewal, asks for none of its own."""
-    client = signed_in(issuer.pair())
-    auth = client._settings.auth
-    await client.orders.get("ORD1")
-    issuer.generation = 2
-    auth._grant = Active(issuer.pair(2))
+    auth, exchanged = RefreshingToken(issuer.pair()), []
 
-    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", naive_renewal, START)
-    assert [] == issuer.renewals
+    async def exchange(refresh_token: str) -> TokenPair:
+        exchanged.append(refresh_token)
+        return issuer.pair(2)
+
+    tokens = [await auth.renew("APP_USR-access-1", exchange, START) for _ in range(2)]
+
+    assert ["APP_USR-access-2"] * 2 == tokens
+    assert ["TG-refresh-1"] == exchanged
 
 
 async def test_a_second_refusal_is_final(signed_in, issuer) -> None:
@@ -256,6 +257,8 @@ async def test_only_the_refusal_of_a_token_asks_for_another(signed_in, issuer, s
 @pytest.mark.parametrize("rule", ["KEYED", "READ"])
 async def test_the_table_says_whose_token_is_renewed(signed_in, issuer, monkeypatch, rule: str) -> None:
     """The table of verdicts decides about a refused token as about all else: with a stop there, no grant is spent."""
+    from paymentsdk._operation.rules import TABLE, Failure, RetryClass, Verdict
+
     stopped = {RetryClass[rule]: {**TABLE[RetryClass[rule]], Failure.UNAUTHORIZED: Verdict.STOP}}
     monkeypatch.setattr("paymentsdk._engine.retry.TABLE", {**TABLE, **stopped})
     client = signed_in(issuer.pair())

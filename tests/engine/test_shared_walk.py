@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from paymentsdk import ClientClosed, Response
-from paymentsdk._paging.pager import Pages
 from tests.engine.walks import over
 
 
@@ -145,18 +144,19 @@ async def next_page(walk, patience: int):
     return reader
 
 
-async def waits_at_the_end(self) -> None:
+def waits_at_the_end(take_next):
     """Take the next page, and wait for those ahead to be gone if it was the last."""
-    page = await honest_next(self)
-    if page.resume_point is None:
-        await asyncio.wait(self._left)
-    return page
+
+    async def next_page(self):
+        page = await take_next(self)
+        if page.resume_point is None:
+            await asyncio.wait(self._left)
+        return page
+
+    return next_page
 
 
-honest_next = Pages._next
-
-
-@pytest.mark.control("paymentsdk._paging.pager.Pages._next", waits_at_the_end)
+@pytest.mark.control("paymentsdk._paging.pager.Pages._next", around=waits_at_the_end)
 async def test_a_reader_that_goes_away(tables) -> None:
     """However late the wait for a page is cancelled, its rows come to who asks next."""
     for patience in range(1, 40):

@@ -27,8 +27,6 @@ from paymentsdk import (
     SendFailed,
     TokenPair,
 )
-from paymentsdk._auth.token_state import Active, PendingSave, TokenState, after_reading
-from paymentsdk._auth.token_store import _lock
 from paymentsdk.resources.oauth import Token
 from paymentsdk.testing import MemoryTransport
 from tests.engine.issuer import ONCE, ORDER, START, Issuer, counted
@@ -51,8 +49,10 @@ class SlowStore(MemoryTokenStore):
         self.issuer = issuer
         self.failures = failures
         self.log: list[tuple[str, int]] = []
+        self.saving = False
 
     async def save(self, pair: TokenPair) -> None:
+        self.saving = True
         for _ in range(20):
             await asyncio.sleep(0)
         new = sum("access-2" in token for token in self.issuer.used)
@@ -66,6 +66,8 @@ class SlowStore(MemoryTokenStore):
 
 async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
+    from paymentsdk._auth.token_state import Active
+
     self._grant = Active(pair)
     await self._store.save(pair)
     return pair
@@ -147,7 +149,7 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
         return issuer.pair(2)
 
     first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
-    await until(lambda: isinstance(auth._grant, PendingSave))
+    await until(lambda: store.saving)
 
     assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
     assert [("saved", 0)] == store.log
@@ -401,7 +403,7 @@ class Unsure(MemoryTokenStore):
             raise ConnectionError
 
 
-def none(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
+def none(grant, stored: TokenPair, rejected: str | None):
     """Find nothing that came after."""
     return grant
 
@@ -413,6 +415,8 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
 
     If that one has ended, it is renewed in its turn.
     """
+    from paymentsdk._auth.token_state import Active
+
     store = Unsure()
     one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
     issuer.generation, issuer.used = 1, []
@@ -463,14 +467,18 @@ async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None
     assert 1 == len(issuer.renewals)
 
 
-def forgetting(grant: TokenState, stored: TokenPair, rejected: str | None) -> TokenState:
+def forgetting(after_reading):
     """Know nothing of what the store had before."""
-    return after_reading(
-        PendingSave(grant.pair, grant.new) if isinstance(grant, PendingSave) else grant, stored, rejected
-    )
+    from paymentsdk._auth.token_state import PendingSave
+
+    def forgotten(grant, stored: TokenPair, rejected: str | None):
+        waits = isinstance(grant, PendingSave)
+        return after_reading(PendingSave(grant.pair, grant.new) if waits else grant, stored, rejected)
+
+    return forgotten
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.after_reading", forgetting)
+@pytest.mark.control("paymentsdk._auth.schemes.after_reading", around=forgetting)
 @pytest.mark.parametrize("ends", [START - 9999, START + 60])
 async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
     """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.
@@ -853,6 +861,8 @@ def forked(path, monkeypatch):
 
 def is_free(path) -> bool:
     """Whether another process could lock the file now."""
+    from paymentsdk._auth.token_store import _lock
+
     other = os.open(f"{path}.lock", os.O_RDWR)
     try:
         return _lock(other)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paymentsdk import PaymentsClient, PaymentsError, RetryPolicy
-from paymentsdk._paging.pager import Pager
+from paymentsdk import Pager, PaymentsClient, PaymentsError, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SHAPES = pytest.mark.parametrize("elements", [False, True], ids=["results", "elements"])
@@ -23,12 +22,12 @@ def over(table: object) -> PaymentsClient:
 
 
 async def ids(pager: Pager) -> list[int]:
-    """Cursor *pager* to its end."""
+    """Walk *pager* to its end."""
     return [row.id async for row in pager]
 
 
 async def ids_until_it_fails(pager: Pager) -> tuple[list[int], PaymentsError]:
-    """Cursor *pager* to the error that ends it."""
+    """Walk *pager* to the error that ends it."""
     seen: list[int] = []
     try:
         async for row in pager:

@@ -1,0 +1,198 @@
+"""Deadlines of many calls on one alarm: each rings at its time, and none after it was released."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from paymentsdk import PaymentsClient, Response
+from paymentsdk._clock import SystemClock
+from paymentsdk._engine.deadline import Deadlines
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+class CountingClock(FakeClock):
+    """Counts the alarms that are set."""
+
+    alarms = 0
+
+    def call_at(self, when, callback):
+        self.alarms += 1
+        return super().call_at(when, callback)
+
+
+async def test_each_call_has_its_own_deadline(clock) -> None:
+    """One alarm rings for the nearest deadline, and is set anew for the next: each task is cancelled at its time."""
+    deadlines, ended = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watch = deadlines.add(seconds)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            assert watch.uncancel()
+            ended.append((seconds, clock.monotonic()))
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 1, 2)]
+    await asyncio.sleep(0)
+    for _ in range(3):
+        clock.advance(1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    assert [(1, 1), (2, 2), (3, 3)] == ended
+    assert all(task.done() for task in tasks)
+
+
+@pytest.mark.control("paymentsdk._engine.deadline.REST", 0.0)
+async def test_deadlines_close_together_ring_together() -> None:
+    """When a thousand calls hang that began one after the other, the alarm does not ring a thousand times."""
+    clock = CountingClock()
+    deadlines, ended = Deadlines(clock), []
+
+    async def work(number: int) -> None:
+        watch = deadlines.add(30 + number / 100_000)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        ended.append(watch.uncancel())
+
+    tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
+    await asyncio.sleep(0)
+    clock.advance(31)
+    await asyncio.wait(tasks)
+
+    assert [True] * 1_000 == ended
+    assert clock.alarms < 10
+
+
+async def test_a_watch_can_be_moved_both_ways(clock) -> None:
+    """A deadline that is put off does not ring at its old time; one that is brought forward rings at the new."""
+    deadlines = Deadlines(clock)
+    watch = deadlines.add(5)
+
+    deadlines.reset(watch, 10)
+    clock.advance(6)
+    assert not watch.expired
+    deadlines.reset(watch, 7)
+    clock.advance(1)
+    assert watch.expired
+
+    watch.uncancel()
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
+async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
+    """The alarm goes on to ring for the nearest deadline, whatever becomes of those behind it."""
+    deadlines, watches = Deadlines(clock), []
+
+    async def work(seconds: float) -> None:
+        watches.append(deadlines.add(seconds))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
+    await asyncio.sleep(0)
+    deadlines.reset(watches[1], 60)
+    clock.advance(5)
+
+    assert [True, False] == [watch.expired for watch in watches]
+    clock.advance(55)
+    await asyncio.wait(tasks)
+
+
+async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
+    """There is one alarm at a time: the one for a deadline behind is taken back."""
+    deadlines = Deadlines(clock)
+    watches = [deadlines.add(seconds) for seconds in (9, 7, 5)]
+
+    assert [5] == [when for when, _, alarm in clock._alarms if alarm._callback is not None]
+
+    for watch in watches:
+        deadlines.remove(watch)
+    deadlines.close()
+
+
+async def test_the_last_deadline_sets_no_alarm() -> None:
+    """Once nothing is watched any more, nothing is left to ring."""
+    clock = CountingClock()
+    deadlines = Deadlines(clock)
+
+    watch = deadlines.add(5)
+    clock.advance(5)
+
+    assert watch.uncancel()
+    assert (1, None) == (clock.alarms, deadlines._alarm)
+    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
+        await asyncio.sleep(0)
+
+
+async def test_a_released_watch_does_not_ring(clock) -> None:
+    """A call that is over is not cancelled, and neither is what its task does next."""
+    deadlines = Deadlines(clock)
+    watch = deadlines.add(5)
+    deadlines.remove(watch)
+
+    clock.advance(10)
+
+    assert not watch.expired
+    assert 0 == asyncio.current_task().cancelling()
+
+
+def test_a_call_runs_inside_a_task() -> None:
+    """Outside a task there is nothing to cancel, and the error says so."""
+    with pytest.raises(RuntimeError, match="inside a task"):
+        asyncio.run(outside_a_task())
+
+
+async def outside_a_task() -> None:
+    """Set a watch from a callback of the loop."""
+    done = asyncio.get_running_loop().create_future()
+
+    def callback() -> None:
+        try:
+            Deadlines(FakeClock()).add(1)
+        except RuntimeError as error:
+            done.set_exception(error)
+
+    asyncio.get_running_loop().call_soon(callback)
+    await done
+
+
+async def test_closing_leaves_no_alarm(clock) -> None:
+    """A client that is closed when no call is under way leaves nothing on the loop to ring for it."""
+    transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
+    client = PaymentsClient("token", base_url="https://platform.test", transport=transport, clock=clock)
+    await client.orders.get("ORD1")
+    alarm = client._state.deadlines._alarm
+
+    await client.aclose()
+
+    assert alarm is not None
+    assert alarm._callback is None
+
+
+async def test_the_system_clock_rings_and_sleeps() -> None:
+    """The machine's clock calls back on the running loop, sleeps, rolls dice and makes keys of 32 characters."""
+    clock = SystemClock()
+    rang = asyncio.Event()
+
+    clock.call_at(clock.monotonic(), rang.set)
+    cancelled = clock.call_at(clock.monotonic(), lambda: pytest.fail("a cancelled alarm rang"))
+    cancelled.cancel()
+    await rang.wait()
+    await clock.sleep(0)
+
+    assert 0 <= clock.random() < 1
+    assert clock.now() > 1_700_000_000
+    keys = {clock.key() for _ in range(1000)}
+    assert 1000 == len(keys)
+    assert {32} == set(map(len, keys))

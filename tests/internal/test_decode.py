@@ -1,0 +1,68 @@
+"""Repairs of single types, and the search for amounts that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+from msgspec import Struct, inspect
+
+from paymentsdk import OPERATIONS, Anomaly
+from paymentsdk._codec import amounts as oddity
+from paymentsdk._codec import repair
+
+
+def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
+    """Yield every Struct of a type."""
+    match info:
+        case inspect.StructType(fields=fields):
+            yield info
+            for member in fields:
+                yield from leaves(member.type)
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from leaves(one)
+        case inspect.VarTupleType(item_type=item):
+            yield from leaves(item)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_amount_of_every_answer_is_searched(name: str) -> None:
+    """No amount of any answer is left out of the search, at whatever depth it stands."""
+    for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
+        needed = {member.name: "X1" for member in struct.fields if member.required}
+        for member in struct.fields:
+            if isinstance(next(iter(getattr(member.type, "types", ())), None), inspect.DecimalType):
+                search = oddity.compile_check(struct.cls)
+                assert search(struct.cls(**needed, **{member.name: Decimal("NaN")}))
+                assert not search(struct.cls(**needed, **{member.name: Decimal("24.90")}))
+
+
+def test_every_kind_of_member_has_its_repair() -> None:
+    """A repair is made for every type that an answer has; a new kind of type is refused, not guessed at."""
+    for operation in OPERATIONS.values():
+        for struct in leaves(inspect.type_info(operation.result)):
+            for member in struct.fields:
+                assert callable(repair.repair_for(member.type))
+    with pytest.raises(TypeError, match="nobody knows how to repair"):
+        repair.repair_for(inspect.type_info(bytes))
+
+
+class Node(Struct):
+    """A type that holds itself."""
+
+    id: str
+    amount: int | None = None
+    node: Node | None = None
+
+
+def test_a_type_that_holds_itself() -> None:
+    """A type may hold itself: its repair is made as deep as the answer goes."""
+    mend = repair.repair_for(inspect.type_info(Node))
+    anomalies: list[Anomaly] = []
+
+    node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", anomalies)
+
+    assert ("1", "2", "3", 4) == (node.id, node.node.id, node.node.node.id, node.node.node.amount)
+    assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in anomalies]

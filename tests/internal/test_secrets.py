@@ -1,0 +1,119 @@
+"""The parts that keep credentials out of sight, each by itself."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import ClassVar
+
+import pytest
+
+from paymentsdk import TokenPair
+from paymentsdk._auth.schemes import Credentials, NoToken
+from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
+from paymentsdk.resources.common import RequestStruct
+
+ACCESS, REFRESH, CARD = CANARIES = "access-canary-0000", "refresh-canary-0001", "card-canary-0002"
+PAIR = TokenPair(access_token=ACCESS, refresh_token=REFRESH)
+
+
+class Card(MaskedRepr, RequestStruct):
+    """A request with a credential."""
+
+    number: str
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"number"})
+
+
+def assert_clean(*shown: str) -> None:
+    """Find no credential in what a person may see."""
+    assert [] == [canary for canary in CANARIES for text in shown if canary in text]
+
+
+HOLDERS = [Credentials(client_id="app-1", client_secret=ACCESS), NoToken(), Secret(ACCESS), Card(number=CARD)]
+
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)
+def test_what_holds_a_credential_does_not_show_it(holder: object) -> None:
+    """Neither `repr` alone nor `repr` of what it is in shows it, and no pickle takes it along."""
+    assert_clean(repr(holder), repr([holder]), repr({"a": holder}))
+    if isinstance(holder, MaskedRepr):
+        with pytest.raises(TypeError, match="credentials"):
+            pickle.dumps(holder)
+        assert copy.copy(holder) == holder == copy.deepcopy(holder)
+
+
+def test_without_the_mixin_they_would() -> None:
+    """The control of the rule above: the same Struct without `MaskedRepr` prints its members."""
+    assert ACCESS in super(MaskedRepr, PAIR).__repr__()
+
+
+def test_hidden_texts_are_texts() -> None:
+    """A hidden text is equal to what it hides; what is no text is not touched."""
+    assert Secret("abc") == "abc" == str(Secret("abc"))
+    assert type(str(Secret("abc"))) is str
+    assert "'***'" == repr(masked("abc"))
+    assert (None, 5) == (masked(None), masked(5))
+
+
+def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
+    """What a store was handed has hidden texts in it, and its copy has them as well."""
+    pair = TokenPair(access_token=masked(ACCESS), refresh_token=masked(REFRESH))
+
+    twin = copy.deepcopy(pair)
+
+    assert PAIR == twin
+    assert_clean(repr([twin.access_token, twin.refresh_token]))
+
+
+@pytest.mark.control("paymentsdk._secrets.Secret.__getitem__", str.__getitem__)
+@pytest.mark.control("paymentsdk._secrets.SecretBytes.__getitem__", bytes.__getitem__)
+def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
+    """What is cut to its first characters before it is shown, as rich does beyond 80, shows none of them."""
+    for credential in (ACCESS * 10, ACCESS.encode() * 10):
+        begun = masked(credential)[:80]
+        assert credential[:80] == begun
+        assert_clean(repr(begun))
+
+
+def test_credentials_are_found_at_any_depth() -> None:
+    """Every credential in a body is known, to be masked in what comes back."""
+    assert [CARD] == list(secrets_in(Card(number=CARD)))
+    assert [CARD, CARD] == list(secrets_in([Card(number=CARD), (Card(number=CARD),), "text", None]))
+    assert b"*** and abc" == scrub(f"{CARD} and abc".encode(), [CARD, "abc"])
+    assert b"*** and ***" == scrub(f"{CARD} and {CARD}-2".encode(), [CARD, f"{CARD}-2"])
+    assert b"<p>no *** here" == scrub(b'<p>no pass"123 here', ['pass"123'])
+    assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
+
+
+@pytest.mark.parametrize("body", [
+    Card(number="4000-1234"), {"card": Card(number="4000-1234")}, [({"a": [Card(number="4000-1234")]},)],
+    {"Token": "4000-1234"}, {"auth": {"client_secret": ["4000-1234"]}}, {"password": {"was": "4000-1234"}},
+])  # fmt: skip
+def test_credentials_are_found_wherever_they_stand(body):
+    """In Structs, dicts and lists, at any depth; in a dict by the name of the member."""
+    assert ["4000-1234"] == list(secrets_in(body))
+
+
+def test_what_is_no_credential_is_not_taken_for_one():
+    """Negative control: other members of a dict are not masked in error messages."""
+    assert [] == list(secrets_in({"title": "4000-1234", "code": "coupon", "token_type": "bearer"}))
+
+
+@pytest.mark.parametrize(("text", "masked"), [
+    ("pin x9y8 is wrong", "pin *** is wrong"), ('{"pin":"x9y8"}', '{"pin":"***"}'), ("ax9y8 x9y8b", "ax9y8 x9y8b"),
+])  # fmt: skip
+def test_a_short_credential_is_masked_as_a_word(text, masked):
+    """Of 4 to 7 characters: anywhere else it would garble the text."""
+    assert masked == scrub(text.encode(), ["x9y8"]).decode()
+
+
+def test_a_short_number_leaves_json_readable():
+    """A credential such as 1234 is masked in texts, and a number that equals it stays."""
+    assert b'{"status":1234,"a":[1234, 1234],"b":"***"}' == scrub(
+        b'{"status":1234,"a":[1234, 1234],"b":"1234"}', ["1234"]
+    )
+
+
+def test_the_shortest_values_are_not_masked():
+    """Three characters stand in every text."""
+    assert b"the code is abc" == scrub(b"the code is abc", ["abc"])
