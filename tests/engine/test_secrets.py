@@ -319,7 +319,7 @@ async def within(seconds: float, coroutine: object) -> None:
 
 
 @pytest.mark.control("paymentsdk._engine.call.masked", lambda token: token)
-@pytest.mark.control("paymentsdk._engine.outcome.PaymentsError.with_traceback", lambda self, traceback: self)
+@pytest.mark.control("paymentsdk._engine.failures._own", lambda error: error)
 async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
     """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
 
