@@ -318,8 +318,14 @@ async def within(seconds: float, coroutine: object) -> None:
         await coroutine
 
 
+def uncut(error: PaymentsError) -> PaymentsError:
+    """Raise *error* itself, with all the frames that it came through."""
+    error.with_traceback = lambda traceback: error
+    return error
+
+
 @pytest.mark.control("paymentsdk._engine.call.masked", lambda token: token)
-@pytest.mark.control("paymentsdk._engine.failures._own", lambda error: error)
+@pytest.mark.control("paymentsdk._engine.failures._own", uncut)
 async def test_a_renewal_that_fails_holds_no_credential(spied) -> None:
     """The token that was refused, and the error that the renewal ended in, come with no variables of theirs.
 
