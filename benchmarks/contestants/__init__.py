@@ -59,6 +59,7 @@ _MODULES = (
     "bare_aiohttp",
     "sdk",
     "sdk_http11",
+    "aiohttp_alone",
     "http11_alone",
     "aiohttp_by_hand",
     "bare_wreq",

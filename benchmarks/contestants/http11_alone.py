@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
-from paymentsdk import Http11Transport, Request
+from paymentsdk import Http11Transport, Request, Transport
 from paymentsdk.resources.orders import Order
 
 NAME = "http11, no engine"
-NOTES = "http11, no engine: the transport with the same decoder; no check, no retry, no deadline"
+NOTES = ""
+
+
+def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
+    """Set the client up."""
+    return calls(target, Http11Transport(ssl=target.context() or True))
 
 
 @asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+async def calls(target: Target, transport: Transport) -> AsyncIterator[Calls]:
+    """Send requests through *transport*."""
     ids = payloads.order_ids()
     body = payloads.order_request()
     encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -27,7 +32,6 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
     reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
     writing = {**reading, "Content-Type": "application/json"}
     orders = f"{target.base_url}/v1/orders"
-    transport = Http11Transport(ssl=target.context() or True)
 
     async def get() -> Order:
         response = await transport.send(Request("GET", f"{orders}/{next(ids)}", reading))

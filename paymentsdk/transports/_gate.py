@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 #: Scheme, host and port, or the like: what a limit per host counts by.
 Host: TypeAlias = tuple[str, int | None, bool]
+#: Stands for all of them where there is no such limit.
+ANY: Host = ("", None, False)
 
 
 class Gate:
@@ -19,18 +21,21 @@ class Gate:
     """
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
+        self.per_host: float = limit_per_host or inf
         self._free: float = limit or inf
-        self._per_host: float = limit_per_host or inf
         self._taken: Counter[Host] = Counter()
         self._waiting: dict[Host, OrderedDict[asyncio.Future[None], int]] = {}
         self._asked = 0
 
     def enter(self, host: Host) -> bool:
         """Take a place, if there is one: then nobody waits for it."""
-        if self._free < 1 or self._taken[host] >= self._per_host:
+        if self._free < 1:
             return False
+        if self.per_host is not inf:
+            if self._taken[host] >= self.per_host:
+                return False
+            self._taken[host] += 1
         self._free -= 1
-        self._taken[host] += 1
         return True
 
     async def wait(self, host: Host) -> None:
@@ -53,10 +58,11 @@ class Gate:
     def leave(self, host: Host) -> None:
         """Give a place back, to whoever has waited longest for one like it."""
         self._free += 1
-        self._taken[host] -= 1
-        if not self._taken[host]:
-            del self._taken[host]
-        while (first := self._first()) is not None and self.enter(first):
+        if self.per_host is not inf:
+            self._taken[host] -= 1
+            if not self._taken[host]:
+                del self._taken[host]
+        while self._waiting and (first := self._first()) is not None and self.enter(first):
             line = self._waiting[first]
             place, _ = line.popitem(last=False)
             if not line:
@@ -67,5 +73,5 @@ class Gate:
                 place.set_result(None)
 
     def _first(self) -> Host | None:
-        waiting = [host for host in self._waiting if self._taken[host] < self._per_host] if self._waiting else ()
+        waiting = [host for host in self._waiting if self._taken[host] < self.per_host]
         return min(waiting, key=lambda host: next(iter(self._waiting[host].values())), default=None)

@@ -19,12 +19,14 @@ import re
 import warnings
 import weakref
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from http.cookies import BaseCookie, SimpleCookie
 from math import inf
-from typing import Unpack
+from typing import Final, Unpack
 
 import aiohttp
+from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
 from yarl import URL
 
 from paymentsdk._secrets import masked
@@ -66,19 +68,10 @@ class _Answer(Response, frozen=True):
     wire: weakref.ReferenceType[Wire] | None = None
 
 
-@lru_cache(maxsize=512)
-def _url_of(url: str) -> URL | str:
-    """Return *url* as aiohttp wants it, or say why it cannot be put into HTTP."""
-    if _CONTROL.search(url) or "\t" in url:  # yarl would leave a tab out, and it is another path then.
-        return "the URL has a control character in it"
-    try:
-        url.encode()
-        parsed = URL(url, encoded=True)
-        parsed.port  # noqa: B018 - it is read when it is asked for
-    except UnicodeEncodeError:
-        return "the URL or a header has a character that UTF-8 cannot hold"
-    except ValueError:
-        return "the URL is malformed"
+@lru_cache(maxsize=64)
+def _url_of(url: str) -> URL:
+    parsed = URL(url, encoded=True)
+    parsed.port  # noqa: B018 - it is read when it is asked for
     return parsed
 
 
@@ -88,17 +81,25 @@ def _checked(request: Request) -> URL:
     Raises:
         SendFailed: It cannot.
     """
-    url = _url_of(request.url)
-    flaw = url if isinstance(url, str) else None
-    text = "".join((request.method, *request.headers, *request.headers.values()))
-    if flaw is None and not (text.isascii() and text.isprintable()):
-        if _CONTROL.search(text):
-            flaw = "a header has a line break or another control character in it"
-        elif text.encode(errors="replace").decode() != text:
-            flaw = "the URL or a header has a character that UTF-8 cannot hold"
-    if flaw is not None or isinstance(url, str):
-        raise SendFailed(str(flaw), sent=False, permanent=True)
-    return url
+    headers = request.headers
+    text = "".join((request.method, request.url, *headers, *headers.values()))
+    flaw = None if text.isascii() and text.isprintable() else _flaw(request.url, text)
+    if flaw is None:
+        try:
+            return _url_of(request.url)
+        except ValueError:
+            flaw = "the URL is malformed"
+    raise SendFailed(flaw, sent=False, permanent=True)
+
+
+def _flaw(url: str, text: str) -> str | None:
+    if _CONTROL.search(url) or "\t" in url:  # yarl would leave a tab out, and it is another path then.
+        return "the URL has a control character in it"
+    if _CONTROL.search(text):
+        return "a header has a line break or another control character in it"
+    if text.encode(errors="replace").decode() != text:
+        return "the URL or a header has a character that UTF-8 cannot hold"
+    return None
 
 
 @lru_cache(maxsize=16)
@@ -108,24 +109,34 @@ def _connecting_within(seconds: float | None) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=inf)
 
 
+def _read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """Return the body that came along with the head, as a small one does; `None` if there is more to wait for.
+
+    Raises:
+        SendFailed: The response cannot be used.
+    """
+    headers, content = response.headers, response.content
+    length = headers.get(CONTENT_LENGTH)
+    chunked = TRANSFER_ENCODING in headers
+    if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), chunked=chunked):
+        raise unusable
+    if length is not None and length.isdecimal() and int(length) > most:
+        raise too_long(most)
+    if not (chunked or length is not None) or not content.is_eof():
+        return None
+    body = content.read_nowait()
+    if len(body) > most:
+        raise too_long(most)
+    return body
+
+
 async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) -> bytes:
-    """Return the body, if it is whole, has at most *most* bytes and came as it is.
+    """Return the body, if it is whole, and has at most *most* bytes.
 
     Raises:
         SendFailed: It is not; or aiohttp's error for one that is cut off.
     """
     headers, content = response.headers, response.content
-    length = headers.get("Content-Length")
-    if unusable := _unusable(response.status, headers, length):
-        raise unusable
-    if length is not None and length.isdecimal() and int(length) > most:
-        raise too_long(most)
-    framed = length is not None or "Transfer-Encoding" in headers
-    if framed and content.is_eof():  # It came along with the head, as a small body does.
-        body = content.read_nowait()
-        if len(body) > most:
-            raise too_long(most)
-        return body
     with ending_with_its_connection(response, wire) as broken:
         chunks, size = [], 0
         # Bounded whatever the header says, unlike `response.read()`.
@@ -134,21 +145,21 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
             size += len(chunk)
             if size > most:
                 raise too_long(most)
-        if not framed and broken():
+        if broken() and CONTENT_LENGTH not in headers and TRANSFER_ENCODING not in headers:
             # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
             raise SendFailed("the answer is cut off or malformed")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return b"".join(chunks)
 
 
-def _unusable(status: int, headers: Mapping[str, str], length: str | None) -> SendFailed | None:
+def _unusable(status: int, length: str | None, coding: str | None, *, chunked: bool) -> SendFailed | None:
     """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
     if status == 101:  # noqa: PLR2004
         return SendFailed("the server switched to another protocol", permanent=True)
     if not 100 <= status < 600:  # noqa: PLR2004
         return SendFailed("the answer is not valid HTTP")
-    if length is not None and "Transfer-Encoding" in headers:
+    if chunked and length is not None:
         return SendFailed("the answer has both a length and chunks")
-    if headers.get("Content-Encoding", "identity").lower() != "identity":
+    if coding is not None and coding.lower() != "identity":
         return SendFailed("the answer is compressed, which was not asked for", permanent=True)
     return None
 
@@ -183,6 +194,15 @@ def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
         # Outside the handler: the error can hold both, so it must not become the context.
         raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
     return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """A jar that stays empty, and makes nothing to say so."""
+
+    _none: Final[BaseCookie[str]] = SimpleCookie()
+
+    def filter_cookies(self, request_url: URL) -> BaseCookie[str]:  # noqa: ARG002 - whatever is asked
+        return self._none
 
 
 # --- the transport ----------------------------------------------------------------------------------------------------
@@ -247,7 +267,7 @@ class AiohttpTransport:
         self._fresh: aiohttp.ClientSession | None = None
         self._owned = session is None
         self._proxy = proxy
-        self._trust_env = trust_env
+        self._proxied = proxy is not None or trust_env
         self._drain = drain
         self._trace_configs = tuple(trace_configs)
         self._connector: ConnectorOptions = {"limit": POOL_SIZE, **connector}
@@ -360,7 +380,7 @@ class AiohttpTransport:
         if request.fresh or self._emptying:
             headers = {**headers, "Connection": "close"}
             self._emptying = max(0, self._emptying - 1)
-        proxy, login = self._proxy_for(url)
+        proxy, login = self._proxy_for(url) if self._proxied else (None, None)
         if login and url.scheme == "http":
             headers = {**headers, **login}  # There is no tunnel: the proxy reads the request itself.
         try:
@@ -377,7 +397,9 @@ class AiohttpTransport:
                 proxy_headers=login,
             )
             try:
-                body = await _read(response, request.max_response, attempt.wire)
+                content = _read_at_once(response, request.max_response)
+                if content is None:
+                    content = await _read(response, request.max_response, attempt.wire)
             except BaseException:
                 response.close()
                 raise
@@ -385,12 +407,12 @@ class AiohttpTransport:
             attempt.abandon()
             raise
         return _Answer(
-            response.status, response.headers, body, None if attempt.wire is None else attempt.wire.reference
+            response.status, response.headers, content, None if attempt.wire is None else attempt.wire.reference
         )
 
     def _proxy_for(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
         # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
-        proxy = self._proxy or (_proxy_of_environment(url) if self._trust_env else None)
+        proxy = self._proxy or _proxy_of_environment(url)
         return (None, None) if proxy is None else _without_login(proxy)
 
     def _failure_of(self, error: Exception, attempt: Attempt) -> SendFailed | ClientClosed:
@@ -440,9 +462,7 @@ class AiohttpTransport:
             reason = f"aiohttp does not take the options of its connector: {error}"
             raise SendFailed(reason, sent=False, permanent=True) from None
         kept, fresh = (
-            aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[*self._trace_configs]
-            )
+            aiohttp.ClientSession(connector=connector, cookie_jar=_NoCookies(), trace_configs=[*self._trace_configs])
             for connector in connectors
         )
         return kept, fresh

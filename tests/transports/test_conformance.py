@@ -146,6 +146,10 @@ def has(*owners: object, **parts: object) -> Spoil:
     return spoil
 
 
+def nothing_at_once(response: aiohttp.ClientResponse, most: int) -> None:
+    """Leave the whole body, and what the head says of it, to what reads the rest."""
+
+
 async def read_all(response: aiohttp.ClientResponse, most: int, wire: object) -> bytes:
     """Read a body as most programs do."""
     return await response.content.read()
@@ -199,13 +203,11 @@ async def unguarded(transport: AiohttpTransport, request: Request) -> Response:
 
 def unguarded_pool(patch: pytest.MonkeyPatch) -> None:
     """Take in whatever comes, and whenever, and hand out every connection."""
-
-    def watched(connection: Connection, watch=_aiohttp_connections._watched) -> _aiohttp_connections.Wire | None:
-        wire = connection.transport.get_protocol()
-        return wire if isinstance(wire, _aiohttp_connections.Wire) else watch(connection)
-
-    has(_watched=watched)(patch)
-    has(_aiohttp_connections.Wire, data_received=lambda wire, data: wire.handler.data_received(data))(patch)
+    has(
+        _aiohttp_connections.Wire,
+        data_received=lambda wire, data: wire.handler.data_received(data),
+        has_unread_bytes=lambda wire: False,
+    )(patch)
 
 
 def resending(patch: pytest.MonkeyPatch) -> None:
@@ -451,12 +453,12 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("broken_off_without_a_length", has(ending_with_its_connection=ending_some_day)),
     ("cut_off_within_the_chunks", has(_read=read_what_comes)),
     ("chunks_that_break_on_the_way", has(ending_with_its_connection=ending_some_day)),
-    ("another_protocol_is_no_answer", has(_read=read_all)),
+    ("another_protocol_is_no_answer", has(_read=read_all, _read_at_once=nothing_at_once)),
     ("an_answer_may_be_as_large_as_allowed", has(_read=read_too_little)),
-    ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all)),
+    ("a_length_above_the_limit_is_refused_at_once", has(_read=read_all, _read_at_once=nothing_at_once)),
     ("a_body_without_end_is_not_taken_in", has(_read=read_much)),
-    ("nothing_is_unpacked", has(_read=read_unpacked)),
-    ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked)),
+    ("nothing_is_unpacked", has(_read=read_unpacked, _read_at_once=nothing_at_once)),
+    ("packed_and_cut_off_is_no_answer", has(_read=read_unpacked, _read_at_once=nothing_at_once)),
     ("connections_are_kept", Reconnecting),
     ("connecting_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
     ("waiting_for_a_place_takes_too_long", has(_connecting_within=lambda seconds: aiohttp.ClientTimeout(total=None))),
