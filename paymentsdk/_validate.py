@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from inspect import iscoroutinefunction
+from ipaddress import ip_address
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
+
+#: The variable that allows plain http to another machine where it is ``1``.
+ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 
 
 def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:
@@ -46,5 +50,15 @@ def is_http(url: str) -> bool:
     try:
         parts = URL(url)
         return parts.scheme in {"http", "https"} and bool(parts.host) and parts.port is not None
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host* is this machine: ``localhost`` or a name below it, ``127.0.0.0/8`` or ``::1``."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
     except ValueError:
         return False

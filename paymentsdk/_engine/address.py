@@ -7,10 +7,9 @@ import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from paymentsdk._validate import ALLOW_HTTP, is_loopback
 from paymentsdk.errors import RequestInvalid
 
-#: The variable that allows plain http to another machine where it is ``1``.
-ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 _BASE_URL = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9.\-_~%]+)*/?\Z")
 
 
@@ -37,16 +36,6 @@ def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
         )
         raise RequestInvalid("base_url", reason)
     return base_url.rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host* is this machine: ``localhost`` or a name below it, ``127.0.0.0/8`` or ``::1``."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _host(base_url: str) -> str | None:

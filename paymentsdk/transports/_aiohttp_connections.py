@@ -11,9 +11,10 @@ import sys
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from http.cookies import BaseCookie, SimpleCookie
 from math import inf
 from ssl import SSLContext
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import aiohttp
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
+    from yarl import URL
 
 
 class ConnectorOptions(TypedDict, total=False):
@@ -42,6 +44,15 @@ class ConnectorOptions(TypedDict, total=False):
     happy_eyeballs_delay: float | None
     interleave: int | None
     socket_factory: Callable[[AddrInfoType], socket.socket] | None
+
+
+class NoCookies(aiohttp.DummyCookieJar):
+    """A jar that stays empty, and makes nothing to say so."""
+
+    _none: Final[BaseCookie[str]] = SimpleCookie()
+
+    def filter_cookies(self, request_url: URL) -> BaseCookie[str]:  # noqa: ARG002 - whatever is asked
+        return self._none
 
 
 class Wire(asyncio.Protocol):

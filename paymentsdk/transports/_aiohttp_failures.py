@@ -52,6 +52,19 @@ def failure_of(error: Exception) -> SendFailed | ClientClosed:
     return SendFailed(f"aiohttp raised {type(error).__name__}")
 
 
+def raised_by_session(error: Exception, *, but_not: str) -> bool:
+    """Whether a session itself raised *error*: not the module *but_not*, which has called it, nor what it has called.
+
+    It calls traces, middlewares and connections, and their errors say nothing about what was sent.
+    """
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_globals["__name__"] == but_not:
+        entry = entry.tb_next
+    if entry is None or entry.tb_next is not None or isinstance(error, aiohttp.ClientError):
+        return False
+    return str(entry.tb_frame.f_globals["__name__"]).startswith("aiohttp.")
+
+
 def _place(error: Exception) -> str:
     """Return whom there was no connection to: a wrong address is the first thing to look for."""
     if not isinstance(error, aiohttp.ClientConnectorError):

@@ -18,29 +18,29 @@ import os
 import re
 import warnings
 import weakref
-from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache
-from http.cookies import BaseCookie, SimpleCookie
 from math import inf
-from typing import Final, Unpack
+from typing import Unpack
 
 import aiohttp
 from aiohttp.hdrs import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING
 from yarl import URL
 
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_proxy, is_http
-from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk._validate import check_proxy
+from paymentsdk.errors import ClientClosed
 from paymentsdk.transports._aiohttp_connections import (
     Attempt,
     Attempts,
     Connector,
     ConnectorOptions,
+    NoCookies,
     Wire,
     ending_with_its_connection,
 )
-from paymentsdk.transports._aiohttp_failures import failure_of
+from paymentsdk.transports._aiohttp_failures import failure_of, raised_by_session
+from paymentsdk.transports._aiohttp_options import check_numbers, check_session, proxy_for
 from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
@@ -164,47 +164,6 @@ def _unusable(status: int, length: str | None, coding: str | None, *, chunked: b
     return None
 
 
-# --- proxies ----------------------------------------------------------------------------------------------------------
-
-
-def _proxy_of_environment(url: URL) -> str | None:
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
-
-    proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
-    if proxy is not None and not is_http(proxy):
-        # aiohttp would speak HTTP to it all the same, and tell it the token.
-        raise SendFailed("the proxy in the environment is not an http or https URL", sent=False, permanent=True)
-    return proxy
-
-
-def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
-    """Return *proxy* without its user and password, and the header field that tells it both, if there are any.
-
-    In the URL, aiohttp would show them in its warning of a connection that nobody has closed.
-    """
-    url = URL(proxy)
-    if (url.raw_user, url.raw_password) == (None, None):
-        return url, None
-    user, password = url.user or "", url.password or ""
-    try:
-        login = b64encode(f"{user}:{password}".encode("latin1")).decode() if ":" not in user else ""
-    except UnicodeEncodeError:
-        login = ""
-    if not login:
-        # Outside the handler: the error can hold both, so it must not become the context.
-        raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
-    return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
-
-
-class _NoCookies(aiohttp.DummyCookieJar):
-    """A jar that stays empty, and makes nothing to say so."""
-
-    _none: Final[BaseCookie[str]] = SimpleCookie()
-
-    def filter_cookies(self, request_url: URL) -> BaseCookie[str]:  # noqa: ARG002 - whatever is asked
-        return self._none
-
-
 # --- the transport ----------------------------------------------------------------------------------------------------
 
 
@@ -261,8 +220,8 @@ class AiohttpTransport:
         proxy = masked(proxy)
         check_proxy(proxy)
         if session is not None:
-            _check_session(session, options=bool(proxy is not None or trust_env or trace_configs or connector))
-        _check_numbers(drain, connector)
+            check_session(session, options=bool(proxy is not None or trust_env or trace_configs or connector))
+        check_numbers(drain, connector)
         self._session = session
         self._fresh: aiohttp.ClientSession | None = None
         self._owned = session is None
@@ -380,7 +339,7 @@ class AiohttpTransport:
         if request.fresh or self._emptying:
             headers = {**headers, "Connection": "close"}
             self._emptying = max(0, self._emptying - 1)
-        proxy, login = self._proxy_for(url) if self._proxied else (None, None)
+        proxy, login = proxy_for(url, self._proxy) if self._proxied else (None, None)
         if login and url.scheme == "http":
             headers = {**headers, **login}  # There is no tunnel: the proxy reads the request itself.
         try:
@@ -410,17 +369,16 @@ class AiohttpTransport:
             response.status, response.headers, content, None if attempt.wire is None else attempt.wire.reference
         )
 
-    def _proxy_for(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
-        # aiohttp's own `trust_env` takes credentials from `.netrc` as well, and then refuses the token beside them.
-        proxy = self._proxy or _proxy_of_environment(url)
-        return (None, None) if proxy is None else _without_login(proxy)
-
     def _failure_of(self, error: Exception, attempt: Attempt) -> SendFailed | ClientClosed:
         failure = failure_of(error)
         if self._session is not None and self._session.closed and isinstance(error, RuntimeError):
             return ClientClosed("the session is closed")
         if not isinstance(failure, SendFailed):
             return failure
+        if isinstance(error, ValueError) and raised_by_session(error, but_not=__name__):
+            # Once it has a connection, it raises none itself: its user has credentials in `.netrc`, or in the URL.
+            reason = "next to a token, a session or a URL can have no credentials of its own"
+            return SendFailed(reason, sent=False, permanent=True)
         if self._owned and attempt.wire is None:
             # There never was a connection. That also holds for what nobody expects.
             return SendFailed(failure.reason, sent=False, permanent=failure.permanent)
@@ -462,7 +420,7 @@ class AiohttpTransport:
             reason = f"aiohttp does not take the options of its connector: {error}"
             raise SendFailed(reason, sent=False, permanent=True) from None
         kept, fresh = (
-            aiohttp.ClientSession(connector=connector, cookie_jar=_NoCookies(), trace_configs=[*self._trace_configs])
+            aiohttp.ClientSession(connector=connector, cookie_jar=NoCookies(), trace_configs=[*self._trace_configs])
             for connector in connectors
         )
         return kept, fresh
@@ -476,31 +434,6 @@ async def _close(sessions: Sequence[aiohttp.ClientSession], *, here: bool) -> No
             # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
             async with asyncio.timeout(_PARTING):
                 await session.close()
-
-
-def _check_session(session: object, *, options: bool) -> None:
-    if options:
-        raise RequestInvalid("session", "cannot be combined with options: its owner has set its own")
-    if not isinstance(session, aiohttp.ClientSession):
-        # Another library's would send, and then not know what came of it.
-        raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
-    if session.auth is not None:
-        raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
-
-
-def _check_numbers(drain: float, connector: ConnectorOptions) -> None:
-    if not _is_number(drain, (int, float)):
-        raise RequestInvalid("drain", "must be 0 or more seconds")
-    for name in ("limit", "limit_per_host"):
-        if not _is_number(connector.get(name, 0), (int,)):
-            raise RequestInvalid(name, "must be a whole number; 0 is no limit")
-    if not _is_number(connector.get("keepalive_timeout") or 0, (int, float)):
-        raise RequestInvalid("keepalive_timeout", "must be 0 or more seconds, or None")
-
-
-def _is_number(value: object, kinds: tuple[type[int], ...] | tuple[type[int], type[float]]) -> bool:
-    """Whether *value* is a number of one of *kinds*, and 0 or more."""
-    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
 
 
 def _current_loop() -> asyncio.AbstractEventLoop | None:

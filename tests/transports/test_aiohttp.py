@@ -198,12 +198,26 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
     async with FaultServer(always(http())) as server:
         async with aiohttp.ClientSession(trust_env=True) as session:
             outcome = await failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
-        assert (True, False, "aiohttp raised ValueError") == outcome
+        assert (False, True, "next to a token, a session or a URL can have no credentials of its own") == outcome
         assert not server.seen
         transport = AiohttpTransport(trust_env=True)
         assert 200 == (await transport.send(Request("GET", server.url(), TOKEN))).status
         await transport.aclose()
         assert [TOKEN["Authorization"]] == [seen.headers["authorization"] for seen in server.seen]
+
+
+async def test_a_value_error_of_a_trace_says_nothing() -> None:
+    """What the owner of a session has it call can raise the same error after the request was sent."""
+
+    async def refuse(session: object, context: object, params: object) -> None:
+        raise ValueError("no")
+
+    config = aiohttp.TraceConfig()
+    config.on_request_end.append(refuse)
+    async with FaultServer(always(http())) as server, aiohttp.ClientSession(trace_configs=[config]) as session:
+        outcome = await failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN))
+
+    assert (True, False, "aiohttp raised ValueError") == outcome
 
 
 async def test_a_session_of_another_loop() -> None:
@@ -368,7 +382,7 @@ async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
     assert not sent
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp.is_http", lambda url: True)
+@pytest.mark.control("paymentsdk.transports._aiohttp_options.is_http", lambda url: True)
 @pytest.mark.parametrize("proxy", ["localhost:3128", "socks5://{}"])
 async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """What is no proxy of http is told nothing, and the request does not go past it either."""
@@ -383,7 +397,7 @@ async def test_a_proxy_of_the_environment_that_is_none(monkeypatch: pytest.Monke
         assert [] == server.seen + other.seen
 
 
-@pytest.mark.control("paymentsdk.transports.aiohttp._without_login", lambda proxy: (URL(proxy), None))
+@pytest.mark.control("paymentsdk.transports._aiohttp_options._without_login", lambda proxy: (URL(proxy), None))
 @pytest.mark.parametrize("of_environment", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(

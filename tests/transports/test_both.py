@@ -14,6 +14,7 @@ from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.testing._fault_server import FaultServer, always, http
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from tests.transports.sending import TOKEN, failed
 
 pytestmark = pytest.mark.parametrize("kind", [AiohttpTransport])
 
@@ -140,3 +141,22 @@ async def test_the_environment_is_not_trusted(
         await transport.aclose()
 
         assert (int(trust_env), int(not trust_env)) == (len(proxy.seen), len(server.seen))
+
+
+@pytest.mark.control("paymentsdk.transports._aiohttp_options.is_loopback", lambda host: True)
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool, monkeypatch) -> None:
+    """Plain http to this machine is allowed because nobody else reads it: a proxy on another machine would."""
+    proxy = "http://proxy.invalid:3128"
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    transport = kind(proxy=proxy) if given else kind(trust_env=True)
+
+    refused = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
+    monkeypatch.setenv("PAYMENTSDK_ALLOW_HTTP", "1")
+    sent, permanent, _ = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
+    await transport.aclose()
+
+    reason = "plain http would show the token to a proxy on another machine: use https, or PAYMENTSDK_ALLOW_HTTP=1"
+    assert (False, True, reason) == refused
+    assert (False, False) == (sent, permanent)  # There is no such proxy.
