@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
-    from paymentsdk._auth.schemes import Auth, Exchange, RefreshingToken, StaticToken
+    from paymentsdk._auth.refresh import RefreshingToken
+    from paymentsdk._auth.schemes import Auth, Exchange, StaticToken
     from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
@@ -137,31 +138,73 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "__version__",
 ]
 
-#: Where the names above live. A name is looked for in this order when it is first asked for, and the modules on the way
-#: are imported: those that most programs need come first. So ``import paymentsdk`` itself costs nothing, which matters
-#: to pytest: it imports the plugin of every installed package, and this one with it.
-_HOMES = (
-    "_version",
-    "errors",
-    "_engine.settings",
-    "_engine.retry",
-    "client",
-    "resources",
-    "_auth.schemes",
-    "_auth.token_store",
-    "_clock",
-    "_codec.anomaly",
-    "_operation.identity",
-    "_engine.result",
-    "_operation.operation",
-    "_operation.rules",
-    "_paging.pager",
-    "_engine.events",
-    "transports.base",
-    "transports.aiohttp",
-)
-#: Names whose homes need an extra: only who asks for them has to have it.
-_EXTRAS = {"Http11Transport": "transports.http11"}
+#: Where each of the names above lives. A module is imported when one of its names is first asked for. So ``import
+#: paymentsdk`` itself costs nothing, which matters to pytest: it imports the plugin of every installed package, and
+#: this one with it; and only who asks for a name whose module needs an extra has to have that.
+_HOMES = {
+    "APIError": "errors",
+    "Addition": "_operation.identity",
+    "AiohttpTransport": "transports.aiohttp",
+    "Anomaly": "_codec.anomaly",
+    "Attempt": "_engine.events",
+    "Auth": "_auth.schemes",
+    "AuthenticationFailed": "errors",
+    "BadRequest": "errors",
+    "ClientClosed": "errors",
+    "Clock": "_clock",
+    "Conflict": "errors",
+    "Deferred": "errors",
+    "DiscardingTransport": "transports.base",
+    "Echo": "_operation.identity",
+    "ErrorCode": "_operation.rules",
+    "ErrorDetail": "errors",
+    "Exchange": "_auth.schemes",
+    "FileTokenStore": "_auth.token_store",
+    "Headers": "transports.base",
+    "Http11Transport": "transports.http11",
+    "IdempotencyConflict": "errors",
+    "InProgress": "errors",
+    "Incomplete": "errors",
+    "JournalUnavailable": "errors",
+    "Limits": "_operation.operation",
+    "LockingTokenStore": "_auth.token_store",
+    "MemoryTokenStore": "_auth.token_store",
+    "NoAnswer": "errors",
+    "NotFound": "errors",
+    "NotSent": "errors",
+    "NotWhole": "errors",
+    "OPERATIONS": "resources",
+    "Operation": "_operation.operation",
+    "OutcomeUnknown": "errors",
+    "Page": "_paging.pager",
+    "PageShape": "_operation.operation",
+    "Pager": "_paging.pager",
+    "PaginationStalled": "errors",
+    "PaymentsClient": "client",
+    "PaymentsError": "errors",
+    "PermissionDenied": "errors",
+    "RateLimited": "errors",
+    "ReauthorizationRequired": "errors",
+    "RecordConflict": "errors",
+    "RefreshFailed": "errors",
+    "RefreshingToken": "_auth.refresh",
+    "Request": "transports.base",
+    "RequestInvalid": "errors",
+    "Response": "transports.base",
+    "Result": "_engine.result",
+    "ResumePoint": "_resume_point",
+    "RetryClass": "_operation.rules",
+    "RetryPolicy": "_engine.retry",
+    "SendFailed": "transports.base",
+    "ServerError": "errors",
+    "StaticToken": "_auth.schemes",
+    "Timeout": "_engine.settings",
+    "TokenPair": "_auth.token_store",
+    "TokenStore": "_auth.token_store",
+    "Transport": "transports.base",
+    "WalkOptions": "_paging.pager",
+    "__version__": "_version",
+}
 _MODULES = frozenset({"journal", "resources", "sandbox", "testing"})
 
 # Silent until the program sets up logging.
@@ -174,13 +217,10 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name in _MODULES:
             return import_module(f"{__name__}.{name}")
-        if name in __all__:
-            for home in (_EXTRAS[name],) if name in _EXTRAS else _HOMES:
-                module = import_module(f"{__name__}.{home}")
-                if hasattr(module, name):
-                    globals()[name] = getattr(module, name)
-                    return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

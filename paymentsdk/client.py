@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
-from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of, drain
+from paymentsdk._auth.refresh import drain
+from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
@@ -317,8 +318,8 @@ class PaymentsClient(Engine):
             self._state.close()
             try:
                 # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
-                if self._state.renewing:
-                    await drain(tuple(self._state.renewing), self._state.clock, grace)
+                if self._state.refreshing:
+                    await drain(tuple(self._state.refreshing), self._state.clock, grace)
             finally:
                 # The calls that are let end still have their deadlines.
                 await self._state.transport.aclose()

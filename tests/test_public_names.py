@@ -105,6 +105,7 @@ def test_public_names_are_those_of_the_snapshot() -> None:
 def test_the_public_names_are_sorted() -> None:
     """A reader finds a name where it belongs."""
     assert paymentsdk.__all__ == sorted(paymentsdk.__all__)
+    assert paymentsdk.__all__ == list(paymentsdk._HOMES)
 
 
 def test_every_public_name_resolves() -> None:

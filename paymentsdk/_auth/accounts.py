@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from inspect import isawaitable
 from typing import TypeAlias, cast
 
-from paymentsdk._auth.schemes import Auth, RefreshingToken, StaticToken
+from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._auth.schemes import Auth, StaticToken
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods

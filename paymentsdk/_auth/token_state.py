@@ -1,12 +1,12 @@
 """What is known of a grant: its states, by name, and what leads from one to another. Nothing here waits.
 
-=======  ==========================  ====================  =====================  =====================
-state    another pair in the store   the platform renews   the platform refuses   the new pair is saved
-=======  ==========================  ====================  =====================  =====================
-Active     Active, if it may be later    PendingSave               Revoked
-PendingSave  Active, if it came after                                                   Active
-Revoked    Active
-=======  ==========================  ====================  =====================  =====================
+===========  =========================  ======================  ====================  =====================
+state        another pair in the store  the platform refreshes  the platform refuses  the new pair is saved
+===========  =========================  ======================  ====================  =====================
+Active       Active, if it may be later PendingSave             Revoked
+PendingSave  Active, if it came after                                                 Active
+Revoked      Active
+===========  =========================  ======================  ====================  =====================
 """
 
 from __future__ import annotations
@@ -25,37 +25,31 @@ from paymentsdk.errors import ReauthorizationRequired
 SHARE = 1 / 6
 #: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
 LEAST = 600.0
-#: Stands where nobody has seen a pair yet: it has ended, cannot be renewed, and no store has its like.
+#: Stands where nobody has seen a pair yet: it has ended, cannot be refreshed, and no store has its like.
 NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
 
 
 class Active(Struct, frozen=True):
-    """A pair whose refresh token may be good.
-
-    Attributes:
-        former: The one that gave way to it, as the last resort: who knows which of them is later?
-        left: The one that the store had, and that was not taken over.
-    """
+    """A pair whose refresh token may be good."""
 
     pair: TokenPair
     former: TokenPair = NO_PAIR
+    """The one that gave way to it, as the last resort: who knows which of them is later?"""
     left: TokenPair = NO_PAIR
+    """The one that the store had, and that was not adopted."""
 
 
 class PendingSave(Struct, frozen=True):
-    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it.
-
-    Attributes:
-        left: The one that the store had before it was made: it did not come after it.
-    """
+    """A pair whose refresh token is spent, and the new one, which nobody may use before the store has it."""
 
     pair: TokenPair
     new: TokenPair
     left: TokenPair = NO_PAIR
+    """The one that the store had before it was made: it did not come after it."""
 
 
 class Revoked(Struct, frozen=True):
-    """A pair that the platform does not renew, and its refusal."""
+    """A pair that the platform does not refresh, and its refusal."""
 
     pair: TokenPair
     error: ReauthorizationRequired
@@ -86,7 +80,7 @@ def after_reading(grant: TokenState, stored: TokenPair, rejected: str | None) ->
 
 
 def without(grant: TokenState, rejected: str | None) -> TokenState:
-    """Return *grant* after a renewal that failed: a *rejected* token ends if its refresh token is spent."""
+    """Return *grant* after a refresh that failed: a *rejected* token ends if its refresh token is spent."""
     if isinstance(grant, Active) or grant.pair.access_token != rejected:
         return grant
     return replace(grant, pair=replace(grant.pair, expires_at=0.0))

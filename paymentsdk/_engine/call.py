@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._auth.schemes import RefreshingToken
+from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly, Undecodable
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
@@ -232,7 +232,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     async def _refresh(self) -> AttemptFailed | None:
         """Obtain another token (``None`` if the client has no way to get one), or return why that failed."""
         if isinstance(self.settings.auth, RefreshingToken):
-            self.state.renewing.add(self.settings.auth)
+            self.state.refreshing.add(self.settings.auth)
         try:
             self.token = await self.bearer.refresh(masked(self.token), self.exchange, self.state.clock.now())
             if self.deadline.expired or self.deadline.cancelled_by_others():

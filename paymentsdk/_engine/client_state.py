@@ -14,7 +14,7 @@ from paymentsdk.errors import ClientClosed
 from paymentsdk.transports.base import DiscardingTransport, Response, Transport
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import RefreshingToken
+    from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._clock import Clock
 
 
@@ -30,7 +30,7 @@ class ClientState:
         "closed",
         "deadlines",
         "loop",
-        "renewing",
+        "refreshing",
         "transport",
     )
 
@@ -43,8 +43,8 @@ class ClientState:
         self.budgets: RetryBudgets = RetryBudgets()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
-        #: The tokens that were asked to renew themselves, as long as somebody has them.
-        self.renewing: WeakSet[RefreshingToken] = WeakSet()
+        self.refreshing: WeakSet[RefreshingToken] = WeakSet()
+        """The tokens that were asked to refresh themselves, as long as somebody has them."""
         self._pausing: set[asyncio.Future[None]] = set()
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Engine(ABC):
             NoAnswer: A read got no answer that can be trusted.
             OutcomeUnknown: A write may have taken effect.
             RefreshFailed: The token could not be refreshed for now; nothing was done, trying again is safe.
-            ReauthorizationRequired: The token is refused and the grant to renew it is spent.
+            ReauthorizationRequired: The token is refused and the refresh token is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
         """
         try:

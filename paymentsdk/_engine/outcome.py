@@ -65,7 +65,7 @@ def _kind_of_error(
     if last.error is not None:
         last.error.settled = operation.writes and (last.settled or not caller_supplied_key)
         return last.error
-    # No other refusal of a renewal: a caller would take it for what the platform says of the request.
+    # No other refusal of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):
         last.cause.settled = operation.writes and not caller_supplied_key
     if isinstance(last.cause, OWN_ERRORS):

@@ -31,7 +31,7 @@ class RetryPolicy(Struct, frozen=True):
 
     Attributes:
         attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a
-            renewed token does not count.
+            refreshed token does not count.
         base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
             ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
         max_delay: The upper bound of that time; 0 to 86,400.

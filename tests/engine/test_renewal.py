@@ -42,14 +42,14 @@ async def naive_renewal(self, rejected, exchange, now) -> str:
     """What everybody writes first."""
     from paymentsdk._auth.token_state import Active
 
-    self._grant = Active(await exchange(self._grant.pair.refresh_token))
-    return self._grant.pair.access_token
+    self._state = Active(await exchange(self._state.pair.refresh_token))
+    return self._state.pair.access_token
 
 
 # --- one renewal for all ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.renew", naive_renewal, raises=ReauthorizationRequired)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.renew", naive_renewal, raises=ReauthorizationRequired)
 async def test_a_thousand_refusals_are_one_renewal(signed_in, issuer) -> None:
     """However many calls are refused at the same moment, the platform is asked once, and all go on with its answer."""
     client = signed_in(issuer.pair())
@@ -374,7 +374,7 @@ async def test_a_token_is_renewed_before_it_ends(signed_in, issuer, clock) -> No
     assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.early_pause", lambda left: 0.0)
+@pytest.mark.control("paymentsdk._auth.refresh.early_pause", lambda left: 0.0)
 @pytest.mark.parametrize(
     "trouble",
     [

@@ -68,7 +68,7 @@ async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
     """Let a pair be used while it is being saved."""
     from paymentsdk._auth.token_state import Active
 
-    self._grant = Active(pair)
+    self._state = Active(pair)
     await self._store.save(pair)
     return pair
 
@@ -100,7 +100,7 @@ async def only_awaits(given: object) -> object:
     return await given
 
 
-@pytest.mark.control("paymentsdk._auth.schemes._awaited", only_awaits, raises=RefreshFailed)
+@pytest.mark.control("paymentsdk._auth.refresh._awaited", only_awaits, raises=RefreshFailed)
 async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None:
     """What a method that is not async has saved is saved: its call goes on with it, and the grant is spent once."""
 
@@ -121,7 +121,7 @@ async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None
     assert "APP_USR-access-2" == store.kept.access_token
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._persist", used_at_once)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
 async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
     """No request carries the new token before the store has it, not even one that is refused in the meantime."""
     store = SlowStore(issuer)
@@ -156,7 +156,7 @@ async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, unt
     await first
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken._persist", used_at_once)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
 @pytest.mark.parametrize("expires_at", [0.0, None])
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:
@@ -183,7 +183,7 @@ async def forgets(self, now: float) -> None:
     """Wait for nothing."""
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
     """Whoever gives up a call and ends the program loses no grant: closing the client waits for the store."""
     store = SlowStore(issuer)
@@ -199,7 +199,7 @@ async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, un
     assert [("saved", 0)] == saved
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
     """Once the platform was asked, the refresh token is spent: closing waits for the answer as well."""
     store, answer = SlowStore(issuer), asyncio.Event()
@@ -238,7 +238,7 @@ class Abrupt(MemoryTransport):
         self.cut.set()
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
     """A transport that gives requests in flight no time does not take away the answer with the only pair that works."""
     store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
@@ -263,7 +263,7 @@ async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, 
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
     """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
     store, transport, answer, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
@@ -293,7 +293,7 @@ async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in
     assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, until) -> None:
     """One that the store could not keep at first is saved by the next call: closing waits for that one, too."""
     store = SlowStore(issuer, failures=1)
@@ -311,7 +311,7 @@ async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, unt
     assert [("failed", 0), ("saved", 0)] == saved
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.RefreshingToken.drain", forgets)
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 @pytest.mark.parametrize("expires_at", [START + 300, 0.0])
 async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
     """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
@@ -408,7 +408,7 @@ def none(grant, stored: TokenPair, rejected: str | None):
     return grant
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.after_reading", none, raises=ReauthorizationRequired)
+@pytest.mark.control("paymentsdk._auth.refresh.after_reading", none, raises=ReauthorizationRequired)
 @pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
@@ -422,7 +422,7 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     issuer.generation, issuer.used = 1, []
     for client in (one, other):
         await client.orders.get("ORD1")
-    one._settings.auth._grant = Active(issuer.pair(expires_at=0.0))
+    one._settings.auth._state = Active(issuer.pair(expires_at=0.0))
     with pytest.raises(RefreshFailed):
         await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
@@ -478,7 +478,7 @@ def forgetting(after_reading):
     return forgotten
 
 
-@pytest.mark.control("paymentsdk._auth.schemes.after_reading", around=forgetting)
+@pytest.mark.control("paymentsdk._auth.refresh.after_reading", around=forgetting)
 @pytest.mark.parametrize("ends", [START - 9999, START + 60])
 async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
     """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.

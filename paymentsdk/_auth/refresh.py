@@ -1,0 +1,365 @@
+"""A token that is refreshed, once for all calls that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from inspect import isawaitable
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from paymentsdk._auth.token_state import (
+    NO_PAIR,
+    Active,
+    PendingSave,
+    Revoked,
+    TokenState,
+    after_reading,
+    alive,
+    early_pause,
+    lead,
+    usable,
+    without,
+)
+from paymentsdk._auth.token_store import (
+    LockingTokenStore,
+    MarkingTokenStore,
+    MemoryTokenStore,
+    TokenPair,
+    TokenStore,
+    check_pair,
+    check_store,
+)
+from paymentsdk._secrets import masked
+from paymentsdk.errors import (
+    ClientClosed,
+    NoAnswer,
+    PaymentsError,
+    ReauthorizationRequired,
+    RequestInvalid,
+    ServerError,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Exchange
+    from paymentsdk._clock import Clock
+
+R = TypeVar("R")
+
+logger = logging.getLogger("paymentsdk")
+
+
+class RefreshingToken:
+    """A token that is refreshed before it expires, and when the platform refuses it.
+
+    However many calls need a new token at the same moment, the platform is asked once, and all of them get that token.
+    Cancelling one of the waiting calls does not cancel the refresh. The new pair is saved before anyone uses it. An
+    early refresh holds up only the call that begins it; if it fails, or takes too long, the live token stays in use. A
+    spent grant is remembered: once the live token has expired or is refused, every call fails at once with
+    :class:`~paymentsdk.ReauthorizationRequired`.
+
+    Args:
+        pair: The first pair; ``None`` to begin with the pair in *store*. A refresh looks in the store first, and takes
+            over the pair there unless *pair* is known to expire later; once the grant of *pair* is spent, it takes over
+            any other.
+        store: Where pairs are kept; in memory by default.
+        early: Seconds before the expiry at which a refresh is tried, 0 or more. By default a sixth of the life of the
+            token (30 days of 180, 100 s of 10 minutes); 600 if the pair does not say when it was issued.
+
+    The application's ``client_id`` and ``client_secret`` are those of the client that uses this object.
+
+    Raises:
+        RequestInvalid: *early* is negative or not a number, *pair* is not a pair, or *store* is not a store or has a
+            ``lock`` that cannot be held.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_asked",
+        "_early",
+        "_early_from",
+        "_flight",
+        "_given_up",
+        "_looked",
+        "_loop",
+        "_state",
+        "_store",
+    )
+
+    def __init__(
+        self, pair: TokenPair | None = None, *, store: TokenStore | None = None, early: float | None = None
+    ) -> None:
+        if early is not None and (not isinstance(early, int | float) or not early >= 0):
+            raise RequestInvalid("early", "must be 0 or more seconds")
+        pair = masked(pair)
+        check_pair(pair)
+        check_store(store)
+        #: The pair in use, and what else is known; a refresh changes it as soon as it knows more.
+        self._state: TokenState = Active(pair or NO_PAIR)
+        self._store: TokenStore = MemoryTokenStore(pair) if store is None else store
+        self._early = early
+        #: When an early refresh may be tried; ``None`` after one that failed, until the pause after it begins.
+        self._early_from: float | None = 0.0
+        self._flight: asyncio.Task[TokenPair] | None = None
+        #: Whether the store was asked for a refresh that a crash has ended.
+        self._looked = False
+        #: Whether the refresh under way has asked the platform.
+        self._asked = False
+        #: Whether it was cancelled because its client is closed.
+        self._given_up = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        store = getattr(self, "_store", None)  # A traceback shows one that was refused, too.
+        return f"RefreshingToken(store={type(store).__name__})"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # A `deepcopy` of some configuration would spend the grant of all others.
+        raise TypeError("a RefreshingToken cannot be copied, as its refresh token is good once: share it, or its store")
+
+    def token(self, now: float) -> str | None:
+        """See :meth:`Auth.token`."""
+        pair = self._state.pair
+        if (ends := pair.expires_at) is None or now < ends - lead(pair, self._early):
+            return pair.access_token
+        if now >= ends:
+            return None
+        if self._early_from is None:
+            # The pause begins here and not with the refresh, which may have taken longer than the pause.
+            self._early_from = now + early_pause(ends - now)
+        due = now >= self._early_from and self._flight is None
+        return None if due else pair.access_token
+
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
+        """See :meth:`Auth.renew`."""
+        pair = self._state.pair
+        if rejected is not None and usable(pair, rejected, now):
+            return pair.access_token  # Someone else has refreshed it in the meantime.
+        self._check_loop()
+        joined = self._flight
+        if joined is not None and joined.done():
+            # It has ended in this very turn of the loop: it could be joined again and again, with no turn in between.
+            joined = None
+        try:
+            found = await asyncio.shield(joined or self._begin(rejected, exchange, now))
+        except PaymentsError as error:
+            # A copy: one error raised in a thousand tasks would collect a thousand tracebacks.
+            failure = copy.copy(error)
+        else:
+            if joined and found is pair and found.access_token == rejected:
+                # It was an early refresh, which failed and left the token in use that the platform refuses.
+                return await self.renew(rejected, exchange, now)
+            return found.access_token
+        if joined and isinstance(failure, ClientClosed):
+            # Another client began it, and was closed. This one can ask for itself.
+            return await self.renew(rejected, exchange, now)
+        raise failure
+
+    async def drain(self, now: float) -> None:
+        """Wait until a refresh that is under way at *now* (seconds since the epoch) has ended, and its pair is saved.
+
+        A refresh goes on after a call has given up waiting for it. Before a client is closed, it settles its own
+        tokens. A refresh that has no pair to save, since it still waits for another process, is not waited for: that
+        may hang. A pair that the store failed to save is given to it once more.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            return
+        if self._flight is not None and (self._asked or isinstance(self._state, PendingSave)):
+            await asyncio.wait((self._flight,))
+        if self._flight is None and isinstance(self._state, PendingSave):
+            # No call may come any more that saves it.
+            await asyncio.wait((self._begin(None, _ask_nobody, now),))
+            if isinstance(self._state, PendingSave):
+                logger.warning("a new token pair could not be saved when the client was closed")
+
+    def give_up(self) -> None:
+        """End a refresh that `drain` has waited for in vain; who waits for it learns that the client is closed."""
+        if self._flight is None or self._loop is not asyncio.get_running_loop():
+            return
+        if isinstance(self._state, PendingSave):
+            logger.warning("a new token pair was not saved yet when the client was closed")
+        elif self._asked:
+            self._given_up = True
+            self._flight.cancel()
+
+    def _begin(self, rejected: str | None, exchange: Exchange, now: float) -> asyncio.Task[TokenPair]:
+        self._asked = self._given_up = False
+        flight = self._flight = asyncio.create_task(self._refresh_once(rejected, exchange, now))
+        flight.add_done_callback(self._flight_done)
+        return flight
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise ClientClosed("the RefreshingToken belongs to another event loop; share its store instead")
+            self._loop = loop
+            self._flight = None
+
+    def _flight_done(self, flight: asyncio.Task[TokenPair]) -> None:
+        if self._flight is flight:
+            self._flight = None
+        if not flight.cancelled():
+            flight.exception()  # Everyone who waited may have been cancelled; nobody is left to look.
+
+    async def _refresh_once(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        """Refresh the pair for all who wait; if that was early and fails, return the live one."""
+        pair = self._state.pair
+        try:
+            if pair is NO_PAIR and isinstance(self._store, LockingTokenStore):
+                # To take what is there needs no turn: nothing is spent by it. But not every store can be read without
+                # its lock, or while somebody else has it.
+                with suppress(Exception):
+                    if (found := await self._adopt(rejected, now)) is not None:
+                        return found
+            async with self._store.lock() if isinstance(self._store, LockingTokenStore) else nullcontext():
+                return await self._refresh_alone(rejected, exchange, now)
+        except asyncio.CancelledError:
+            if not self._given_up:
+                raise
+            # Those who wait for it have not been cancelled.
+            raise ClientClosed("the client was closed while the token was refreshed") from None
+        except Exception as error:
+            self._state = without(self._state, rejected)
+            if rejected is not None or not alive(pair, now):
+                raise
+            # It was early, and the live token will do until the next try.
+            logger.warning("the access token could not be renewed early: %s", describe(error))
+            self._early_from = None
+            return pair
+
+    async def _refresh_alone(self, rejected: str | None, exchange: Exchange, now: float) -> TokenPair:
+        """Refresh the pair while nobody else who shares the store does: take over, save, or exchange, in this order."""
+        if (found := await self._adopt(rejected, now)) is not None:
+            return found
+        state = self._state
+        if isinstance(state, PendingSave):
+            return await self._persist(state.new, now)
+        if isinstance(state, Revoked):
+            raise copy.copy(state.error)
+        try:
+            new = await self._exchanged(state, exchange, now)
+        except ReauthorizationRequired:
+            # Another process may have been faster, and the refresh token is spent because of it.
+            if (found := await self._adopt(rejected, now)) is not None:
+                return found
+            if not isinstance(state := self._state, Active):
+                raise
+            # A pair that has ended was taken over: what it has to give is its refresh token.
+            new = await self._exchanged(state, exchange, now)
+        return await self._persist(new, now)
+
+    async def _adopt(self, rejected: str | None, now: float) -> TokenPair | None:
+        """Take over the pair that another process has saved, if there is one, and return it if it can be used."""
+        stored, before = await _awaited(self._store.load()), self._state.pair
+        if stored is not None:
+            self._state = after_reading(self._state, stored, rejected)
+        pair = self._state.pair
+        return pair if pair is not before and usable(pair, rejected, now) else None
+
+    async def _exchanged(self, held: Active, exchange: Exchange, now: float) -> TokenPair:
+        """Exchange the newest refresh token, and that of the pair before it if the newest is spent."""
+        pairs = [pair for pair in (held.pair, held.former) if pair.refresh_token]
+        refused = ReauthorizationRequired(401, "invalid_token", "there is no refresh token to renew the access token")
+        for pair in pairs:
+            try:
+                new = await self._asked_for(pair, exchange, now)
+            except ReauthorizationRequired as error:
+                refused = error
+            else:
+                self._state = PendingSave(held.pair, new, held.left)
+                return new
+        if pairs:
+            self._state = Revoked(held.pair, refused)
+        raise refused
+
+    async def _asked_for(self, pair: TokenPair, exchange: Exchange, now: float) -> TokenPair:
+        """Return what the platform gives for the refresh token of *pair*; the store knows that it is asked."""
+        store = self._store if isinstance(self._store, MarkingTokenStore) else None
+        if store is not None:
+            if not self._looked and (begun := await _awaited(store.unfinished_refresh(pair))) is not None:
+                logger.warning("%s", _lost(pair, begun, now))
+            self._looked = True
+            await _awaited(store.begin_refresh(pair, now))
+        self._asked = True
+        try:
+            return await exchange(pair.refresh_token or "")
+        except (NoAnswer, ServerError):
+            raise  # It may have been done: the mark stays.
+        except PaymentsError:
+            if store is not None:
+                with suppress(Exception):
+                    await _awaited(store.end_refresh())
+            raise
+
+    async def _persist(self, new: TokenPair, now: float) -> TokenPair:
+        """Save the *new* pair, then let it be used. If the store fails, the next call tries to save it again."""
+        await _awaited(self._store.save(new))
+        self._state = Active(new)
+        if new.expires_at is not None:
+            # Not before the half of its life: it may be shorter than `early`.
+            self._early_from = (now + new.expires_at) / 2
+        return new
+
+
+def _lost(pair: TokenPair, begun: float, now: float) -> str:
+    """Say what a crash in the middle of the refresh of *pair* may have cost, and until when it can be mended."""
+    if pair.expires_at is None:
+        end = "when the access token is refused"
+    else:
+        end = f"by {_in_utc(pair.expires_at)}" if alive(pair, now) else "now"
+    return (
+        f"a token refresh that began at {_in_utc(begun)} was never saved: "
+        f"if the platform has issued a new pair, it is lost, and the seller must authorise again {end}"
+    )
+
+
+def _in_utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+async def drain(tokens: Sequence[RefreshingToken], clock: Clock, grace: float) -> None:
+    """Wait as `RefreshingToken.drain` does for each of *tokens*, *grace* seconds at most, also when cancelled.
+
+    A cancel scope of anyio cancels again at every wait, so that whoever leaves it can wait for nothing; and a refresh
+    token that was sent is spent, whoever loses patience.
+    """
+    now, over = clock.now(), asyncio.Event()
+    alarm = clock.call_at(clock.monotonic() + grace, over.set)
+    if not grace:
+        over.set()  # Now, whatever the clock says.
+    waits = [asyncio.ensure_future(token.drain(now)) for token in tokens]
+    ends = asyncio.ensure_future(over.wait())
+    settled = asyncio.gather(*waits)
+    cancelled: asyncio.CancelledError | None = None
+    while not (settled.done() or ends.done()):
+        try:
+            await asyncio.wait((settled, ends), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    alarm.cancel()
+    ends.cancel()
+    if not settled.done():
+        settled.cancel()
+        for token in tokens:
+            token.give_up()
+    if cancelled is not None:
+        raise cancelled
+    if settled.done():
+        settled.result()
+
+
+async def _awaited(given: Awaitable[R]) -> R:
+    """Return what a method of a store gives, also of one that is not async: a grant that is spent must not be lost.
+
+    Whether a method that is no coroutine function can be awaited is only seen when it was called.
+    """
+    return await given if isawaitable(given) else cast("R", given)
+
+
+async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange
+    raise ClientClosed("the client is closed")
