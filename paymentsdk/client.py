@@ -356,63 +356,63 @@ class PaymentsClient(Engine):
     @cached_property
     def oauth(self) -> OAuth:
         """Tokens (4.1)."""
-        from paymentsdk.resources.oauth import OAuth  # noqa: PLC0415
+        from paymentsdk.resources.oauth import OAuth
 
         return OAuth(self)
 
     @cached_property
     def preferences(self) -> Preferences:
         """Checkout preferences (4.3)."""
-        from paymentsdk.resources.preferences import Preferences  # noqa: PLC0415
+        from paymentsdk.resources.preferences import Preferences
 
         return Preferences(self)
 
     @cached_property
     def wallet_payments(self) -> WalletPayments:
         """Wallet payments (4.4)."""
-        from paymentsdk.resources.wallet_payments import WalletPayments  # noqa: PLC0415
+        from paymentsdk.resources.wallet_payments import WalletPayments
 
         return WalletPayments(self)
 
     @cached_property
     def plans(self) -> Plans:
         """Subscription plans (4.5, 4.6)."""
-        from paymentsdk.resources.plans import Plans  # noqa: PLC0415
+        from paymentsdk.resources.plans import Plans
 
         return Plans(self)
 
     @cached_property
     def invoices(self) -> Invoices:
         """Invoices of subscriptions (4.2)."""
-        from paymentsdk.resources.invoices import Invoices  # noqa: PLC0415
+        from paymentsdk.resources.invoices import Invoices
 
         return Invoices(self)
 
     @cached_property
     def merchant_orders(self) -> MerchantOrders:
         """Merchant orders (4.7)."""
-        from paymentsdk.resources.merchant_orders import MerchantOrders  # noqa: PLC0415
+        from paymentsdk.resources.merchant_orders import MerchantOrders
 
         return MerchantOrders(self)
 
     @cached_property
     def customers(self) -> Customers:
         """Customers (4.8)."""
-        from paymentsdk.resources.customers import Customers  # noqa: PLC0415
+        from paymentsdk.resources.customers import Customers
 
         return Customers(self)
 
     @cached_property
     def release_reports(self) -> ReleaseReports:
         """Release reports (4.9)."""
-        from paymentsdk.resources.release_reports import ReleaseReports  # noqa: PLC0415
+        from paymentsdk.resources.release_reports import ReleaseReports
 
         return ReleaseReports(self)
 
     @cached_property
     def orders(self) -> Orders:
         """In-person QR orders (4.10 to 4.13)."""
-        from paymentsdk.resources.orders import Orders  # noqa: PLC0415
+        from paymentsdk.resources.orders import Orders
 
         return Orders(self)
 
@@ -423,7 +423,7 @@ def _copy_own(client: PaymentsClient, twin: PaymentsClient) -> None:
     A resource calls with the options of *client*: *twin* gets a copy that calls with its own. What a `cached_property`
     holds is left out, and made anew when it is asked for.
     """
-    from paymentsdk.resources.common import Resource  # noqa: PLC0415 - only a subclass needs it
+    from paymentsdk.resources.common import Resource  # only a subclass needs it
 
     for name, value in vars(client).items():
         if isinstance(getattr(type(client), name, None), cached_property):
@@ -465,13 +465,13 @@ def _transport_named(name: str) -> Transport | None:
     if name != "http11":
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
     try:
-        from paymentsdk.transports.http11 import Http11Transport  # noqa: PLC0415 - it needs an extra
+        from paymentsdk.transports.http11 import Http11Transport  # it needs an extra
     except ModuleNotFoundError as error:
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", str(error)) from None
     return Http11Transport()
 
 
 def _aiohttp_transport(session: aiohttp.ClientSession | None) -> Transport:
-    from paymentsdk.transports.aiohttp import AiohttpTransport  # noqa: PLC0415 - programs with their own do without it
+    from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
 
     return AiohttpTransport(session=session)

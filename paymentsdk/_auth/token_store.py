@@ -143,7 +143,7 @@ class FileTokenStore:
     __slots__ = ("_named",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from pathlib import Path  # noqa: PLC0415 - it brings half of the library along, and most programs have no such file
+        from pathlib import Path  # it brings half of the library along, and most programs have no such file
 
         # Whoever changes the folder later means the same file.
         self._named = Path(path).absolute()
@@ -228,7 +228,7 @@ class FileTokenStore:
             return None
 
     def _write(self, pair: TokenPair) -> None:
-        import tempfile  # noqa: PLC0415 - it brings half of the library along
+        import tempfile  # it brings half of the library along
 
         # Secret: it is in the variables of what may raise.
         content, path = masked(msgspec.json.encode(pair)), self._path
@@ -273,7 +273,7 @@ def _clear(path: Path, until: float) -> None:
 
 
 def _fingerprint(pair: TokenPair) -> str:
-    from hashlib import sha256  # noqa: PLC0415 - only a refresh needs it
+    from hashlib import sha256  # only a refresh needs it
 
     return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
 
@@ -305,12 +305,12 @@ def _lock(handle: int) -> bool:
     """Lock an open file; return whether nobody else has locked it."""
     try:
         if sys.platform == "win32":
-            import msvcrt  # noqa: PLC0415 - not every system has it
+            import msvcrt  # not every system has it
 
             # The first byte of the file, which has none: Windows locks what is not there, too.
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
-            import fcntl  # noqa: PLC0415 - as above
+            import fcntl  # as above
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -324,13 +324,13 @@ def _lock(handle: int) -> bool:
 def _unlock(handle: int) -> None:
     """Unlock an open file. Closing it is not enough: a child that was forked meanwhile has it open as well."""
     if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - as above
+        import msvcrt  # as above
 
         # One that was not locked cannot be unlocked there.
         with suppress(OSError):
             msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
     else:
-        import fcntl  # noqa: PLC0415 - as above
+        import fcntl  # as above
 
         fcntl.flock(handle, fcntl.LOCK_UN)
 

@@ -255,7 +255,7 @@ class Retries(Struct, eq=False):
             AttemptFailed: The last failure.
         """
         try:
-            from tenacity import AsyncRetrying, retry_if_exception  # noqa: PLC0415 - only after a failure
+            from tenacity import AsyncRetrying, retry_if_exception  # only after a failure
         except (ImportError, OSError):
             # Perhaps no file can be opened any more. In place of what came of the call, that would be all it says.
             raise first from None

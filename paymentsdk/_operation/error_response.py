@@ -72,7 +72,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     sent = header(headers, "Date")
     if not text or not sent:
         return None
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - rare, and not cheap to import
+    from email.utils import parsedate_to_datetime  # rare, and not cheap to import
 
     try:
         return max(0.0, (parsedate_to_datetime(text) - parsedate_to_datetime(sent)).total_seconds())
