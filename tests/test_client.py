@@ -23,11 +23,10 @@ from paymentsdk import (
     StaticToken,
     Timeout,
 )
-from paymentsdk._clock import SystemClock
 from paymentsdk.client import ClientOptions
 from paymentsdk.resources.oauth import OAuth
 from paymentsdk.resources.orders import Orders
-from paymentsdk.testing import MemoryTransport
+from paymentsdk.testing import FakeClock, MemoryTransport
 from paymentsdk.testing._fault_server import FaultServer, always, http
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
@@ -133,7 +132,7 @@ class Awaited:
         raise NotImplementedError
 
 
-class Timeless(SystemClock):
+class Timeless(FakeClock):
     """A clock that would have to be awaited."""
 
     async def now(self) -> float:

@@ -33,11 +33,10 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk._clock import SystemClock
 from paymentsdk.resources.common import RequestStruct
 from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.plans import Plan
-from paymentsdk.testing import MemoryTransport
+from paymentsdk.testing import FakeClock, MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
 GET = OPERATIONS["orders.get"]
@@ -856,8 +855,8 @@ async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> No
 @pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
 async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
     """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""
-    clock = SystemClock()
-    clock.random = lambda: 1.0
+    clock = FakeClock()
+    clock.sleep = lambda seconds: asyncio.Event().wait()
     hours = RetryPolicy(base_delay=3600, max_delay=3600)
     client = make_client(first, clock=clock, retry=hours, timeout=Timeout(total=None))
     call = asyncio.create_task(client.orders.cancel("ORD1"))

@@ -7,10 +7,11 @@ import errno
 import random
 import subprocess
 import sys
+from decimal import Decimal
 from math import inf, nan
 
 import pytest
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk import (
     NoAnswer,
@@ -20,12 +21,15 @@ from paymentsdk import (
     RateLimited,
     RequestInvalid,
     Response,
+    RetryClass,
     RetryPolicy,
     SendFailed,
     Timeout,
 )
 from paymentsdk.errors import ServerError
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.declared import declared
 
 ENDLESS = Timeout(total=None, attempt=30.0)
 RESET = SendFailed("connection reset", sent=True)
@@ -184,6 +188,77 @@ async def test_first_sent_at_is_the_beginning_of_the_attempt(play, hang) -> None
     played = await play("orders.create", hang, retry=RetryPolicy(attempts=1))
 
     assert 1_700_000_000 == played.error.first_sent_at.timestamp()
+
+
+# --- the bytes --------------------------------------------------------------------------------------------------------
+
+
+def encoded_again(build):
+    """Encode the body at every attempt, as it is by then."""
+
+    def built(self):
+        return structs.replace(build(self), body=self.operation.encoder.encode(self.body))
+
+    return built
+
+
+class Delivery(Struct):
+    """A body of a program's own, which it can change."""
+
+    names: list[str]
+    note: str
+    extra: dict[str, object]
+
+
+CHANGES = {
+    "list": lambda body: body.names.append("Eve"),
+    "member": lambda body: setattr(body, "note", "at the back"),
+    "dict": lambda body: body.extra.update(floor=2),
+}
+
+
+@pytest.mark.control("paymentsdk._engine.call.Call._request", around=encoded_again)
+@pytest.mark.parametrize("change", CHANGES)
+async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, change: str) -> None:
+    """What the caller does to the body during a pause changes no retry: one key stands for one request."""
+    body = Delivery(["Ann"], "at the front", {"floor": 1})
+    transport = MemoryTransport([RESET, Response(503), Response(200, {}, b"{}")])
+    client = make_client(transport=transport)
+
+    async def sleep(seconds: float) -> None:
+        CHANGES[change](body)
+
+    clock.sleep = sleep
+    await client.call(declared(body=Delivery, retry=RetryClass.KEYED), body)
+
+    assert [b'{"names":["Ann"],"note":"at the front","extra":{"floor":1}}'] * 3 == [
+        request.body for request in transport.requests
+    ]
+    assert 1 == len({request.headers["X-Idempotency-Key"] for request in transport.requests})
+
+
+@pytest.mark.control("paymentsdk._engine.call.Call._request", around=encoded_again, raises=RequestInvalid)
+async def test_a_list_of_an_order_that_changes_is_sent_as_it_was(make_client, clock, jobs) -> None:
+    """The order that the platform may have made already is the one that is sent again, with its payments."""
+    payments = [PaymentRequest(amount=Decimal("24.90"))]
+    transport = MemoryTransport([RESET, jobs["orders.create"].answer])
+    client = make_client(transport=transport)
+
+    async def sleep(seconds: float) -> None:
+        payments.append(PaymentRequest(amount=Decimal("7.00")))
+
+    clock.sleep = sleep
+    await client.orders.create(
+        OrderRequest(
+            external_reference="shop-1",
+            total_amount=Decimal("24.90"),
+            transactions=TransactionsRequest(payments=payments),
+        )
+    )
+
+    first, again = [request.body for request in transport.requests]
+    assert first == again
+    assert 2 == len(payments)
 
 
 # --- the budget -------------------------------------------------------------------------------------------------------

@@ -1122,10 +1122,20 @@ async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None
     assert issuer.pair() == await FileTokenStore(path).load()
 
 
+def written_over(path, content: bytes) -> None:
+    """Leave what stood behind *content* where it was."""
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._write_over", written_over)
 async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
-    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent."""
+    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent.
+
+    Of that one, which may have been longer, nothing is left behind.
+    """
     store = FileTokenStore(path)
-    path.write_bytes(b" " * 10_000)
+    await store.save(TokenPair(access_token="APP_USR-" + "a" * 500, refresh_token="TG-" + "r" * 500, expires_at=START))
 
     def fail(*_: object) -> None:
         raise OSError(errno.EBUSY, "Device or resource busy")
