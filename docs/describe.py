@@ -13,6 +13,7 @@ from textwrap import dedent
 from msgspec import NODEFAULT, Struct, inspect
 
 from paymentsdk._codec.encode import rule_of
+from paymentsdk._codec.type_walk import entries
 
 Rows = Iterable[Iterable[str]]
 
@@ -141,18 +142,8 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
 
 def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
     """Return the object that a value is or holds, and what stands between a member and its own."""
-    match info:
-        case inspect.StructType() | inspect.TypedDictType():
-            return ".", info
-        case inspect.Metadata(type=inner):
-            return below(inner)
-        case inspect.UnionType(types=types):
-            return next(filter(None, map(below, types)), None)
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            held = below(item)
-            return held and ("[]" + held[0], held[1])
-        case _:
-            return None
+    held = ((f"{one.path}.", one.type) for one in entries(info))
+    return next(((place, of) for place, of in held if isinstance(of, inspect.StructType | inspect.TypedDictType)), None)
 
 
 def members(of: type, place: str = "") -> Iterator[list[str]]:

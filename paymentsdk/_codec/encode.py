@@ -7,14 +7,12 @@ the sandbox is the same one, so both sides refuse the same things with the same 
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from operator import is_
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, get_origin
+from typing import Generic, Literal, TypeVar, get_origin
 
 import msgspec
 from msgspec import Struct, ValidationError
@@ -22,17 +20,12 @@ from msgspec.structs import fields
 
 from paymentsdk import money
 from paymentsdk._codec.codegen import compile_visitor
+from paymentsdk._codec.place import below
+from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
 
-if TYPE_CHECKING:
-    from msgspec import inspect
-
 B = TypeVar("B")
-
-#: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
-#: with the place below the member; each level puts its own in front, so that a good body pays for no text.
-Step = Callable[[object], object]
 
 #: Which members may need another form on the wire, or have to be refused: an amount unless it is above zero and has two
 #: decimals or none, any moment, and any day. By their type, as Python expressions; nearly no body has one.
@@ -52,9 +45,6 @@ _AMOUNTS = {
     "most": Decimal(10**money.MOST_DIGITS),
 }
 
-#: Why the type of a body is refused: amounts would go out that nobody has looked at.
-_MISPLACED = "amounts and moments of a body must be in Structs or lists, and in one type of a union only"
-
 _RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
@@ -64,12 +54,12 @@ class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation."""
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
-        from msgspec import inspect  # noqa: PLC0415 - only programs that write need it
+        from paymentsdk._codec import wire_form  # noqa: PLC0415 - only programs that write need it, and `inspect`
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
         self._unusual = compile_visitor(body, _UNUSUAL, _AMOUNTS, trusting=False)
-        self._wire_form = _step(inspect.type_info(body))
+        self._wire_form = wire_form.compile_body(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
         self._decode = msgspec.json.Decoder(body).decode
@@ -92,7 +82,7 @@ class BodyEncoder(Generic[B]):
         except ValidationError as error:
             failure = request_invalid(error, self._type)
         except RequestInvalid as error:
-            failure = _below("$", error)
+            failure = below("$", error)
         except (TypeError, ValueError, RecursionError) as error:
             failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
         else:
@@ -122,7 +112,7 @@ class BodyEncoder(Generic[B]):
         try:
             return self._wire_form(body)
         except RequestInvalid as error:
-            raise _below("$", error) from None
+            raise below("$", error) from None
 
 
 def _compare(given: object, read: object) -> None:
@@ -159,7 +149,7 @@ def _compare(given: object, read: object) -> None:
         try:
             _compare(before, after)
         except RequestInvalid as error:
-            raise _below(place, error) from None
+            raise below(place, error) from None
 
 
 def _in_clear(value: object) -> str:
@@ -167,10 +157,6 @@ def _in_clear(value: object) -> str:
     if isinstance(value, Secret):
         return str(value)
     raise TypeError(f"there is no form for {type(value).__name__}")
-
-
-def _below(place: str, error: RequestInvalid) -> RequestInvalid:
-    return RequestInvalid(place + error.path, error.reason, error.rule)
 
 
 #: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
@@ -208,163 +194,18 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
     rule = next((rule for beginning, rule in _RULES.items() if beginning.match(reason)), "value")
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
-    if body is not None and reason.startswith("Invalid enum value") and (choices := _choices(body, path)):
-        reason += f": must be one of {', '.join(map(str, choices))}"
+    if body is not None and reason.startswith("Invalid enum value"):
+        from paymentsdk._codec import wire_form  # noqa: PLC0415 - as above
+
+        if choices := wire_form.choices(body, path):
+            reason += f": must be one of {', '.join(map(str, choices))}"
     return RequestInvalid(path, reason, rule)
-
-
-def _choices(body: type, path: str) -> tuple[object, ...]:
-    """Return the values that may stand at *path* of a *body*, where only some may."""
-    from msgspec import inspect  # noqa: PLC0415
-
-    def held(info: inspect.Type) -> inspect.Type:
-        match info:
-            case inspect.Metadata(type=inner) | inspect.ListType(item_type=inner):
-                return held(inner)
-            case inspect.UnionType(types=types):
-                return next(held(one) for one in types if not isinstance(one, inspect.NoneType))
-            case _:
-                return info
-
-    info = inspect.type_info(body)
-    for name in re.sub(r"\[[^]]*\]", "", path).split(".")[1:]:
-        info = held(next((one.type for one in getattr(info, "fields", ()) if one.encode_name == name), info))
-    values: tuple[object, ...] = getattr(info, "values", ())
-    return values
 
 
 def rule_of(pattern: str) -> str | None:
     """Return what *pattern* asks for: patterns of members say it in a comment such as ``(?#must begin with dev_)``."""
     found = _RULE.search(pattern)
     return found and found["rule"]
-
-
-def _step(info: inspect.Type) -> Step | None:
-    """Compile the wire form of a type, or ``None`` where msgspec's own form is right."""
-    from msgspec import inspect  # noqa: PLC0415
-
-    match info:
-        case inspect.Metadata(extra={"above": 0}):
-            return _amount(above_zero=True)
-        case inspect.Metadata(extra={"day": True}):
-            return _day
-        case inspect.Metadata(type=inner):
-            return _step(inner)
-        case inspect.DecimalType():
-            return _amount(above_zero=False)
-        case inspect.DateTimeType():
-            return timestamp
-        case inspect.UnionType(types=types):
-            found = [step for kind in types if (step := _step(kind)) is not None]
-            if len(found) > 1:
-                raise RequestInvalid("$", _MISPLACED)
-            return found[0] if found else None
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            step = _step(item)
-            return None if step is None else _list_step(step)
-        case inspect.StructType(cls=cls, fields=fields):
-            steps = [(f.name, f".{f.encode_name}", step) for f in fields if (step := _step(f.type)) is not None]
-            return _struct_step(get_origin(cls) or cls, steps) if steps else None
-        case _ if any(_step(part) is not None for part in _unseen(info)):
-            raise RequestInvalid("$", _MISPLACED)
-        case _:
-            return None
-
-
-def _unseen(info: inspect.Type) -> Iterable[inspect.Type]:
-    """Return what a type holds that is neither a Struct nor a list: only operations of somebody else's have one."""
-    from msgspec import inspect  # noqa: PLC0415
-
-    match info:
-        case inspect.DictType(value_type=item):
-            return (item,)
-        case inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item):
-            return (item,)
-        case inspect.TupleType(item_types=items):
-            return items
-        case inspect.TypedDictType() | inspect.NamedTupleType() | inspect.DataclassType():
-            return [field.type for field in info.fields]
-        case _:
-            return ()
-
-
-def _amount(*, above_zero: bool) -> Step:
-    least = "must be above 0" if above_zero else "an amount is not negative"
-
-    def step(value: object) -> object:
-        try:
-            amount = money.exact(value)
-        except ValueError as error:
-            raise RequestInvalid("", str(error)) from None
-        if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
-            raise RequestInvalid("", least)
-        return amount
-
-    return step
-
-
-def _day(value: object) -> str:
-    """Return a date as it is, and a moment as :func:`timestamp` does."""
-    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
-
-
-def timestamp(value: object) -> str:
-    """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
-
-    Raises:
-        RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
-    """
-    if not isinstance(value, datetime):
-        raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
-    offset = value.utcoffset()
-    if offset is None:
-        raise RequestInvalid("", "a datetime needs a time zone")
-    if offset % timedelta(minutes=1):
-        # No wire format has seconds in an offset, as the local times of long ago have them.
-        try:
-            value = value.astimezone(UTC)
-        except OverflowError:
-            raise RequestInvalid("", "the moment is out of range") from None
-    text = value.isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
-
-
-def _list_step(step: Step) -> Step:
-    def walk(value: object) -> object:
-        if isinstance(value, set | frozenset):
-            # It is written as a list is, so the decoder would take it.
-            raise RequestInvalid("", f"expected a list, got {type(value).__name__}")
-        if not isinstance(value, list | tuple):
-            return value  # The decoder says what is wrong with it.
-        on_wire: list[object] = []
-        for i, item in enumerate(value):
-            try:
-                on_wire.append(item if item is None else step(item))
-            except RequestInvalid as error:
-                raise _below(f"[{i}]", error) from None
-        return value if all(map(is_, on_wire, value)) else on_wire
-
-    return walk
-
-
-def _struct_step(cls: type[Struct], steps: list[tuple[str, str, Step]]) -> Step:
-    def walk(value: object) -> object:
-        if not isinstance(value, cls):
-            raise RequestInvalid("", f"expected {cls.__name__}, got {type(value).__name__}")
-        on_wire: Struct = value
-        for name, place, step in steps:
-            member = getattr(value, name)
-            try:
-                mended = member if member is None else step(member)
-            except RequestInvalid as error:
-                raise _below(place, error) from None
-            if mended is not member:
-                on_wire = copy.copy(value) if on_wire is value else on_wire
-                # Past the checks of the type: a moment is text from here on.
-                msgspec.structs.force_setattr(on_wire, name, mended)
-        return on_wire
-
-    return walk
 
 
 class QueryEncoder:
@@ -406,7 +247,7 @@ def _quoted(name: str, value: object) -> str:
     try:
         return quote(_query_text(value), safe="")
     except RequestInvalid as error:
-        raise _below(f"$query.{name}", error) from None
+        raise below(f"$query.{name}", error) from None
     except UnicodeEncodeError:
         raise RequestInvalid(f"$query.{name}", "has a character that UTF-8 cannot hold") from None
 

@@ -20,12 +20,12 @@ from msgspec import Struct, ValidationError, inspect, structs
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Undecodable
 from paymentsdk._codec.relaxed import Member, RepairRow
+from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, walk
 from paymentsdk._secrets import MASK
 
 _DIGITS = f"[0-9]{{1,{amounts.MOST_PLACES}}}"
 _PLAIN_AMOUNT = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNSET: tuple[object, ...] = ("", [], {})
 _NO_OBJECT: tuple[object, ...] = ("", [])
@@ -34,6 +34,7 @@ _NO_STRINGS = (
     *(inspect.StructType, inspect.VarTupleType, inspect.ListType, inspect.NoneType),
     *(inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.DecimalType),
 )
+_NEARLY_TIMESTAMPS: dict[type, Callable[..., object]] = {str: read_loosely, int: read_epoch}
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 
 #: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
@@ -126,9 +127,9 @@ def repair_for(info: inspect.Type) -> Repair:  # noqa: C901, PLR0912 - a table
     """Compile the repair for a type."""
     match info:
         case inspect.Metadata(type=inspect.CustomType(), extra={"day": True}):
-            return _leaf(date, {str: _moment, int: _epoch}, exact=_date_or_moment)
+            return _leaf(date, _NEARLY_TIMESTAMPS, exact=read_day)
         case inspect.Metadata(extra={"day": True}):
-            return _leaf(datetime, {str: _moment, int: _epoch}, exact=_day)
+            return _leaf(datetime, _NEARLY_TIMESTAMPS, exact=_day)
         case inspect.UnionType(types=types):
             kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
             return _union(kinds) if len(kinds) > 1 else repair_for(kinds[0])
@@ -156,7 +157,7 @@ def repair_for(info: inspect.Type) -> Repair:  # noqa: C901, PLR0912 - a table
         case inspect.DecimalType():
             return _leaf(Decimal, {}, exact=_decimal)
         case inspect.DateTimeType():
-            return _leaf(datetime, {str: _moment, int: _epoch}, exact=_exact_moment)
+            return _leaf(datetime, _NEARLY_TIMESTAMPS, exact=read_timestamp)
         case _:
             raise TypeError(f"nobody knows how to repair {info}")
 
@@ -377,31 +378,6 @@ def _text(value: object) -> str:
     return text
 
 
-def _exact_moment(value: object) -> datetime:
-    moment = msgspec.convert(value, datetime)
-    if moment.tzinfo is None:
-        raise ValueError("no zone")
-    return moment
-
-
-def _date_or_moment(value: object) -> date:
-    if isinstance(value, str) and _DATE.match(value):
-        return date.fromisoformat(value)
-    return _exact_moment(value)
-
-
 def _day(value: object) -> datetime:
-    if isinstance(value, str) and _DATE.match(value):
-        return _moment(value)
-    return _exact_moment(value)
-
-
-def _moment(text: str) -> datetime:
-    """Read a date without a time, a timestamp without a zone, and the other forms of ISO 8601."""
-    moment = datetime.fromisoformat(text.strip())
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _epoch(number: int) -> datetime:
-    """Read seconds or milliseconds since 1970."""
-    return datetime.fromtimestamp(number / 1000 if abs(number) > 10**11 else number, UTC)
+    day = read_day(value)
+    return day if isinstance(day, datetime) else datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -71,20 +71,20 @@ def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> 
                 yield from walk(inner, path + place, above if cls is None else (*above, cls))
 
 
-def members(info: inspect.Type, path: str) -> Iterator[Found]:
+def members_at(info: inspect.Type, path: str) -> Iterator[Found]:
     """Yield what may stand at *path* (`transactions.payments.id`) within *info*; the lists on the way are implied."""
     head, _, rest = path.partition(".")
     for struct in entries(info):
         for place, inner in parts(struct.type):
             if place == f".{head}":
-                yield from members(inner, rest) if rest else entries(inner)
+                yield from members_at(inner, rest) if rest else entries(inner)
 
 
-def entries(info: inspect.Type) -> Iterator[Found]:
+def entries(info: inspect.Type, path: str = "") -> Iterator[Found]:
     """Yield what a value of *info* may be, and for a list what each of its entries may be."""
-    for found in alternatives(info):
-        within = [inner for place, inner in parts(found.type) if place == "[]"]
-        if not within:
-            yield found
-        for inner in within:
-            yield from entries(inner)
+    for found in alternatives(info, path):
+        match found.type:
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+                yield from entries(item, f"{path}[]")
+            case _:
+                yield found

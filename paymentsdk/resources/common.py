@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar, dataclass
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
+from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
 from paymentsdk._operation.operation import PageShape
 from paymentsdk._operation.rules import ErrorCode
@@ -125,7 +126,6 @@ class Paging(ResponseStruct):
 #: The shape of searches that answer ``{paging, results}``.
 RESULTS = PageShape(items="results", total="paging.total", offset="paging.offset")
 
-_DATE_LENGTH = len("2026-01-31")
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:(?P<weeks>[0-9]{1,6})W)?(?:(?P<days>[0-9]{1,6})D)?"
     r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,6})H)?(?:(?P<minutes>[0-9]{1,6})M)?(?:(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,6})?)S)?)?\Z"
@@ -196,8 +196,8 @@ def read_days(request: Struct, *names: str) -> None:
         if day is None or isinstance(day, date):
             continue
         try:
-            read = msgspec.convert(day, date if isinstance(day, str) and len(day) == _DATE_LENGTH else Moment)
-        except (msgspec.ValidationError, UnicodeEncodeError):
+            read = read_day(day)
+        except ValueError:
             reason = "is neither a date such as 2026-01-31 nor a moment with its offset"
             raise RequestInvalid(f"$.{name}", reason) from None
         msgspec.structs.force_setattr(request, name, read)

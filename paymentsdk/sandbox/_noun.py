@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import inspect
 
+from paymentsdk._codec.type_walk import members_at
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import OPERATIONS
@@ -90,26 +91,7 @@ def _takes(operation: Operation[Any, Any], path: str) -> bool:
     """Whether a request of *operation* can hold the member *path*, such as ``payer.token``."""
     if operation.body is None:
         return path in _members_of(operation, operation.name)
-    *outer, last = path.split(".")
-    place: inspect.Type = inspect.type_info(operation.body)
-    for name in outer:
-        place = next((inner for struct in _structs(place) for inner in _inner(struct, name)), inspect.AnyType())
-    return any(True for struct in _structs(place) for _ in _inner(struct, last))
-
-
-def _structs(info: inspect.Type) -> Iterator[inspect.StructType]:
-    match info:
-        case inspect.StructType():
-            yield info
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from _structs(one)
-        case _:
-            pass
-
-
-def _inner(struct: inspect.StructType, name: str) -> Iterator[inspect.Type]:
-    return (one.type for one in struct.fields if one.encode_name == name)
+    return any(True for _ in members_at(inspect.type_info(operation.body), path))
 
 
 def _members_of(operation: Operation[Any, Any], of: str) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect as types_of
 
+from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._paging.pager import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
@@ -166,15 +167,9 @@ def _rule(of: str, name: str) -> Schema | None:
     return None if rule is None else _finished(dict(rule), {})
 
 
-def _has(info: object, extra: Mapping[str, object]) -> bool:
+def _has(info: types_of.Type, extra: Mapping[str, object]) -> bool:
     """Whether a type, or one of a union, has the mark *extra*."""
-    match info:
-        case types_of.Metadata(extra=found):
-            return found == extra
-        case types_of.UnionType(types=types):
-            return any(_has(one, extra) for one in types)
-        case _:
-            return False
+    return any(one.marks == extra for one in alternatives(info))
 
 
 def _above_zero(schema: Schema) -> Schema:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, ValidationError, field, inspect
 
 from paymentsdk._codec.encode import request_invalid
+from paymentsdk._codec.timestamps import DATE
 from paymentsdk._operation.operation import MIB, Operation
 from paymentsdk._paging.pager import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid
@@ -61,7 +62,6 @@ _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: Days of which a part, at some offset, is no moment in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_DATE = re.compile(_DAY.pattern + r"\Z")
 
 
 def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> object:
@@ -270,7 +270,7 @@ def _whole_reader(raw: object, path: str) -> object:
 
 
 def _day_reader(raw: object, path: str) -> object:
-    if isinstance(raw, str) and _DATE.match(raw):
+    if isinstance(raw, str) and DATE.match(raw):
         return f"{raw}T00:00:00Z"
     return _moment_reader(raw, path)
 

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
-from paymentsdk._codec.encode import timestamp
+from paymentsdk._codec.timestamps import timestamp
+from paymentsdk._codec.type_walk import walk
 from paymentsdk._operation.operation import Operation
 
 __all__ = [
@@ -182,19 +183,11 @@ SHAPES: Mapping[str, Shape] = {"cause": cause, "errors": errors, "flat": _flat}
 def structs_in(types: Iterable[type]) -> Iterator[inspect.StructType]:
     """Yield *types* and every Struct inside them."""
     seen: set[type] = set()
-    todo = [inspect.type_info(kind) for kind in types]
-    while todo:
-        match todo.pop():
-            case inspect.StructType(cls=cls, fields=members) as info if cls not in seen:
-                seen.add(cls)
-                yield info
-                todo.extend(member.type for member in members)
-            case inspect.UnionType(types=inner):
-                todo.extend(inner)
-            case inspect.ListType(item_type=one) | inspect.VarTupleType(item_type=one) | inspect.Metadata(type=one):
-                todo.append(one)
-            case _:
-                pass
+    for kind in types:
+        for found in walk(inspect.type_info(kind)):
+            if isinstance(found.type, inspect.StructType) and found.type.cls not in seen:
+                seen.add(found.type.cls)
+                yield found.type
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:

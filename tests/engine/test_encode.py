@@ -296,7 +296,7 @@ class Classed:
     at: datetime
 
 
-@pytest.mark.control("paymentsdk._codec.encode._unseen", lambda info: (), raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._codec.wire_form.parts", lambda info: (), raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     "kind",
     [dict[str, Decimal], dict[str, Line], tuple[str, Decimal], set[Fee], frozenset[Line], Named, Placed, Classed],

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 
 from paymentsdk import OPERATIONS, APIError, OutcomeUnknown, PaymentsClient
 from paymentsdk._clock import SystemClock
-from paymentsdk._codec.encode import timestamp
+from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Context, Decimal, localcontext
@@ -13,7 +14,8 @@ import pytest
 from msgspec import inspect
 
 from paymentsdk import RequestInvalid
-from paymentsdk._codec.encode import BodyEncoder, timestamp
+from paymentsdk._codec.encode import BodyEncoder
+from paymentsdk._codec.timestamps import timestamp
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA
 from paymentsdk.resources.customers import CustomerRequest
@@ -170,7 +172,7 @@ def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
         assert () == anomalies
 
 
-@pytest.mark.control("paymentsdk._codec.encode._day", timestamp, raises=RequestInvalid)
+@pytest.mark.control("paymentsdk._codec.wire_form._day", timestamp, raises=RequestInvalid)
 def test_a_day_may_be_a_date_or_a_datetime() -> None:
     """In Python a date has no time, and goes out without one; a datetime goes out with its offset."""
     item = PreferenceItemRequest(title="A play", event_date=date(2026, 1, 31))
@@ -392,3 +394,26 @@ def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:
     assert CustomerRequest() == OPERATIONS["customers.create"].encoder.decode(b'{"nickname": "An"}')
     with pytest.raises(RequestInvalid):
         OPERATIONS["orders.refund"].encoder.decode(b'{"reason": "none"}')
+
+
+@pytest.mark.parametrize("written", ["5_0.00", " 50.00", "50.00\n", "\u0665\u0660.00"])
+@pytest.mark.parametrize("read", [msgspec.convert, lambda plain, of: msgspec.json.decode(json.dumps(plain), type=of)])
+def test_amounts_in_other_notations_go_out_in_plain_digits(written: str, read: Callable[..., object]) -> None:
+    """Plain data may write an amount as Python reads it (choices.md): the request and its bytes hold the number."""
+    plain = {"external_reference": "x", "total_amount": written, "transactions": {"payments": [{"amount": written}]}}
+    operation = OPERATIONS["orders.create"]
+
+    request = read(plain, operation.body)
+
+    assert Decimal(50) == request.total_amount
+    sent = json.loads(operation.encoder.encode(request))
+    assert re.fullmatch(r"50(\.00)?", sent["total_amount"])
+    assert sent["total_amount"] == sent["transactions"]["payments"][0]["amount"]
+
+
+@pytest.mark.parametrize("written", ["5_0.00", " 50.00", "50.00\\n", "\u0665\u0660.00"])
+def test_amounts_in_other_notations_are_read_in_responses(written: str) -> None:
+    """An amount of a response that Python reads is that number, without an anomaly (choices.md)."""
+    order, anomalies = OPERATIONS["orders.get"].decode(f'{{"id":"ORD1","total_amount":"{written}"}}'.encode())
+
+    assert (Decimal(50), ()) == (order.total_amount, anomalies)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from paymentsdk._codec.encode import timestamp
+from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import preferences

@@ -1,0 +1,74 @@
+"""Timestamps and days: the one reader of them in requests and responses, and the one writer."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from paymentsdk.errors import RequestInvalid
+
+#: A date alone, as the contract writes it.
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_Timestamp: TypeAlias = Annotated[datetime, Meta(tz=True)]
+
+
+def read_timestamp(value: object) -> datetime:
+    """Read a timestamp with its offset.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return msgspec.convert(value, _Timestamp)
+
+
+def read_day(value: object) -> date:
+    """Read a day: a date alone, or a timestamp with its offset.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    return date.fromisoformat(value) if isinstance(value, str) and DATE.match(value) else read_timestamp(value)
+
+
+def read_loosely(text: str) -> datetime:
+    """Read a date alone, a timestamp without an offset, and the other forms of ISO 8601, as UTC if nothing is said.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    found = datetime.fromisoformat(text.strip())
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def read_epoch(number: int) -> datetime:
+    """Read seconds or milliseconds since 1970.
+
+    Raises:
+        ArithmeticError: It is out of range; or ValueError, or OSError.
+    """
+    return datetime.fromtimestamp(number / 1000 if abs(number) > 10**11 else number, UTC)
+
+
+def timestamp(value: object) -> str:
+    """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
+
+    Raises:
+        RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
+    """
+    if not isinstance(value, datetime):
+        raise RequestInvalid("", f"expected a datetime, got {type(value).__name__}")
+    offset = value.utcoffset()
+    if offset is None:
+        raise RequestInvalid("", "a datetime needs a time zone")
+    if offset % timedelta(minutes=1):
+        # No wire format has seconds in an offset, as the local times of long ago have them.
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise RequestInvalid("", "the moment is out of range") from None
+    text = value.isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z") if value.tzinfo is UTC else text
