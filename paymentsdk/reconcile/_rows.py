@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from paymentsdk.resources.common import Id, Moment, Open, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH, MerchantOrderState, MerchantOrderStatus
@@ -58,12 +58,8 @@ class OrderPage(ResponseStruct):
 SEARCH_ORDERS = SEARCH.returning(OrderPage)
 
 
-class Row(NamedTuple):
-    """An order as it was read."""
-
-    order: Order
-    read_at: int
-    """When, by the platform's clock: milliseconds since 1970."""
+#: An order as it was read, and when, by the platform's clock: in milliseconds since 1970.
+Row: TypeAlias = tuple[Order, int]
 
 
 class Part(NamedTuple):
@@ -124,7 +120,7 @@ def _parquet() -> ModuleType:
 
 def _table(parts: Sequence[Part]) -> object:
     rows = [row for part in parts for row in part.rows]
-    orders = [row.order for row in rows]
+    orders = [order for order, _ in rows]
     columns = [
         [part.account for part in parts for _ in part.rows],
         [str(order.id) for order in orders],
@@ -138,7 +134,7 @@ def _table(parts: Sequence[Part]) -> object:
         [_text(order.order_status) for order in orders],
         [order.date_created for order in orders],
         [order.last_updated for order in orders],
-        [row.read_at for row in rows],
+        [read_at for _, read_at in rows],
     ]
     arrow, kinds = _arrow(), _kinds()
     arrays = [arrow.array(values, kind) for values, kind in zip(columns, kinds.values(), strict=True)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -184,8 +184,8 @@ class Walk:
         now = _date(result.headers)
         dropped = sum(one.dropped and _ENTRY.match(one.path) is not None for one in result.anomalies)
         return Sight(
-            ids=tuple([_id(order) for order in orders]),
-            rows=[Row(order, now) for order in orders],
+            ids=_ids(orders),
+            rows=list(zip(orders, repeat(now))),
             total=result.value.total,
             now=now,
             received=len(orders) + dropped,
@@ -241,14 +241,17 @@ class Walk:
 
     async def _finish(self, name: str, window: Window, verdict: Whole[Row] | Doubtful[Row]) -> None:
         """Keep the rows of *window*, and commit if that is due."""
-        rows = [row for row in verdict.rows if window.keeps(_created(row.order))]
-        undated = sum((_created(row.order) or NO_DATE - 1) < NO_DATE for row in rows)
+        begin, end = moment_of(window.begin), moment_of(window.end)
+        dates = [(row, row[0].date_created) for row in verdict.rows]
+        rows = [row for row, date in dates if date is not None and begin <= date < end]
+        undated = [row for row, date in dates if date is None or date < NO_DATE]
+        rows += undated
         seen, total, reason = len(rows), None, None
         if isinstance(verdict, Doubtful):
             seen, total, reason = verdict.seen, verdict.total, verdict.reason
         # The certificate of a young window speaks of one moment; rows may have become visible since.
         kept = reason is None and window.is_settled(self._rules, verdict.at)
-        entry = Entry(name, window.begin, window.end, kept, verdict.at, len(rows), undated, seen, total, reason)
+        entry = Entry(name, window.begin, window.end, kept, verdict.at, len(rows), len(undated), seen, total, reason)
         self._pending.append(Finished(entry, rows))
         is_full = sum(len(one.rows) for one in self._pending) >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
@@ -318,19 +321,22 @@ async def _cancel(tasks: Collection[asyncio.Task[T]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _id(order: Order) -> str | None:
-    return None if order.id in (None, "") else str(order.id)
-
-
-def _created(order: Order) -> int | None:
-    return None if order.date_created is None else milliseconds(order.date_created)
+def _ids(orders: Sequence[Order]) -> tuple[str | None, ...]:
+    """Return the ids of *orders* as text: 3 and "3" are one."""
+    ids = [str(order.id) for order in orders]
+    # Neither is an id; a row without one has lost it in decoding.
+    if "None" in ids or "" in ids:
+        return tuple([None if one in ("None", "") else one for one in ids])
+    return tuple(ids)
 
 
 def _sample(row: Row) -> Sample | None:
-    created, row_id = _created(row.order), _id(row.order)
-    if created is None or row_id is None or created < NO_DATE:
+    order, _ = row
+    [row_id] = _ids([order])
+    if order.date_created is None or order.date_created < NO_DATE or row_id is None:
         return None
-    return Sample(row_id, created, row.order.last_updated not in (None, row.order.date_created))
+    is_changed = order.last_updated not in (None, order.date_created)
+    return Sample(row_id, milliseconds(order.date_created), is_changed)
 
 
 def _date(headers: Mapping[str, str]) -> int:

@@ -24,6 +24,7 @@ from benchmarks import (
     bench_journal,
     bench_layers,
     bench_pages,
+    bench_reconcile,
     bench_retry,
     bench_sandbox,
     harness,
@@ -56,6 +57,13 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_retry": (bench_retry.run, {"call", "way", "against"}, {"cpu_us", "wall_us", "added_us"}),
     "bench_auth": (bench_auth.run, {"call", "way", "against"}, {"cpu_us"}),
     "bench_flow": (bench_flow.run, {"load", "flow"}, {"refused_pct", "failed", "goodput", "jain", "p50_ms"}),
+    "bench_reconcile": (
+        bench_reconcile.run,
+        {"what", "orders"},
+        {"cpu_ms", "wall_ms", "peak_mib", "serving_mib", "calls", "calls_to_ideal", "to_ideal"},
+    ),
+    "bench_reconcile_killed": (bench_reconcile.killed, {"what"}, {"calls_again", "s_again", "of_calls"}),
+    "bench_reconcile_model": (bench_reconcile.model, {"runs"}, {"lost", "twice", "loud", "lossy_naive_runs"}),
     "bench_sandbox": (bench_sandbox.run, {"what"}, {"wall_ms", "cpu_ms"}),
 }
 #: Enough contestants for each bench to be itself; the rest are only other libraries.

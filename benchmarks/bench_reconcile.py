@@ -1,0 +1,273 @@
+"""What a walk that proves that it is whole costs: CPU, calls, latency, memory, and what a killed one does again.
+
+Orders of 20 sellers over 30 days, half of them in bursts, served from memory in pages of 100; what serving costs is
+left out. *Bare* only decodes the same orders, in pages by offset, and proves and writes nothing; *search* is the
+ordinary search, which decodes all of each order. Calls are held against full pages alone. The last part runs
+the model of tests/reconcile a thousand times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import bisect
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Struct, structs
+
+from benchmarks import harness, payloads
+from benchmarks.harness import Options, Result, Row
+from paymentsdk import OPERATIONS, PaymentsClient, Request, Response
+from paymentsdk.reconcile import walk
+from paymentsdk.reconcile._rows import OrderPage
+from tests.reconcile.test_model import judged
+
+MILLION = 1_000_000
+SELLERS = 20
+PAGE = 100
+DAY = 86_400
+END = datetime(2026, 11, 1, tzinfo=UTC)
+BEGIN = END - timedelta(days=30)
+#: Long after: all windows have settled, and none has aged out of the search.
+HEADERS = {"Date": "Sun, 08 Nov 2026 00:00:00 GMT"}
+LATENCIES = ((0.05, 8), (0.05, 16), (0.1, 8), (0.1, 16))
+ROOT = Path(__file__).parent.parent
+
+
+class Serving:
+    """A transport that finds the orders of all sellers in memory."""
+
+    def __init__(self, rows: int, *, latency: float = 0.0, tally: Path | None = None) -> None:
+        self.dates = {f"s{i}": _dates(i, rows // SELLERS) for i in range(SELLERS)}
+        self.latency = latency
+        self.cpu = 0.0
+        self.calls = 0
+        self._tally = None if tally is None else os.open(tally, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        body = json.loads(payloads.merchant_orders(1))["elements"][0]
+        text = json.dumps({**body, "id": "%ID%", "date_created": "%DATE%", "external_reference": "r-%ID%"})
+        self._parts = text.replace('"%ID%"', "\0").replace("%ID%", "\0").replace("%DATE%", "\1")
+
+    async def send(self, request: Request) -> Response:
+        self.calls += 1
+        if self._tally is not None:
+            os.write(self._tally, b".")
+        await asyncio.sleep(self.latency)
+        begun = time.thread_time()
+        answer = self._answer(request)
+        self.cpu += time.thread_time() - begun
+        return answer
+
+    def _answer(self, request: Request) -> Response:
+        query = dict(parse_qsl(urlsplit(request.url).query))
+        dates = self.dates[request.headers["Authorization"][7:]]
+        first, last = 0, len(dates)
+        if "date_created_from" in query:
+            first = bisect.bisect_left(dates, _ms(query["date_created_from"]))
+            last = bisect.bisect_right(dates, _ms(query["date_created_to"]))
+        start = min(first + int(query["offset"]), last)
+        rows = [self._text(i, dates[i]) for i in range(start, min(start + PAGE, last))]
+        body = f'{{"elements":[{",".join(rows)}],"next_offset":0,"total":{last - first}}}'
+        return Response(200, HEADERS, body.encode())
+
+    def _text(self, i: int, moment: int) -> str:
+        date = datetime.fromtimestamp(moment // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return self._parts.replace("\0", str(10**10 + i)).replace("\1", f"{date}.{moment % 1000:03}+00:00")
+
+    async def aclose(self) -> None:
+        pass
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _dates(seller: int, count: int) -> list[int]:
+    """Return when the orders of *seller* were made: half of them in 60 bursts, densest at their beginnings."""
+    begin, span = int(BEGIN.timestamp() * 1000), 30 * DAY * 1000
+    even = [(i * 2_654_435_761 + seller * 977_231) % span for i in range(count - count // 2)]
+    peaks = [(i * 40_503_001 + seller * 7_919) * 104_729 % (span - 4_000_000) for i in range(60)]
+    bursts = [peaks[i % 60] + (i * 48_271 % 1_900) ** 2 for i in range(count // 2)]
+    return sorted(begin + one for one in (*even, *bursts))
+
+
+def _client(serving: Serving) -> PaymentsClient:
+    return PaymentsClient(base_url="https://x", accounts=lambda name: name, transport=serving)
+
+
+async def walked(serving: Serving, out: str, in_flight: int = 8, sellers: int = SELLERS) -> int:
+    accounts = list(serving.dates)[:sellers]
+    async with _client(serving) as client:
+        report = await walk(client, created=(BEGIN, END), accounts=accounts, out=out, in_flight=in_flight)
+    return report.rows
+
+
+async def bare(serving: Serving) -> int:
+    search = OPERATIONS["merchant_orders.search"].returning(OrderPage)
+    found = 0
+    async with _client(serving) as client:
+        for name, dates in serving.dates.items():
+            seller = client.account(name)
+            for offset in range(0, len(dates), PAGE):
+                page = (await seller.call(search, query={"offset": offset, "limit": 1000})).value
+                found += len(page.elements or ())
+    return found
+
+
+async def searched(serving: Serving) -> int:
+    found = 0
+    async with _client(serving) as client:
+        for name in serving.dates:
+            async for page in client.account(name).merchant_orders.search().pages():
+                found += len(page.items)
+    return found
+
+
+# --- in a process of its own ------------------------------------------------------------------------------------------
+
+
+class Task(Struct):
+    """What a process measures."""
+
+    what: str
+    rows: int
+    latency: float = 0.0
+    in_flight: int = 8
+    out: str = ""
+    kill_ms: int = 0
+
+
+def child(task: Task) -> dict[str, float]:
+    serving = Serving(task.rows, latency=task.latency, tally=Path(task.out, "calls") if task.out else None)
+    # A single seller shows what latency costs; several have calls in flight, each.
+    sellers = 1 if task.latency else SELLERS
+    if task.kill_ms:
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        signal.setitimer(signal.ITIMER_REAL, task.kill_ms / 1000)
+    cpu, wall, before = time.process_time(), time.perf_counter(), _peak()
+    with tempfile.TemporaryDirectory() as own:
+        out = str(Path(task.out or own, "run"))
+        whole = partial(walked, out=out, in_flight=task.in_flight, sellers=sellers)
+        runs = {"bare": bare, "search": searched, "walk": whole}
+        found = asyncio.run(runs[task.what](serving))
+    wall = time.perf_counter() - wall
+    counts = [len(dates) for dates in serving.dates.values()][:sellers]
+    if found != sum(counts):
+        raise SystemExit(f"{found} of {sum(counts)} rows")
+    ideal = sum(-(-count // PAGE) for count in counts)
+    return {
+        "cpu_ms": (time.process_time() - cpu - serving.cpu) * 1e3,
+        "wall_ms": wall * 1e3,
+        "peak_mib": _peak(),
+        "serving_mib": before,
+        "calls": serving.calls,
+        "calls_to_ideal": serving.calls / ideal,
+        "to_ideal": wall / (ideal * task.latency / task.in_flight) if task.latency else 0.0,
+    }
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def _in_child(task: Task) -> bytes:
+    text = msgspec.json.encode(task).decode()
+    command = (sys.executable, "-m", "benchmarks.bench_reconcile", "--child", text)
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0]
+
+
+def measured(task: Task) -> dict[str, float]:
+    return msgspec.json.decode(asyncio.run(_in_child(task)), type=dict[str, float])
+
+
+def run(options: Options, rows: int = MILLION) -> Result:
+    """Measure the walk, the bare one, and a tenth of both."""
+    rows, rounds = (2_000, 1) if options.quick else (rows, min(options.rounds, 3))
+    found: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for what in ("bare", "search", "walk"):
+            for count in (rows // 10, rows):
+                found.setdefault((what, count), []).append(measured(Task(what, count)))
+    table = [Row({"what": what, "orders": f"{count:,}"}, _columns(samples)) for (what, count), samples in found.items()]
+    return harness.result("bench_reconcile", table, options, baseline={"what": "bare"}, page_size=PAGE)
+
+
+def waiting(options: Options) -> Result:
+    """Measure the walk of one seller against latency, and what is done again after a kill."""
+    rows = SELLERS * (300 if options.quick else 40_000)
+    table = [
+        Row(
+            {"latency, ms": f"{latency * 1e3:g}", "in flight": in_flight},
+            _columns([measured(Task("walk", rows, latency, in_flight))]),
+        )
+        for latency, in_flight in (LATENCIES[:1] if options.quick else LATENCIES)
+    ]
+    return harness.result("bench_reconcile_waiting", table, options, page_size=PAGE)
+
+
+def killed(options: Options) -> Result:
+    """Kill a walk with SIGKILL in its middle, run it to its end, and count the calls that were made twice."""
+    rows, latency = SELLERS * (2_000 if options.quick else 40_000), 0.02
+    task = Task("walk", rows, latency)
+    once = measured(task)
+    with tempfile.TemporaryDirectory() as out:
+        asyncio.run(_in_child(structs.replace(task, out=out, kill_ms=int(once["wall_ms"] / 2) + 1)))
+        before = Path(out, "calls").stat().st_size
+        after = measured(structs.replace(task, out=out))
+    again = before + after["calls"] - once["calls"]
+    row = Row(
+        {"what": "killed"}, {"calls_again": [again], "s_again": [again * latency / 8], "of_calls": [once["calls"]]}
+    )
+    return harness.result("bench_reconcile_killed", [row], options, page_size=PAGE)
+
+
+def model(options: Options, runs: int = 1_000) -> Result:
+    """Run the model of a drifting platform, and count what is lost, comes twice or is falsely loud."""
+    seeds = range(20 if options.quick else runs)
+    found = sum((judged(seed) for seed in seeds), Counter())
+    naive = sum(judged(seed, naively=True)["lost"] > 0 for seed in seeds)
+    samples = {name: [float(found[name])] for name in ("lost", "twice", "loud")}
+    row = Row({"runs": len(seeds)}, {**samples, "lossy_naive_runs": [float(naive)]})
+    return harness.result("bench_reconcile_model", [row], options)
+
+
+def _columns(samples: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [sample[name] for sample in samples] for name in samples[0]}
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    line = harness.parser(__doc__)
+    line.add_argument("--child", help=argparse.SUPPRESS)
+    line.add_argument("--rows", type=int, default=MILLION, help="orders of all sellers (%(default)s)")
+    given = line.parse_args()
+    if given.child:
+        sys.stdout.buffer.write(msgspec.json.encode(child(msgspec.json.decode(given.child, type=Task))))
+        return
+    options = harness.options(given)
+    parts: dict[str, Callable[[Options], Result]] = {
+        "walk": partial(run, rows=given.rows),
+        "waiting": waiting,
+        "killed": killed,
+        "model": model,
+    }
+    for name, part in parts.items():
+        if not options.only or name in options.only:
+            harness.finish(part(options), given)
+
+
+if __name__ == "__main__":
+    main()
