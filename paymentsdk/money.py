@@ -1,8 +1,8 @@
 """Exact amounts and their two forms on the wire.
 
-The Orders API writes amounts as decimal strings (``"24.90"``), every other endpoint as JSON numbers (``24.90``). In
-Python both are :class:`~decimal.Decimal`. An amount has two decimals or none, so ``Decimal("24.9")`` goes out as
-``24.90`` and ``Decimal("24.905")`` is refused: nothing is ever rounded.
+The Orders API writes amounts as decimal strings (`"24.90"`), every other endpoint as JSON numbers (`24.90`). In
+Python both are `Decimal`. An amount has two decimals or none, so `Decimal("24.9")` goes out as
+`24.90` and `Decimal("24.905")` is refused: nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ ZERO = Decimal(0)
 
 #: More digits than any currency has ever needed; it keeps a hostile exponent from filling the memory.
 MOST_DIGITS = 18
+_MOST_DECIMALS = 2
 #: Never rounds a sum of amounts, whatever the program's own decimal context is. The traps are named, because a context
 #: without them takes those of the program's default context.
 EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
@@ -25,7 +26,7 @@ EXACTLY = Context(prec=60, traps=[DivisionByZero, InvalidOperation, Overflow])
 def exact(value: object) -> Decimal:
     """Return *value* as an amount with two decimals or none.
 
-    Accepts a finite :class:`~decimal.Decimal` or an ``int``. The sign is kept: whether an amount may be negative is up
+    Accepts a finite `Decimal` or an `int`. The sign is kept: whether an amount may be negative is up
     to the member that holds it.
 
     Raises:
@@ -38,10 +39,10 @@ def exact(value: object) -> Decimal:
         raise ValueError(f"an amount is a Decimal, not {type(value).__name__}")  # noqa: TRY004 - one error for all rules
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"an amount is finite, not {value}")  # noqa: TRY004
+        raise ValueError(f"an amount is finite, not {value}")  # noqa: TRY004 - as above
     if exponent > 0:
         raise ValueError("an amount is written without an exponent")
-    if exponent < -2:  # noqa: PLR2004
+    if exponent < -_MOST_DECIMALS:
         raise ValueError("an amount has two decimals or none")
     if len(digits) + exponent > MOST_DIGITS:
         raise ValueError(f"an amount has at most {MOST_DIGITS} digits before the point")

@@ -27,7 +27,7 @@ def compile_visitor(
 
     Args:
         kind: A Struct.
-        conditions: What is looked for, by the type of the members: a Python expression, with ``{0}`` for the member.
+        conditions: What is looked for, by the type of the members: a Python expression, with `{0}` for the member.
         names: What the expressions refer to.
         trusting: The values are as their types say, since a decoder has made them. Otherwise, a value of another class
             counts as found.

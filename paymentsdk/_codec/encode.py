@@ -116,7 +116,7 @@ class BodyEncoder(Generic[B]):
 
 
 def _compare(given: object, read: object) -> None:
-    """Refuse what the encoder has written in a form of its own: ``bytes`` as base64, a UUID as text, NaN as null.
+    """Refuse what the encoder has written in a form of its own: `bytes` as base64, a UUID as text, NaN as null.
 
     And a Struct that stands in the place of another.
 
@@ -153,7 +153,7 @@ def _compare(given: object, read: object) -> None:
 
 
 def _in_clear(value: object) -> str:
-    """Return the text of a credential: msgspec itself writes no subclass of ``str``."""
+    """Return the text of a credential: msgspec itself writes no subclass of `str`."""
     if isinstance(value, Secret):
         return str(value)
     raise TypeError(f"there is no form for {type(value).__name__}")
@@ -203,7 +203,7 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
 
 
 def rule_of(pattern: str) -> str | None:
-    """Return what *pattern* asks for: patterns of members say it in a comment such as ``(?#must begin with dev_)``."""
+    """Return what *pattern* asks for: patterns of members say it in a comment such as `(?#must begin with dev_)`."""
     found = _RULE.search(pattern)
     return found and found["rule"]
 
@@ -216,7 +216,7 @@ class QueryEncoder:
         self._names = frozenset(getattr(filters, "__annotations__", ()))
 
     def encode(self, filters: Mapping[str, object]) -> str:
-        """Return *filters* as a query string, without those that are ``None``.
+        """Return *filters* as a query string, without those that are `None`.
 
         Raises:
             RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
@@ -270,7 +270,7 @@ def fill_path(template: str, names: tuple[str, ...], values: Mapping[str, str]) 
     """Put *values* into the placeholders of *template*.
 
     Raises:
-        RequestInvalid: A value is missing, unknown, or would change the path it stands in (``..``, ``/``, ``?``).
+        RequestInvalid: A value is missing, unknown, or would change the path it stands in (`..`, `/`, `?`).
     """
     for name in names or values:  # Where there are no names, any value is one too many.
         if name not in values or len(values) != len(names):

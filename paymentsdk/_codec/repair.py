@@ -37,7 +37,7 @@ _NO_STRINGS = (
 _NEARLY_TIMESTAMPS: dict[type, Callable[..., object]] = {str: read_loosely, int: read_epoch}
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 
-#: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or ``None``.
+#: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or `None`.
 Repair = Callable[[object, str, list[Anomaly]], object]
 
 
@@ -302,7 +302,7 @@ def _list(item: Repair, make: type[list[object] | tuple[object, ...]], *, of_str
 
 
 def _entry(item: Repair, raw: object, path: str, anomalies: list[Anomaly], *, of_structs: bool) -> object:
-    """Repair an entry of a list; ``None`` if nothing is left of it."""
+    """Repair an entry of a list; `None` if nothing is left of it."""
     if raw is None or (of_structs and raw in _NO_OBJECT):
         anomalies.append(Anomaly(path, raw, "is no entry; dropped", dropped=True))
         return None

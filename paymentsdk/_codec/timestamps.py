@@ -54,7 +54,7 @@ def read_epoch(number: int) -> datetime:
 
 
 def timestamp(value: object) -> str:
-    """Return a moment as the wire has it: milliseconds and an offset (``2026-01-31T09:30:00.000-03:00``).
+    """Return a moment as the wire has it: milliseconds and an offset (`2026-01-31T09:30:00.000-03:00`).
 
     Raises:
         RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.

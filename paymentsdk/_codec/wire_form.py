@@ -84,7 +84,7 @@ def _amount(*, above_zero: bool) -> Step:
 
 
 def _day(value: object) -> str:
-    """Return a date as it is, and a moment as :func:`timestamp` does."""
+    """Return a date as it is, and a moment as `timestamp` does."""
     return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else timestamp(value)
 
 
