@@ -179,7 +179,11 @@ class Walk:
         except BadRequest:
             if offset:
                 return None
-            raise
+            if self._limit is None:
+                raise
+            # It may take no number as large as that; then it has one of its own.
+            self._limit = None
+            return await self._page(name, begin, end, offset)
         orders = result.value.elements or ()
         now = _date(result.headers)
         dropped = sum(one.dropped and _ENTRY.match(one.path) is not None for one in result.anomalies)
@@ -217,11 +221,7 @@ class Walk:
 
     async def _samples(self, name: str) -> tuple[list[Sample], int | None]:
         """Return rows that are found without the date filter: the first, and some from the middle."""
-        try:
-            first = await self._page(name, None, None, 0)
-        except BadRequest:
-            self._limit = None
-            first = await self._page(name, None, None, 0)
+        first = await self._page(name, None, None, 0)
         if first is None or not first.rows:
             return [], 0
         middle = (first.total or 0) // 2

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import NotWhole, PaymentsError, Request, RequestInvalid, Response
+from paymentsdk import BadRequest, NotWhole, PaymentsError, Request, RequestInvalid, Response
 from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, walk
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
@@ -82,6 +82,19 @@ async def test_progress_is_told_after_each_commit(tmp_path: Path, monkeypatch: p
         steps[-1].windows,
         steps[-1].calls,
     )
+
+
+async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
+    """A limit that is refused is left out, also in a run that goes on; a query that is refused without one raises."""
+    served = Served(quiet(1))
+
+    async def strict(request: Request) -> Response:
+        return Response(400, {}, b"{}") if "limit" in request.url else await served(request)
+
+    assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
+    assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
+    with pytest.raises(BadRequest):
+        await walked(lambda request: Response(400, {}, b"{}"), tmp_path / "other")
 
 
 async def test_a_seller_without_rows_is_whole(tmp_path: Path) -> None:
