@@ -12,13 +12,16 @@ import pytest
 
 from paymentsdk import Request
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.testing._fault_server import FaultServer, always, http
+from paymentsdk.testing._fault_server import FaultServer, Peer, always, http
 from paymentsdk.transports.aiohttp import AiohttpTransport
+from paymentsdk.transports.http11 import Http11Transport
 from tests.transports.sending import TOKEN, failed
 
-pytestmark = pytest.mark.parametrize("kind", [AiohttpTransport])
+both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
+with_proxies = pytest.mark.parametrize("kind", [AiohttpTransport])
 
 
+@both
 def test_a_transport_belongs_to_its_loop(kind) -> None:
     """On a second loop it says so and sends nothing, until its own is closed; then it goes on there."""
     first = asyncio.new_event_loop()
@@ -76,6 +79,7 @@ with Sandbox().in_thread() as sandbox:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@both
 def test_a_transport_belongs_to_its_process(kind) -> None:
     """A child that was forked after a request sends nothing on its parent's connections, and does not close them.
 
@@ -90,6 +94,34 @@ def test_a_transport_belongs_to_its_process(kind) -> None:
     assert "belong to another process" in of_the_child
 
 
+@both
+@pytest.mark.parametrize(("discards", "foreign"), [(True, 1), (False, 6)])
+async def test_a_shifted_connection_is_left_after_its_first_response(kind, discards: bool, foreign: int) -> None:
+    """After one stray response each request gets the response to the one before it, until the connection is discarded.
+
+    The connection looks sound all the time: nothing arrives while it is idle, and nothing is left over.
+    """
+
+    async def script(peer: Peer) -> None:
+        late = "/stray"
+        async for seen in peer.requests():
+            shifted, late = late, seen.target
+            await peer.write(http(200, (seen.target if peer.number else shifted).encode()))
+
+    found = []
+    async with FaultServer(script) as server:
+        transport = kind()
+        for number in range(6):
+            response = await transport.send(Request("GET", server.url(f"/{number}")))
+            found.append(response.body.decode() != f"/{number}")
+            if found[-1] and discards:
+                transport.discard(response)
+        await transport.aclose()
+
+    assert (foreign, 1 + discards) == (sum(found), server.opened)
+
+
+@with_proxies
 async def test_requests_go_through_a_proxy(kind) -> None:
     """With *proxy*, the proxy is asked for the whole URL."""
     async with FaultServer(always(http())) as proxy:
@@ -116,6 +148,7 @@ async def test_requests_go_through_a_proxy(kind) -> None:
         "http://127.0.0.1:99999",
     ],
 )
+@with_proxies
 def test_what_is_no_proxy_is_refused_where_it_is_given(kind, proxy: object) -> None:
     """Found at the first write, it would leave its outcome unknown, or send it past the proxy; no password is shown."""
     with pytest.raises(RequestInvalid, match="proxy: must be an http or https URL") as refused:
@@ -129,6 +162,7 @@ def test_what_is_no_proxy_is_refused_where_it_is_given(kind, proxy: object) -> N
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("trust_env", [False, True])
+@with_proxies
 async def test_the_environment_is_not_trusted(
     kind, trust_env: bool, fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +179,7 @@ async def test_the_environment_is_not_trusted(
 
 @pytest.mark.control("paymentsdk.transports._aiohttp_options.is_loopback", lambda host: True)
 @pytest.mark.parametrize("given", [True, False])
+@with_proxies
 async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, given: bool, monkeypatch) -> None:
     """Plain http to this machine is allowed because nobody else reads it: a proxy on another machine would."""
     proxy = "http://proxy.invalid:3128"
