@@ -125,7 +125,7 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
     "AiohttpTransport on a session (bounded body, failures told apart)": lambda target: over_transport(
         target, session=True
     ),
-    "AiohttpTransport past the session (stray answers dropped)": over_transport,
+    "AiohttpTransport on its own session (idle connections watched, requests in turn)": over_transport,
     "the check of the answer (amounts, identity)": lambda target: over_transport(target, "answer"),
     BODY: lambda target: over_transport(target, "answer", "body"),
     "the engine (deadline, retries, budget, token, report)": sdk.connect,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 import trustme
 
-from paymentsdk import AiohttpTransport, PaymentsClient, Response, RetryPolicy, Timeout
+from paymentsdk import AiohttpTransport, Http11Transport, PaymentsClient, Response, RetryPolicy, Timeout
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import MemoryTransport
@@ -28,6 +29,8 @@ from paymentsdk.testing._fault_server import FaultServer
 
 PAGE = Path(__file__).parents[2].joinpath("docs/how-to/when-something-is-wrong.md").read_text(encoding="utf-8")
 ONCE = RetryPolicy(attempts=1)
+#: What carries the requests of the mistakes that are about connections.
+KIND: ContextVar[type[AiohttpTransport | Http11Transport]] = ContextVar("kind", default=AiohttpTransport)
 
 
 def quoted(page: str) -> list[str]:
@@ -146,12 +149,13 @@ async def _no_zone(sandbox: Sandbox, client: PaymentsClient) -> None:
 
 
 async def _nobody_listens(sandbox: Sandbox, client: PaymentsClient) -> None:
-    async with PaymentsClient("TEST-x", base_url="http://127.0.0.1:9", retry=ONCE) as lost:
+    async with PaymentsClient("TEST-x", base_url="http://127.0.0.1:9", transport=KIND.get()(), retry=ONCE) as lost:
         await lost.orders.get("ORD1")
 
 
 async def _no_such_host(sandbox: Sandbox, client: PaymentsClient) -> None:
-    async with PaymentsClient("TEST-x", base_url="https://nobody.invalid", retry=ONCE) as lost:
+    base_url = "https://nobody.invalid"
+    async with PaymentsClient("TEST-x", base_url=base_url, transport=KIND.get()(), retry=ONCE) as lost:
         await lost.orders.get("ORD1")
 
 
@@ -164,12 +168,12 @@ async def _unknown_authority(sandbox: Sandbox, client: PaymentsClient) -> None:
 
     async with FaultServer(nothing, tls=context) as server:
         base_url = server.url("")
-        async with PaymentsClient("TEST-x", base_url=base_url, retry=ONCE) as wary:
+        async with PaymentsClient("TEST-x", base_url=base_url, transport=KIND.get()(), retry=ONCE) as wary:
             await wary.orders.get("ORD1")
 
 
 async def _full_pool(sandbox: Sandbox, client: PaymentsClient) -> None:
-    transport = AiohttpTransport(limit=1, drain=0)
+    transport = KIND.get()(limit=1, drain=0)
     short = Timeout(connect=0.05)
     async with PaymentsClient(
         sandbox.access_token, base_url=sandbox.base_url, transport=transport, timeout=short, retry=ONCE
@@ -263,6 +267,22 @@ async def test_a_mistake_says_what_the_page_quotes(sandbox: Sandbox, text: str, 
     """A reader who searches the page for what is on the screen finds it."""
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         with pytest.raises(Exception) as seen:  # noqa: PT011 - its text is what counts
+            await mistake(sandbox, client)
+
+    assert is_seen(text, str(seen.value)), seen.value
+
+
+CONNECTING = (_nobody_listens, _no_such_host, _unknown_authority, _full_pool)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"), [(text, mistake) for text, mistake in MISTAKES.items() if mistake in CONNECTING]
+)
+async def test_the_fast_transport_says_what_the_page_quotes(sandbox: Sandbox, text: str, mistake: Mistake):
+    """What goes wrong with a connection is told in the same words over both transports."""
+    KIND.set(Http11Transport)  # For this test alone: each has a context of its own.
+    async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        with pytest.raises(Exception) as seen:  # noqa: PT011 - as above
             await mistake(sandbox, client)
 
     assert is_seen(text, str(seen.value)), seen.value
