@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
+import msgspec
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
@@ -34,12 +35,26 @@ from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods
 from paymentsdk._version import __version__
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import (
+    APIError,
+    ClientClosed,
+    NotSent,
+    PaymentsError,
+    ReauthorizationRequired,
+    RefreshFailed,
+    RequestInvalid,
+)
 from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     import aiohttp
 
+    from paymentsdk._engine.call import Call
+    from paymentsdk._engine.journaling import Journaling
+    from paymentsdk._engine.recovery import Recovery, RecoverySummary, Sender
+    from paymentsdk.journal import Journal, Record, Resolution
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -89,6 +104,7 @@ class ClientOptions(TypedDict, total=False):
     clock: Clock | None
     allow_http: bool | None
     accounts: AccountResolver | None
+    journal: Journal | None
 
 
 class PaymentsClient(Engine):
@@ -126,6 +142,8 @@ class PaymentsClient(Engine):
             is always allowed: ``localhost`` and names below it, ``127.0.0.0/8`` and ``::1``.
         accounts: The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account
             to an access token, a `TokenPair` or an auth scheme. Each name is looked up once.
+        journal: Keeps the writes that are given a name with ``once=``, beyond the life of the process; closed with the
+            client.
 
     Raises:
         RequestInvalid: A setting makes no sense.
@@ -152,6 +170,7 @@ class PaymentsClient(Engine):
         clock: Clock | None = None,
         allow_http: bool | None = None,
         accounts: AccountResolver | None = None,
+        journal: Journal | None = None,
     ) -> None:
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
@@ -189,7 +208,8 @@ class PaymentsClient(Engine):
         )
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
-        super().__init__(ClientState(transport, SystemClock() if clock is None else clock), settings)
+        clock = SystemClock() if clock is None else clock
+        super().__init__(ClientState(transport, clock, _journaling(journal, clock)), settings)
         self._origin: Self | None = None
 
     @classmethod
@@ -323,7 +343,92 @@ class PaymentsClient(Engine):
             finally:
                 # The calls that are let end still have their deadlines.
                 await self._state.transport.aclose()
+                if self._state.journaling is not None:
+                    await self._state.journaling.drain(grace)
+                    await self._state.journaling.journal.aclose()
             self._state.deadlines.close()
+
+    async def recover(self, *, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
+        """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
+
+        Each is sent again with its kept bytes and key, by the account that it belongs to, until its `not_after`. After
+        that a cancel and a refund of the whole order are looked up; what nobody can tell stays unknown, for a person.
+
+        Args:
+            progress: Called after every batch.
+
+        Raises:
+            RequestInvalid: The client has no journal.
+            JournalUnavailable: The journal does not answer.
+        """
+        return await self._recovery().run(progress)
+
+    def recovery(self, *, every: float = 5.0) -> AbstractAsyncContextManager[None]:
+        """Recover in the background, now and *every* so many seconds, as long as the context lasts.
+
+        Args:
+            every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
+        """
+        from paymentsdk._engine.recovery import repeatedly  # noqa: PLC0415 - only who has a journal needs it
+
+        return repeatedly(lambda: self._recovery().run(), self._state.clock.sleep, check_seconds("every", every))
+
+    def _recovery(self) -> Recovery:
+        from paymentsdk._engine.recovery import Recovery  # noqa: PLC0415 - only who has a journal needs it
+
+        journaling = self._state.journaling
+        if journaling is None:
+            raise RequestInvalid("journal", "was not given to this client")
+        return Recovery(journaling, self._sender)
+
+    def _sender(self, account: str | None) -> Sender:
+        """Return what recovery needs of one seller."""
+        from paymentsdk._engine.recovery import Sender  # noqa: PLC0415 - only who has a journal needs it
+
+        if account is not None:
+            return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
+        return Sender(seller=self._seller, prepare=self._prepare_again, look=self._look_up)
+
+    def _prepare_again(self, record: Record) -> Call[object, object]:
+        """Return the call that sends *record* once more."""
+        from paymentsdk._engine.recovery import path_values  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk.resources import OPERATIONS  # noqa: PLC0415 - only who has a journal needs it
+
+        operation = OPERATIONS.get(record.operation)
+        if operation is None or record.base_url != self._settings.base_url:
+            raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
+        body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
+        path = path_values(operation, record.path)
+        call = self._prepare(
+            operation, body, path=path, query=None, idempotency_key=None, first_sent_at=None, headers=record.headers
+        )
+        self._state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
+        return call
+
+    async def _look_up(self, record: Record) -> Resolution | None:
+        """Find out by a read whether the cancel or the refund of a whole order has taken effect."""
+        from paymentsdk._engine.recovery import path_values, stored  # noqa: PLC0415 - as above
+        from paymentsdk.resources.orders import CANCEL, REFUND, OrderStatus  # noqa: PLC0415 - as above
+
+        ended = {CANCEL.name: OrderStatus.CANCELED, REFUND.name: OrderStatus.REFUNDED}.get(record.operation)
+        if ended is None or record.body:
+            return None
+        path = path_values(CANCEL, record.path) or path_values(REFUND, record.path)
+        try:
+            seen = await self.orders.get(path["order_id"])
+        except PaymentsError:
+            return None
+        return stored(200, msgspec.json.encode(seen)) if seen.status == ended else None
+
+    async def _read_platform_time(self) -> None:
+        try:
+            await self.plans.search(page_size=1).first()
+        except (ReauthorizationRequired, RefreshFailed, RequestInvalid, ClientClosed):
+            raise
+        except APIError:
+            return  # Its response had a `Date` as well.
+        except PaymentsError as error:
+            raise NotSent(f"the platform's time could not be read: {error}") from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -451,6 +556,15 @@ def _limits(max_order_expiration: timedelta | None) -> Limits:
         hours = longest.order_expiration / timedelta(hours=1)
         raise RequestInvalid("max_order_expiration", f"must be above 0 and at most {hours:g} hours")
     return Limits(order_expiration=max_order_expiration)
+
+
+def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
+    if journal is None:
+        return None
+    check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
+    from paymentsdk._engine.journaling import Journaling  # noqa: PLC0415 - only who has a journal needs it
+
+    return Journaling(journal, clock)
 
 
 def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:

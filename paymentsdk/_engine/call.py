@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.client_state import ClientState
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._operation.operation import Operation
+    from paymentsdk.journal._call import Permit
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -87,6 +88,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     """What the failures have shown; `None` before the first of them."""
     disputed: tuple[str, ...] = ()
     """The additions that a response had and another call was told of."""
+    permit: Permit | None = None
+    """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
+    last_response: Response | None = None
+    """The response that ended the call, if it failed with one."""
     fresh: bool = False
     """Send on a fresh connection: one before has brought a response that is not the response to its request."""
 
@@ -134,8 +139,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 await self._wait_for_token()
                 self._ensure_open()  # The client may have been closed during the wait.
         while True:
-            if self.history is not None:
-                self._ensure_key_is_remembered(self.history)
+            if self.history is not None or self.permit is not None:
+                await self._ensure_may_send()
             self.attempts += 1
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
             self.sending_wall = self.state.clock.now()
@@ -150,16 +155,13 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 if failure is None:
                     raise
             else:
+                self.state.observe(response)
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
                     return await self._accept(response)
                 failure = self._error_response(response)
-                if (
-                    self.token is not None
-                    and not self.refreshed
-                    and should_refresh_token(self.operation.retry, failure)
-                ):
+                if self._may_refresh(failure):
                     await self._replace_token(failure)
                     self._ensure_open()
                     continue
@@ -183,6 +185,16 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             # The machine may have slept through the pause, or the refresh, and longer.
             reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
             raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
+
+    async def _ensure_may_send(self) -> None:
+        """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
+        if self.history is not None:
+            self._ensure_key_is_remembered(self.history)
+        if (
+            self.permit is not None
+            and (why := await self.permit(self.deadline.when - self.state.clock.monotonic())) is not None
+        ):
+            raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
 
     def _restart_deadline(self) -> None:
         """Set the deadline to the end of a further attempt."""
@@ -214,6 +226,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             if self.token is not None:
                 return
         raise self._failed(failure)
+
+    def _may_refresh(self, refusal: AttemptFailed) -> bool:
+        may = self.token is not None and not self.refreshed
+        return may and should_refresh_token(self.operation.retry, refusal)
 
     async def _replace_token(self, refusal: AttemptFailed) -> None:
         """Obtain another token than the one that was refused; where there can be none, *refusal* stands."""
@@ -425,6 +441,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,
         )
+        self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
             self._warn_outcome_unknown(last.reason)
         return error

@@ -11,11 +11,12 @@ from paymentsdk._engine.deadline import Deadlines
 from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk._operation.identity import Additions
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports.base import DiscardingTransport, Response, Transport
+from paymentsdk.transports.base import DiscardingTransport, Response, Transport, header
 
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._clock import Clock
+    from paymentsdk._engine.journaling import Journaling
 
 
 class ClientState:
@@ -29,16 +30,18 @@ class ClientState:
         "clock",
         "closed",
         "deadlines",
+        "journaling",
         "loop",
         "refreshing",
         "transport",
     )
 
-    def __init__(self, transport: Transport, clock: Clock) -> None:
+    def __init__(self, transport: Transport, clock: Clock, journaling: Journaling | None = None) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
         self.additions: Additions = Additions()
         self.clock: Clock = clock
+        self.journaling: Journaling | None = journaling
         self.deadlines: Deadlines = Deadlines(clock)
         self.budgets: RetryBudgets = RetryBudgets()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -78,6 +81,11 @@ class ClientState:
         if self._discarding is not None and response is not None:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
+
+    def observe(self, response: Response) -> None:
+        """Learn the platform's time from *response*, if a journal counts on it."""
+        if self.journaling is not None:
+            self.journaling.platform_clock.observe(header(response.headers, "Date"))
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Let a call begin, and return the loop that it runs on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +18,7 @@ from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import Settings, check_first_sent_at, check_headers, check_key, end_of_attempt
 from paymentsdk._operation.operation import Operation
-from paymentsdk.errors import ClientClosed, RequestInvalid
+from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._operation.operation import Limits
@@ -57,6 +57,9 @@ class Engine(ABC):
         query: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
         first_sent_at: datetime | None = None,
+        once: str | None = None,
+        not_after: datetime | timedelta | None = None,
+        defer: bool = False,
         headers: Mapping[str, str] | None = None,
         **path: str,
     ) -> Result[R]:
@@ -72,6 +75,13 @@ class Engine(ABC):
             first_sent_at: When the key, one of yours, was sent for the first time: a datetime with its offset, at most
                 an hour ahead, as an ``OutcomeUnknown`` or your own records say it. A failure that settles nothing is
                 then an ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
+            once: Names the business fact that a write states, such as ``"table-7/1"``: 1 to 200 printable characters.
+                Its record in the client's journal is durable before the first byte is sent; the same name later
+                returns what became of it, in every process. Excludes *idempotency_key*, which is derived from it.
+            not_after: Of a journaled write: the moment, or the time from now, after which nothing is sent any more,
+                also by recovery; at most 23 hours. By default what the operation says: the expiration of an order, 15
+                minutes for a cancel, 23 hours for a refund, else the total timeout.
+            defer: Of a journaled write: leave to recovery what could not be sent, and raise `Deferred`.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``.
 
@@ -84,6 +94,10 @@ class Engine(ABC):
             RefreshFailed: The token could not be refreshed for now; nothing was done, trying again is safe.
             ReauthorizationRequired: The token is refused and the refresh token is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
+            RecordConflict: The name *once* belongs to a request with other bytes; nothing was sent.
+            InProgress: Another process works on the record.
+            Deferred: Recovery will finish the record; with *defer*.
+            JournalUnavailable: The record cannot be kept; nothing was sent.
         """
         try:
             call = self._prepare(
@@ -95,10 +109,64 @@ class Engine(ABC):
                 first_sent_at=first_sent_at,
                 headers=headers,
             )
+            if once is not None or not_after is not None or defer:
+                return await self._call_once(
+                    call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
+                )
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
         return await call.run()
+
+    async def _call_once(
+        self,
+        call: Call[B, R],
+        once: str | None,
+        *,
+        not_after: datetime | timedelta | None,
+        defer: bool,
+        brought_key: bool,
+    ) -> Result[R]:
+        """Carry out a write that the journal keeps."""
+        # Its attempts have deadlines of their own: what is awaited before them must not be cancelled in between.
+        self._state.deadlines.remove(call.deadline)
+        if once is None:
+            raise RequestInvalid("once", "must name the record that not_after and defer are about")
+        if not call.operation.writes:
+            raise RequestInvalid("once", f"{call.operation.name} changes nothing: there is nothing to keep")
+        if brought_key or self._settings.idempotency_key is not None:
+            raise RequestInvalid("once", "excludes idempotency_key, which is derived from it")
+        journaling = self._state.journaling
+        if journaling is None:
+            raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+        from paymentsdk._engine.once import call_once  # noqa: PLC0415 - only who has a journal needs it
+
+        seller = await self._seller()
+        return await call_once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
+
+    async def _seller(self) -> str:
+        """Return the platform's id of the seller whose token is sent, with the platform's time known.
+
+        Raises:
+            NotSent: The platform's time is not known, and cannot be read.
+            RequestInvalid: The token names no user.
+        """
+        from paymentsdk._engine.once import user_id  # noqa: PLC0415 - as above
+
+        token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
+        if token is None or journaling is None or journaling.platform_clock.now() is None:
+            await self._read_platform_time()
+            token = self._bearer.token(self._state.clock.now())
+            if journaling is None or journaling.platform_clock.now() is None:
+                raise NotSent("the platform's time is not known: its responses have no Date")
+        seller = user_id(token)
+        if seller is None:
+            raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
+        return seller
+
+    @abstractmethod
+    async def _read_platform_time(self) -> None:
+        """Make a read, for the `Date` of its response, and for a token if there is none."""
 
     def _prepare(
         self,

@@ -165,6 +165,7 @@ class Operation(Generic[B, R]):
     check: Callable[[B, Limits], None] | None = None
     echoes: tuple[Echo, ...] = ()
     addition: Addition | None = None
+    resend_window: timedelta | Callable[[B | None], timedelta] | None = None
     max_response: int = 8 * MIB
     path_names: tuple[str, ...] = field(init=False)
     keyed: bool = field(init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from paymentsdk.journal._states import Action, Record, Resolution
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 
 
 class Journal(Protocol):
@@ -49,6 +49,10 @@ class Journal(Protocol):
 
         Rows that recovery cannot send (``Record.recoverable``) are left alone.
         """
+        ...
+
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        """Return up to *limit* records whose state is *among* these, the oldest first."""
         ...
 
     async def purge(self, before: float) -> int:

@@ -45,6 +45,7 @@ _CLAIM = (
     "SELECT * FROM record WHERE state < 4 AND seller = ? AND lease_until <= ? AND body IS NOT NULL "
     "ORDER BY begun LIMIT ?"
 )
+_LIST = "SELECT * FROM record WHERE state = ? ORDER BY begun LIMIT ?"
 _REPLACE = (
     "UPDATE record SET state = ?, owner = ?, lease_until = ?, begun = ?, updated = ?, fixed = ?, headers = ?, "
     "body = ?, sealed = ?, reason = ?, response = ? WHERE id = ?"
@@ -171,6 +172,11 @@ class SQLiteJournal:
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
         """See `Journal.claim`."""
         return await self._do(lambda database: self._claim(database, tuple(sellers), owner, lease, limit))
+
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        """See `Journal`."""
+        codes = tuple(_CODES[state] for state in among)
+        return await self._do(lambda database: self._list(database, codes, limit))
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
@@ -344,6 +350,10 @@ class SQLiteJournal:
         for row in taken:
             self._replace(database, row)
         return taken
+
+    def _list(self, database: sqlite3.Connection, codes: tuple[int, ...], limit: int) -> list[Record]:
+        rows = [row for code in codes for row in database.execute(_LIST, (code, limit))]
+        return sorted((self._record(_Row._make(row)) for row in rows), key=lambda row: row.begun)[:limit]
 
     def _purge(self, database: sqlite3.Connection, before: float) -> int:
         count = database.execute(_PURGE, (before,)).rowcount

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
@@ -201,6 +201,31 @@ def read_days(request: Struct, *names: str) -> None:
             reason = "is neither a date such as 2026-01-31 nor a moment with its offset"
             raise RequestInvalid(f"$.{name}", reason) from None
         msgspec.structs.force_setattr(request, name, read)
+
+
+class WriteOptions(TypedDict, total=False):
+    """The keyword arguments of a write that takes no idempotency key."""
+
+    once: str | None
+    """Names the business fact that the write states, such as `"table-7/1"`, in the client's journal: 1 to 200 printable
+    characters. The record is durable before the first byte is sent; the same name later returns what became of it."""
+    not_after: datetime | timedelta | None
+    """Of a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
+    By default what is left of the expiration of an order, 15 minutes for a cancel, 23 hours for a refund, else the
+    total timeout."""
+    defer: bool
+    """Of a journaled write: leave to recovery what could not be sent, and raise `Deferred`."""
+
+
+class KeyedWriteOptions(WriteOptions, total=False):
+    """The keyword arguments of a write that takes an idempotency key."""
+
+    idempotency_key: str | None
+    """1 to 64 visible ASCII characters. The platform does one thing per key, for 24 hours; without one, a random key is
+    made for this call and kept for all its attempts. Excludes `once`."""
+    first_sent_at: datetime | None
+    """When `idempotency_key` was sent for the first time, a datetime with its offset, if it was sent before: then
+    nothing is sent more than 23 hours later, and what settles nothing is an `OutcomeUnknown`."""
 
 
 class Resource:

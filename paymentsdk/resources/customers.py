@@ -5,7 +5,7 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from msgspec import Meta
 
@@ -23,6 +23,7 @@ from paymentsdk.resources.common import (
     RequiredId,
     Resource,
     ResponseStruct,
+    WriteOptions,
     read_days,
 )
 
@@ -211,13 +212,14 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
 class Customers(Resource):
     """``client.customers``: buyers that a seller knows."""
 
-    async def create(self, customer: CustomerRequest) -> Customer:
+    async def create(self, customer: CustomerRequest, **options: Unpack[WriteOptions]) -> Customer:
         """Create a customer (4.8).
 
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
         Args:
             customer: Whom to create.
+            **options: `once`, `not_after`: see `WriteOptions`. An outcome in doubt is reported, never sent again.
 
         Raises:
             RequestInvalid: The customer breaks a rule; nothing was sent.
@@ -226,4 +228,4 @@ class Customers(Resource):
             NotFound: What the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
         """
-        return (await self._engine.call(CREATE, customer)).value
+        return (await self._engine.call(CREATE, customer, **options)).value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 
 from msgspec import Meta, field
 
@@ -17,6 +17,7 @@ from paymentsdk.resources.common import (
     KEY_USED,
     UNAUTHORIZED,
     Amount,
+    KeyedWriteOptions,
     Moment,
     Open,
     OpenEnum,
@@ -35,6 +36,7 @@ from paymentsdk.resources.common import (
 SHORTEST_EXPIRATION = timedelta(seconds=30)
 #: The longer of the two maxima that the spec gives; the other, three hours, is a setting of the client.
 LONGEST_EXPIRATION = Limits().order_expiration
+DEFAULT_EXPIRATION = timedelta(minutes=15)
 
 
 class OrderStatus(OpenEnum):
@@ -621,6 +623,12 @@ def _within_limits(body: OrderRequest, limits: Limits) -> None:
         check_expiration(body.expiration_time, longest)
 
 
+def _expires_in(body: OrderRequest | None) -> timedelta:
+    """Return how long the order lives: later it would stand in front of the next buyer."""
+    text = None if body is None else body.expiration_time
+    return DEFAULT_EXPIRATION if text is None else parse_duration(text)
+
+
 def _is_new(_: object, told: object) -> bool | None:
     """Rule out the response to a cancel or a refund: an order that was just created is in another state."""
     return False if isinstance(told, tuple) and told else told not in _ENDED
@@ -652,6 +660,7 @@ CREATE = Operation(
     status=201,
     decimal_strings=True,
     check=_within_limits,
+    resend_window=_expires_in,
     echoes=(
         Echo("external_reference", agrees=same_reference),
         Echo("total_amount"),
@@ -708,6 +717,7 @@ CANCEL: Operation[None, Order] = Operation(
     section="4.12",
     summary="Cancel an order",
     retry=RetryClass.KEYED,
+    resend_window=timedelta(minutes=15),
     result=Order,
     decimal_strings=True,
     echoes=(_THIS_ORDER,),
@@ -731,6 +741,7 @@ REFUND = Operation(
     section="4.13",
     summary="Refund an order, whole or in part",
     retry=RetryClass.KEYED,
+    resend_window=timedelta(hours=23),
     body=RefundRequest,
     body_required=False,
     example={"transactions": [{"id": "PAY01J67CQQH5904WDBVZEM4JMEP3", "amount": "25.00"}]},
@@ -763,27 +774,21 @@ REFUND = Operation(
 class Orders(Resource):
     """``client.orders``: in-person QR orders."""
 
-    async def create(
-        self, order: OrderRequest, *, idempotency_key: str | None = None, first_sent_at: datetime | None = None
-    ) -> Order:
+    async def create(self, order: OrderRequest, **options: Unpack[KeyedWriteOptions]) -> Order:
         """Create an order that a buyer pays by scanning a code (4.10).
 
         Args:
             order: What to create.
-            idempotency_key: 1 to 64 visible ASCII characters. The platform creates one order per key, for 24 hours;
-                without one, a random key is made for this call and kept for all its attempts.
-            first_sent_at: When *idempotency_key* was sent for the first time, a datetime with its offset, if it was
-                sent before: then nothing is sent more than 23 hours later, and what settles nothing is an
-                ``OutcomeUnknown``. An order may come too late for its buyer even so: bound the resend by what is left
-                of ``expiration_time``.
+            **options: `idempotency_key`, `first_sent_at`, `once`, `not_after`, `defer`: see `KeyedWriteOptions`. With
+                `first_sent_at`, bound the resend by what is left of ``expiration_time``: an order may come too late for
+                its buyer. With `once` the journal does that.
 
         Raises:
             RequestInvalid: The order breaks a rule; nothing was sent.
             BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
-        call = self._engine.call(CREATE, order, idempotency_key=idempotency_key, first_sent_at=first_sent_at)
-        return (await call).value
+        return (await self._engine.call(CREATE, order, **options)).value
 
     async def get(self, order_id: str) -> Order:
         """Return the order with its payment and its refunds (4.11).
@@ -798,25 +803,19 @@ class Orders(Resource):
         """
         return (await self._engine.call(GET, order_id=order_id)).value
 
-    async def cancel(
-        self, order_id: str, *, idempotency_key: str | None = None, first_sent_at: datetime | None = None
-    ) -> Order:
+    async def cancel(self, order_id: str, **options: Unpack[KeyedWriteOptions]) -> Order:
         """Cancel an order that nobody has paid (4.12).
 
         Args:
             order_id: The order.
-            idempotency_key: As in :meth:`create`.
-            first_sent_at: As in :meth:`create`.
+            **options: As in :meth:`create`.
 
         Raises:
             RequestInvalid, BadRequest, NotFound: As in :meth:`get`.
             Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
-        call = self._engine.call(
-            CANCEL, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
-        )
-        return (await call).value
+        return (await self._engine.call(CANCEL, order_id=order_id, **options)).value
 
     async def refund(
         self,
@@ -824,8 +823,7 @@ class Orders(Resource):
         *,
         payment_id: str | None = None,
         amount: Decimal | None = None,
-        idempotency_key: str | None = None,
-        first_sent_at: datetime | None = None,
+        **options: Unpack[KeyedWriteOptions],
     ) -> Order:
         """Give money back: the whole order, or *amount* of the payment *payment_id* (4.13).
 
@@ -836,9 +834,8 @@ class Orders(Resource):
             order_id: The order.
             payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
             amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
-            idempotency_key: As in :meth:`create`. Each partial refund needs a key of its own. So does a new try of a
-                refund that has ``failed``: under the old key the platform repeats its answer.
-            first_sent_at: As in :meth:`create`.
+            **options: As in :meth:`create`. Each partial refund needs a key, or a name (`once`), of its own. So does a
+                new try of a refund that has ``failed``: under the old key the platform repeats its response.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
@@ -855,7 +852,4 @@ class Orders(Resource):
                 "amount" if amount is None else "payment_id",
                 "a partial refund takes both payment_id and amount; a refund of the whole order takes neither",
             )
-        call = self._engine.call(
-            REFUND, body, idempotency_key=idempotency_key, first_sent_at=first_sent_at, order_id=order_id
-        )
-        return (await call).value
+        return (await self._engine.call(REFUND, body, order_id=order_id, **options)).value

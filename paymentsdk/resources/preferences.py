@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeGuard, Unpack
 
 from msgspec import Meta
 
@@ -28,6 +28,7 @@ from paymentsdk.resources.common import (
     RequiredId,
     Resource,
     ResponseStruct,
+    WriteOptions,
     read_days,
     require,
     require_within_total,
@@ -535,17 +536,18 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
 class Preferences(Resource):
     """``client.preferences``: checkout preferences."""
 
-    async def create(self, preference: PreferenceRequest) -> Preference:
+    async def create(self, preference: PreferenceRequest, **options: Unpack[WriteOptions]) -> Preference:
         """Create a preference; the buyer pays at its ``init_point`` (4.3).
 
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
         Args:
             preference: What the buyer is to pay, and how.
+            **options: `once`, `not_after`: see `WriteOptions`. An outcome in doubt is reported, never sent again.
 
         Raises:
             RequestInvalid: The preference breaks a rule; nothing was sent.
             BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
-        return (await self._engine.call(CREATE, preference)).value
+        return (await self._engine.call(CREATE, preference, **options)).value

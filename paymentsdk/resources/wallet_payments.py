@@ -5,9 +5,8 @@ A part that has the same members in the request and in the answer is one Struct,
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from paymentsdk.resources.common import (
     UNAUTHORIZED,
     Amount,
     Id,
+    KeyedWriteOptions,
     Metadata,
     Moment,
     PositiveAmount,
@@ -278,8 +278,7 @@ class WalletPayments(Resource):
         payment: WalletPaymentRequest,
         *,
         session_id: str | None = None,
-        idempotency_key: str | None = None,
-        first_sent_at: datetime | None = None,
+        **options: Unpack[KeyedWriteOptions],
     ) -> WalletPayment:
         """Charge a buyer's wallet (4.4).
 
@@ -290,11 +289,7 @@ class WalletPayments(Resource):
             payment: What to charge, and to whom.
             session_id: The id of the buyer's device; it improves the rate of approvals. It travels in the header that
                 the client's setting ``session_header`` names.
-            idempotency_key: 1 to 64 visible ASCII characters. The platform makes one payment per key; without one, a
-                random key is made for this call and kept for all its attempts.
-            first_sent_at: When *idempotency_key* was sent for the first time, a datetime with its offset, if it was
-                sent before: then nothing is sent more than 23 hours later, and what settles nothing is an
-                ``OutcomeUnknown``.
+            **options: `idempotency_key`, `first_sent_at`, `once`, `not_after`, `defer`: see `KeyedWriteOptions`.
 
         Raises:
             RequestInvalid: The payment breaks a rule; nothing was sent.
@@ -303,7 +298,4 @@ class WalletPayments(Resource):
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
         headers = None if session_id is None else {self._engine.session_header: session_id}
-        call = self._engine.call(
-            CREATE, payment, idempotency_key=idempotency_key, first_sent_at=first_sent_at, headers=headers
-        )
-        return (await call).value
+        return (await self._engine.call(CREATE, payment, headers=headers, **options)).value

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import format_datetime
 from http import HTTPStatus
 from itertools import count
 
@@ -171,6 +172,8 @@ class Pipeline:
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give every response the id of its request."""
         response.headers["X-Request-Id"] = self.request_id(request)
+        # Clients count the age of their keys by it: it is the time of the clock that forgets them.
+        response.headers["Date"] = format_datetime(self._platform.clock.now(), usegmt=True)
 
     def request_id(self, request: web.Request) -> str:
         """Return the id of *request*, which it gets at the first look."""

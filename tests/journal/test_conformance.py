@@ -56,6 +56,10 @@ class MemoryJournal:
         """Whether recovery may take it."""
         return _states.is_claimable(row, self.now())
 
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        """See `Journal`."""
+        return sorted((row for row in self.rows.values() if row.state in among), key=lambda row: row.begun)[:limit]
+
     async def purge(self, before: float) -> int:
         """See `Journal`."""
         old = [row for row in self.rows.values() if row.state in _states.CLOSED and row.begun < before]

@@ -1,0 +1,213 @@
+"""Journaled writes (`once=`): the record is durable before the first byte, and what came of it before the caller knows.
+
+`journal/_call.py` decides, without HTTP; here a `Call` makes its attempts, and what the record says becomes a result or
+an error.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from paymentsdk._engine.result import Result
+from paymentsdk._engine.retry import History
+from paymentsdk._engine.settings import end_of_attempt
+from paymentsdk._operation.error_response import parse_error_response
+from paymentsdk._secrets import can_hold_secrets, secrets_in
+from paymentsdk.errors import (
+    APIError,
+    Deferred,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsError,
+    RequestInvalid,
+)
+from paymentsdk.journal import _states as states
+from paymentsdk.journal._call import JournaledCall, Look, Permit, Told
+from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
+from paymentsdk.transports.base import Response
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.call import Call
+    from paymentsdk._engine.journaling import Journaling
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: Seconds for which a record is held, at least: a process that dies blocks its records for that long.
+LEASE = 60.0
+#: The platform's user id is the last part of an access token (4.1).
+_USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
+#: What is kept of the header fields of a response; others may hold credentials.
+_KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
+
+
+def driver(call: Call[B, R], journaling: Journaling, *, defer: bool = False, look: Look | None = None) -> JournaledCall:
+    """Return what drives the record that *call* sends."""
+    return JournaledCall(
+        journaling.journal,
+        journaling.platform_clock,
+        seller=lambda: user_id(call.token) or "",
+        lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
+        later=journaling.later,
+        defer=defer,
+        look=look,
+    )
+
+
+def user_id(token: str | None) -> str | None:
+    """Return the platform's user id in *token*, or `None` if it names none."""
+    found = None if token is None else _USER_ID.match(token)
+    return found and found[1]
+
+
+async def call_once(
+    call: Call[B, R],
+    journaling: Journaling,
+    *,
+    once: str,
+    seller: str,
+    not_after: datetime | timedelta | None,
+    defer: bool,
+) -> Result[R]:
+    """Carry out *call* as the record *once* of *seller*, unless the record says what became of it."""
+    settings, operation = call.settings, call.operation
+    if settings.timeout.attempt is None:
+        raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    key = derive_key(settings.base_url, seller, operation.name, once)
+    path = call.url.removeprefix(settings.base_url)
+    begun = journaling.platform_clock.earliest() or 0.0
+    record = Record(
+        key=key,
+        name=once,
+        operation=operation.name,
+        base_url=settings.base_url,
+        seller=seller,
+        account=settings.account,
+        path=path,
+        headers=call.headers or {},
+        body=call.content,
+        digest=states.digest(operation.method, path, call.content),
+        sensitive=can_hold_secrets(type(call.body)) and any(secrets_in(call.body)),
+        keyed=operation.keyed,
+        begun=begun,
+        not_after=_not_after(call, begun, not_after),
+        owner=journaling.owner(),
+    )
+    attempts = Attempts(call)
+    async with journaling.turn(key):
+        told = await driver(call, journaling, defer=defer).run(record, attempts.send)
+    return attempts.told(told)
+
+
+def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
+    """Return the moment from which the record is not sent any more, in platform time."""
+    window = given if given is not None else call.operation.resend_window
+    if callable(window):
+        window = window(call.body)
+    if isinstance(window, datetime):
+        if window.utcoffset() is None:
+            raise RequestInvalid("not_after", "must be a timedelta, or a datetime with its offset")
+        return min(window.timestamp(), states.not_after(begun, states.LONGEST_RESEND))
+    if window is None:
+        return states.not_after(begun, call.settings.timeout.total or states.LONGEST_RESEND)
+    if not isinstance(window, timedelta) or window <= timedelta(0):
+        raise RequestInvalid("not_after", "must be a timedelta above 0, or a datetime with its offset")
+    return states.not_after(begun, window.total_seconds())
+
+
+class Attempts(Generic[B, R]):
+    """The attempts that a `Call` makes at a record, and what its caller is told in the end."""
+
+    def __init__(self, call: Call[B, R]) -> None:
+        self._call = call
+        self._result: Result[R] | None = None
+        self._error: PaymentsError | None = None
+
+    async def send(self, row: Record, permit: Permit) -> Resolution:
+        """Send the kept bytes of *row* with its key."""
+        call, state = self._call, self._call.state
+        call.permit, call.content = permit, call.content if row.body is None else row.body
+        if call.operation.keyed:
+            # It may have been sent by a process whose journal is lost: the key is not random.
+            call.key, call.caller_supplied_key = row.key, True
+        if row.state is RecordState.SENT:
+            call.history = History(ambiguous_attempts=1, first_ambiguity="it may have been sent before this call")
+        call.sending = state.clock.monotonic()
+        end = end_of_attempt(call.settings.timeout, call.sending, call.total_deadline)
+        call.deadline = state.deadlines.add(end)
+        try:
+            self._result = result = await call.run()
+        except PaymentsError as error:
+            self._error = error
+            return _resolution(error, call)
+        return Resolution(state=RecordState.DONE, response=_stored(Response(result.status, result.headers, result.raw)))
+
+    def told(self, told: Told) -> Result[R]:
+        """Return the result that the record stands for.
+
+        Raises:
+            PaymentsError: Whatever it stands for besides a result.
+        """
+        if told.own and told.state is RecordState.DONE and self._result is not None:
+            return self._result
+        error = self._own_error(told) or self._kept_error(told)
+        if error is None:
+            return self._kept_result(told.record)
+        error.operation, error.idempotency_key = self._call.operation.name, told.record.key
+        raise error.with_traceback(None)
+
+    def _own_error(self, told: Told) -> PaymentsError | None:
+        own = told.own and told.state not in (RecordState.DONE, RecordState.DEFERRED)
+        return self._error if own else None
+
+    def _kept_error(self, told: Told) -> PaymentsError | None:
+        row, reason = told.record, told.reason or told.record.reason
+        match told.state:
+            case RecordState.DONE:
+                return None if row.response is not None else OutcomeUnknown("it is done; its response was not kept")
+            case RecordState.DEFERRED:
+                return Deferred(row.name, self._error.reason if isinstance(self._error, NotSent) else reason)
+            case RecordState.REFUSED if row.response is not None:
+                error = parse_error_response(self._call.operation, _response(row.response))
+                error.settled = True
+                return error
+            case RecordState.NOT_SENT | RecordState.EXPIRED:
+                return NotSent(reason or "its time was over before anything was sent")
+            case _:
+                return OutcomeUnknown(reason or f"the record is {told.state.value}")
+
+    def _kept_result(self, row: Record) -> Result[R]:
+        response = row.response or StoredResponse(0)
+        value, anomalies = self._call.operation.decode(response.body)
+        return Result(
+            value=value,
+            status=response.status,
+            headers=response.headers,
+            attempts=0,
+            elapsed=self._call.state.clock.monotonic() - self._call.started,
+            anomalies=anomalies,
+            raw=response.body,
+            idempotency_key=row.key if row.keyed else None,
+        )
+
+
+def _resolution(error: PaymentsError, call: Call[B, R]) -> Resolution:
+    """Say what the end of a call means for its record."""
+    if isinstance(error, APIError) and error.settled:
+        response = None if call.last_response is None else _stored(call.last_response)
+        return Resolution(state=RecordState.REFUSED, reason=str(error), response=response)
+    if not isinstance(error, OutcomeUnknown) and (call.attempts == 0 or not isinstance(error, APIError)):
+        return Resolution(state=RecordState.NOT_SENT, reason=str(error))
+    return Resolution(state=RecordState.UNKNOWN, reason=getattr(error, "reason", str(error)))
+
+
+def _stored(response: Response) -> StoredResponse:
+    headers = {name: value for name, value in response.headers.items() if name.lower() in _KEPT_HEADERS}
+    return StoredResponse(response.status, headers, bytes(response.body))
+
+
+def _response(stored: StoredResponse) -> Response:
+    return Response(stored.status, stored.headers, stored.body)

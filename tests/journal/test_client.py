@@ -1,0 +1,361 @@
+"""Journaled writes through the client: `once=`, `not_after=`, `defer=`, and recovery, over a real SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import (
+    APIError,
+    Deferred,
+    InProgress,
+    JournalUnavailable,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    RecordConflict,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
+from paymentsdk.resources.customers import CustomerRequest
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
+URL = "https://platform.test"
+ONCE = RetryPolicy(attempts=1)
+
+
+def order(reference: str = "A-1", price: str = "10.50") -> OrderRequest:
+    """An order."""
+    amount = Decimal(price)
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+    return OrderRequest(external_reference=reference, total_amount=amount, transactions=payments)
+
+
+class Platform:
+    """A platform that keeps keys for a day, forgets what it refused, and has a clock of its own."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.offset = 0.0
+        self.made: dict[str, bytes] = {}
+        self.posts: list[Request] = []
+        self.fail: Callable[[Request], Response | None] | None = None
+        self.lose = False
+
+    def __call__(self, request: Request) -> Response:
+        moment = datetime.fromtimestamp(self.clock.now() + self.offset, UTC)
+        headers = {"Date": format_datetime(moment, usegmt=True)}
+        if request.method == "GET":
+            body = b'{"paging":{"offset":0,"total":0},"results":[]}'
+            return Response(200, headers, body)
+        self.posts.append(request)
+        if self.fail is not None and (failed := self.fail(request)) is not None:
+            return Response(failed.status, {**headers, **failed.headers}, failed.body)
+        key = request.headers.get("X-Idempotency-Key", f"none-{len(self.posts)}")
+        number = list(self.made).index(key) if key in self.made else len(self.made)
+        self.made[key] = request.body
+        if self.lose:
+            raise SendFailed("connection reset", sent=True)
+        body = b'{"id":"ORD%d","external_reference":"A-1","total_amount":"10.50"}' % number
+        if b"email" in request.body:
+            body = b'{"id":"c-%d","email":"ann@example.com"}' % number
+        return Response(201, headers, body)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def platform(clock: FakeClock) -> Platform:
+    """A platform whose clock is that of the client."""
+    return Platform(clock)
+
+
+@pytest.fixture
+async def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> AsyncIterator[Callable[..., PaymentsClient]]:
+    """Start a process: a client over the one journal. A second one stands for the process after a restart."""
+    clients: list[PaymentsClient] = []
+
+    def start(token: str = TOKEN, **settings: object) -> PaymentsClient:
+        settings = {"clock": clock, "transport": MemoryTransport(platform), **settings}
+        journal = SQLiteJournal(tmp_path / "payments.db", now=clock.now)
+        client = PaymentsClient(token, base_url=URL, journal=journal, **settings)
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        await client.aclose(grace=0)
+
+
+async def test_the_same_name_returns_the_finished_order(start, platform: Platform) -> None:
+    """A second call with the name, also of another process, sends nothing and returns the first one's order."""
+    client = start()
+    first = await client.orders.create(order(), once="table-7/1")
+    await client.aclose()
+
+    assert first == await start().orders.create(order(), once="table-7/1")
+    assert 1 == len(platform.posts)
+
+
+async def test_another_name_is_another_order(start, platform: Platform) -> None:
+    """The name is the fact: the same ticket, sold again, is a second order."""
+    client = start()
+    await client.orders.create(order(), once="table-7/1")
+    await client.orders.create(order(), once="table-7/2")
+
+    assert 2 == len(platform.made)
+
+
+async def test_the_key_is_derived_from_the_name(start, platform: Platform) -> None:
+    """A process without this journal would send the same key, and the platform would do it once."""
+    await start().orders.create(order(), once="table-7/1")
+
+    assert [derive_key(URL, "77", "orders.create", "table-7/1")] == list(platform.made)
+
+
+async def test_other_bytes_under_the_name_are_refused(start, platform: Platform) -> None:
+    """A name stands for one request: another one is not sent."""
+    client = start()
+    await client.orders.create(order(), once="table-7/1")
+    with pytest.raises(RecordConflict):
+        await client.orders.create(order(price="11.00"), once="table-7/1")
+
+    assert 1 == len(platform.posts)
+
+
+async def test_a_lost_response_is_recovered_with_the_same_key_and_bytes(start, platform: Platform, clock) -> None:
+    """Recovery sends what is in doubt once more, and the platform repeats what it did: one order."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1")
+    await client.aclose()
+    platform.lose = False
+
+    again = start()
+    summary = await again.recover()
+
+    assert {RecordState.DONE: 1} == dict(summary.resolved)
+    assert summary.is_complete
+    assert 1 == len(platform.made)
+    assert 1 == len({request.body for request in platform.posts})
+    assert "ORD0" == (await again.orders.create(order(), once="table-7/1")).id
+
+
+async def test_a_refusal_is_remembered(start, platform: Platform) -> None:
+    """The platform forgets what it refused: asked again, the record raises the same refusal and sends nothing."""
+    refused = b'{"errors":[{"code":"property_value","message":"no"}]}'
+    platform.fail = lambda request: Response(400, {}, refused)
+    client = start()
+    with pytest.raises(APIError) as first:
+        await client.orders.create(order(), once="table-7/1")
+    platform.fail = None
+    with pytest.raises(APIError) as second:
+        await client.orders.create(order(), once="table-7/1")
+
+    assert ("property_value", True) == (second.value.code, second.value.settled)
+    assert type(first.value) is type(second.value)
+    assert 1 == len(platform.posts)
+
+
+async def test_what_was_not_sent_may_be_sent_again(start, platform: Platform) -> None:
+    """A call that is told `NotSent` may be repeated under its name."""
+    transport = MemoryTransport(platform)
+    client = start(transport=transport, retry=ONCE)
+    await client.plans.search().collect()
+    transport.replies(SendFailed("connection refused", sent=False))
+    with pytest.raises(NotSent):
+        await client.orders.create(order(), once="table-7/1")
+
+    assert "ORD0" == (await client.orders.create(order(), once="table-7/1")).id
+
+
+async def test_deferred_is_left_to_recovery(start, platform: Platform) -> None:
+    """With `defer`, what could not be sent is no `NotSent`: recovery sends it."""
+    transport = MemoryTransport(platform)
+    client = start(transport=transport, retry=ONCE)
+    await client.plans.search().collect()
+    transport.replies(SendFailed("connection refused", sent=False))
+    with pytest.raises(Deferred) as deferred:
+        await client.orders.create(order(), once="table-7/1", defer=True)
+    assert not isinstance(deferred.value, NotSent)
+
+    assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
+    assert 1 == len(platform.made)
+
+
+async def test_after_its_time_nothing_is_sent(start, platform: Platform, clock: FakeClock) -> None:
+    """An order in doubt is not sent any more once it would have expired: it would stand before the next buyer."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1")
+    platform.lose = False
+    clock.advance(16 * 60)
+    sent = len(platform.posts)
+
+    summary = await client.recover()
+
+    assert sent == len(platform.posts)
+    assert {RecordState.UNKNOWN: 1} == dict(summary.resolved)
+    assert not summary.is_complete
+
+
+@pytest.mark.parametrize("ahead", [-48 * 3600.0, 48 * 3600.0])
+async def test_the_age_of_a_record_counts_on_the_platforms_clock(start, platform, clock, ahead: float) -> None:
+    """A machine whose clock is two days wrong still sends a record in its time, and not after it."""
+    platform.offset, platform.lose = ahead, True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1", not_after=timedelta(minutes=5))
+    platform.lose = False
+    clock.advance(4 * 60)
+
+    assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+async def test_another_sellers_token_sends_nothing(start, platform: Platform) -> None:
+    """A record belongs to a seller of the platform: under another user's token it would be a second order."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1")
+    platform.lose = False
+    sent = len(platform.posts)
+
+    summary = await start("APP_USR-9001-112304-0123456789abcdef-78").recover()
+
+    assert sent == len(platform.posts)
+    assert 1 == len(summary.left)
+
+
+async def test_a_write_without_a_key_is_never_sent_twice(start, platform: Platform) -> None:
+    """A customer in doubt stays in doubt: recovery leaves the record to a person, and so does a second call."""
+    platform.lose = True
+    client = start()
+    with pytest.raises(OutcomeUnknown):
+        await client.customers.create(CustomerRequest(email="ann@example.com"), once="ann")
+    platform.lose = False
+    sent = len(platform.posts)
+    summary = await client.recover()
+    with pytest.raises(OutcomeUnknown):
+        await client.customers.create(CustomerRequest(email="ann@example.com"), once="ann")
+
+    assert (sent, ["ann"]) == (len(platform.posts), [row.name for row in summary.left])
+
+
+async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp_path: Path) -> None:
+    """Nothing goes out whose record is not durable."""
+    client = start()
+    await client.plans.search().collect()
+    await client._state.journaling.journal.aclose()
+    with pytest.raises(JournalUnavailable):
+        await client.orders.create(order(), once="table-7/1")
+
+    assert [] == platform.posts
+
+
+async def test_two_calls_at_once_are_one_order(start, platform: Platform) -> None:
+    """The second call of a process waits for the first, and returns its order; another process is told to wait."""
+    client = start()
+    both = await asyncio.gather(*(client.orders.create(order(), once="table-7/1") for _ in range(2)))
+
+    assert (1, 1) == (len(platform.posts), len({one.id for one in both}))
+
+
+async def test_a_call_of_another_living_process_is_in_progress(start, platform: Platform) -> None:
+    """Who works on a record holds it by a lease: another process raises, and sends nothing."""
+    client, other = start(), start()
+    raised = []
+
+    def meanwhile(request: Request) -> None:
+        raised.append(asyncio.ensure_future(other.orders.create(order(), once="table-7/1")))
+
+    platform.fail = meanwhile
+    await client.orders.create(order(), once="table-7/1")
+    with pytest.raises(InProgress):
+        await raised[0]
+
+    assert 1 == len(platform.posts)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"once": "a", "idempotency_key": "k"}, "once"),
+        ({"once": ""}, "once"),
+        ({"once": 7}, "once"),
+        ({"not_after": timedelta(1)}, "once"),
+        ({"defer": True}, "once"),
+        ({"once": "a", "not_after": timedelta(0)}, "not_after"),
+        ({"once": "a", "not_after": datetime(2030, 1, 1)}, "not_after"),  # noqa: DTZ001 - without an offset on purpose
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(start, platform: Platform, options, path: str) -> None:
+    """The error names the option, and nothing is sent."""
+    with pytest.raises(RequestInvalid) as refused:
+        await start().orders.create(order(), **options)
+
+    assert path == refused.value.path
+    assert [] == platform.posts
+
+
+async def test_without_a_journal_a_name_is_refused(platform: Platform, clock: FakeClock) -> None:
+    """A name without a journal would promise what nobody keeps."""
+    async with PaymentsClient(TOKEN, base_url=URL, clock=clock, transport=MemoryTransport(platform)) as client:
+        with pytest.raises(RequestInvalid, match="journal"):
+            await client.orders.create(order(), once="a")
+
+
+async def test_recovery_in_the_background(start, platform: Platform, until) -> None:
+    """As long as the context lasts, open records are carried out."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1")
+    platform.lose = False
+    key = derive_key(URL, "77", "orders.create", "table-7/1")
+    journal = client._state.journaling.journal
+
+    async with client.recovery(every=5):
+        await until(lambda: len(platform.posts) > 1)
+        while (await journal.get(key)).state is not RecordState.DONE:
+            await asyncio.sleep(0)
+
+    assert 1 == len(platform.made)
+
+
+async def test_over_real_sockets(tmp_path: Path) -> None:
+    """A lost response, then another process: the sandbox's ledger shows one order."""
+    async with Sandbox() as sandbox:
+        journal = SQLiteJournal(tmp_path / "payments.db")
+        known = {"base_url": sandbox.base_url, "retry": ONCE}
+        sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1))
+        async with PaymentsClient(sandbox.access_token, journal=journal, **known) as client:
+            with pytest.raises(OutcomeUnknown):
+                await client.orders.create(order(), once="table-7/1")
+        journal = SQLiteJournal(tmp_path / "payments.db")
+        async with PaymentsClient(sandbox.access_token, journal=journal, **known) as client:
+            summary = await client.recover()
+            made = await client.orders.create(order(), once="table-7/1")
+
+        assert {RecordState.DONE: 1} == dict(summary.resolved)
+        created = [entry for entry in sandbox.ledger() if entry.effect == "order_created"]
+        assert [made.id] == [entry.object_id for entry in created]
