@@ -369,12 +369,12 @@ class PaymentsClient(Engine):
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
         """
-        from paymentsdk._engine.recovery import repeatedly  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk._engine.recovery import repeatedly
 
         return repeatedly(lambda: self._recovery().run(), self._state.clock.sleep, check_seconds("every", every))
 
     def _recovery(self) -> Recovery:
-        from paymentsdk._engine.recovery import Recovery  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk._engine.recovery import Recovery
 
         journaling = self._state.journaling
         if journaling is None:
@@ -383,7 +383,7 @@ class PaymentsClient(Engine):
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""
-        from paymentsdk._engine.recovery import Sender  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk._engine.recovery import Sender
 
         if account is not None:
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
@@ -391,8 +391,8 @@ class PaymentsClient(Engine):
 
     def _prepare_again(self, record: Record) -> Call[object, object]:
         """Return the call that sends *record* once more."""
-        from paymentsdk._engine.recovery import path_values  # noqa: PLC0415 - only who has a journal needs it
-        from paymentsdk.resources import OPERATIONS  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk._engine.recovery import path_values
+        from paymentsdk.resources import OPERATIONS
 
         operation = OPERATIONS.get(record.operation)
         if operation is None or record.base_url != self._settings.base_url:
@@ -407,8 +407,8 @@ class PaymentsClient(Engine):
 
     async def _look_up(self, record: Record) -> Resolution | None:
         """Find out by a read whether the cancel or the refund of a whole order has taken effect."""
-        from paymentsdk._engine.recovery import path_values, stored  # noqa: PLC0415 - as above
-        from paymentsdk.resources.orders import CANCEL, REFUND, OrderStatus  # noqa: PLC0415 - as above
+        from paymentsdk._engine.recovery import path_values, stored
+        from paymentsdk.resources.orders import CANCEL, REFUND, OrderStatus
 
         ended = {CANCEL.name: OrderStatus.CANCELED, REFUND.name: OrderStatus.REFUNDED}.get(record.operation)
         if ended is None or record.body:
@@ -562,7 +562,7 @@ def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
-    from paymentsdk._engine.journaling import Journaling  # noqa: PLC0415 - only who has a journal needs it
+    from paymentsdk._engine.journaling import Journaling
 
     return Journaling(journal, clock)
 

@@ -139,7 +139,7 @@ class Engine(ABC):
         journaling = self._state.journaling
         if journaling is None:
             raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-        from paymentsdk._engine.once import call_once  # noqa: PLC0415 - only who has a journal needs it
+        from paymentsdk._engine.once import call_once
 
         seller = await self._seller()
         return await call_once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
@@ -151,7 +151,7 @@ class Engine(ABC):
             NotSent: The platform's time is not known, and cannot be read.
             RequestInvalid: The token names no user.
         """
-        from paymentsdk._engine.once import user_id  # noqa: PLC0415 - as above
+        from paymentsdk._engine.once import user_id
 
         token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
         if token is None or journaling is None or journaling.platform_clock.now() is None:

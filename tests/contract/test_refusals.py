@@ -83,6 +83,8 @@ async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send)
     """The control of the table: what is refused below is refused for its one broken rule."""
     request = whole(name, sandbox, tenant)
     path = await path_of(name, sandbox, tenant, request)
+    if name == "wallet_payments.create":
+        sandbox.promise_discount(request["wallet_payment"]["discount"]["code"], tenant=tenant)
 
     status, answer = await send("POST", path, json.dumps(request).encode())
 
