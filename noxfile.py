@@ -90,17 +90,6 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session
-def mutants(session: nox.Session) -> None:
-    """Change the functions that differ from `main`, one by one: tests notice, or tests/mutants.txt says why none does.
-
-    `nox -s mutants -- --all` changes all of the engine; about a second for each mutant. `-- BASE` compares with BASE,
-    and `-- 'paymentsdk._paging.cursor*'` takes the functions by name.
-    """
-    install(session, "mutants")
-    session.run("python", "tests/mutants.py", *session.posargs)
-
-
-@nox.session
 def lock(session: nox.Session) -> None:
     """Pin and hash what the gate installs, for every Python and system, in tests/requirements.txt."""
     session.install("uv")
