@@ -26,6 +26,7 @@ PROGRAMS = {
     "asyncio": "import asyncio",
     "msgspec": "import msgspec",
     "paymentsdk": "from paymentsdk import PaymentsClient",
+    "paymentsdk, and http11": "from paymentsdk import PaymentsClient, Http11Transport",
     "paymentsdk, and nothing of it": "import paymentsdk",
     "paymentsdk, and a client that reads orders": (
         "import paymentsdk; paymentsdk.PaymentsClient('t', base_url='http://127.0.0.1').orders"

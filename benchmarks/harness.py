@@ -43,6 +43,7 @@ _PACKAGES = (
     "attrs",
     "cattrs",
     "httpx",
+    "httptools",
     "httpx2",
     "msgspec",
     "multidict",
@@ -52,6 +53,7 @@ _PACKAGES = (
     "stripe",
     "tenacity",
     "uvloop",
+    "wreq",
     "yarl",
 )
 
@@ -308,6 +310,7 @@ def machine() -> dict[str, str]:
         # Without what a distribution or a hoster adds to the version of the kernel.
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "",
     }
 
 

@@ -44,10 +44,11 @@ def about(found: Result) -> str:
     """Return one paragraph: when and on what the numbers were taken."""
     where = found.machine
     packages = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    load = f"load {where['load']} at the end; " if where.get("load") else ""
     settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if value not in (None, "", (), []))
     return (
         f"{found.started[:10]}; {where['cpu']}, {where['cores']} cores, {where['system']}; {where['python']}; "
-        f"{packages}. Settings: {settings}. Median, with the quartiles in brackets."
+        f"{load}{packages}. Settings: {settings}. Median, with the quartiles in brackets."
     )
 
 

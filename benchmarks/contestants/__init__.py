@@ -57,6 +57,7 @@ class Contestant(Protocol):
 BASELINE = "bare aiohttp"
 _MODULES = (
     "bare_aiohttp",
+    "fair_aiohttp",
     "sdk",
     "sdk_http11",
     "aiohttp_alone",

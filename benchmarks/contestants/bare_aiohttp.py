@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 from aiohttp import ClientSession, TCPConnector
@@ -21,9 +21,14 @@ NOTES = (
 )
 
 
-@asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Calls]:
+def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
     """Set the client up."""
+    return calls(target, ClientSession)
+
+
+@asynccontextmanager
+async def calls(target: Target, open_session: Callable[..., ClientSession]) -> AsyncIterator[Calls]:
+    """Make calls on a session that *open_session* opens."""
     ids = payloads.order_ids()
     body = payloads.order_request()
     encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -33,7 +38,7 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
     orders = f"{target.base_url}/v1/orders"
     orders_url = URL(orders, encoded=True)
     connector = TCPConnector(limit=0, ssl=target.context() or True)
-    async with ClientSession(connector=connector) as session:
+    async with open_session(connector=connector) as session:
 
         async def get() -> Order:
             response = await session.request("GET", URL(f"{orders}/{next(ids)}", encoded=True), headers=reading)

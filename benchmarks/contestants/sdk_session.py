@@ -14,7 +14,7 @@ from paymentsdk import PaymentsClient
 
 NAME = "paymentsdk, session"
 NOTES = (
-    "paymentsdk goes to aiohttp's pool and parser directly; paymentsdk, session: over the same `ClientSession` that "
+    "paymentsdk: over a session of its own, with its defences; paymentsdk, session: over the same `ClientSession` that "
     "bare aiohttp uses, given as `session=`"
 )
 
