@@ -155,9 +155,9 @@ def require(condition: object, path: str, reason: str, rule: str = "value") -> N
         raise RequestInvalid(path, reason, rule)
 
 
-def comparable(one: object, other: object) -> bool:
+def comparable(*amounts: object) -> bool:
     """Whether the rules between amounts make sense; a float or NaN is refused later, at its own place."""
-    return isinstance(one, Decimal) and isinstance(other, Decimal) and one.is_finite() and other.is_finite()
+    return all(isinstance(amount, Decimal) and amount.is_finite() for amount in amounts)
 
 
 def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:

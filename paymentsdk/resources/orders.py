@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Unpack
 
 from msgspec import Meta, field
 
+from paymentsdk import money
 from paymentsdk._operation.identity import Addition, Echo
 from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
@@ -142,14 +143,20 @@ class PaymentRequest(OrderRequestStruct):
     amount: PositiveAmount
 
 
-class TransactionsRequest(OrderRequestStruct):
-    """The one payment of the order.
+class CashWithdrawalRequest(OrderRequestStruct):
+    """Cash that the buyer is handed at the till; the seller must be authorized for that."""
 
-    Attributes:
-        payments: Exactly one.
-    """
+    amount: PositiveAmount
+    """How much, above zero; two decimals or none."""
+
+
+class TransactionsRequest(OrderRequestStruct):
+    """The one payment of the order, and the cash that is withdrawn with it."""
 
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
+    """Exactly one."""
+    cash_withdrawal: CashWithdrawalRequest | None = None
+    """Part of the `total_amount` of the order; none by default. The contract does not name the field."""
 
 
 class CategoryRequest(OrderRequestStruct):
@@ -236,7 +243,7 @@ class OrderRequest(OrderRequestStruct):
 
     Attributes:
         external_reference: The integrator's own name for the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
-        total_amount: The amount of the payment, above zero; two decimals or none.
+        total_amount: The amount of the payment plus that of a cash withdrawal, above zero; two decimals or none.
         transactions: Exactly one payment.
         config: The point of sale and the mode of the code.
         description: At most 150 characters, with no personal data.
@@ -271,8 +278,11 @@ class OrderRequest(OrderRequestStruct):
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
         # What is not of its type, or more than one payment, is refused by the call, with its place.
         match self.transactions:
-            case TransactionsRequest(payments=[PaymentRequest(amount=paid)]) if comparable(paid, self.total_amount):
-                require(paid == self.total_amount, "$.total_amount", "is not the sum of the payments", "sum")
+            case TransactionsRequest(payments=[PaymentRequest(amount=paid)], cash_withdrawal=cash):
+                amounts = [paid, cash.amount] if isinstance(cash, CashWithdrawalRequest) else [paid]
+                if comparable(*amounts, self.total_amount):
+                    paid = money.total((1, amount) for amount in amounts)
+                    require(paid == self.total_amount, "$.total_amount", "is not the sum of the transactions", "sum")
         if self.marketplace_fee is not None:
             require_within_total(self.marketplace_fee, self.total_amount, "$.marketplace_fee")
         if self.discounts is not None:
@@ -422,16 +432,21 @@ class Refund(ResponseStruct):
     status: Open[RefundStatus] | None = None
 
 
-class Transactions(ResponseStruct):
-    """What happened to the money of an order.
+class CashWithdrawal(ResponseStruct):
+    """Cash that the buyer is handed at the till."""
 
-    Attributes:
-        payments: Its one payment.
-        refunds: Its refunds, the newest last.
-    """
+    amount: Decimal | None = None
+
+
+class Transactions(ResponseStruct):
+    """What happened to the money of an order."""
 
     payments: tuple[OrderPayment, ...] | None = None
+    """Its one payment."""
     refunds: tuple[Refund, ...] | None = None
+    """Its refunds, the newest last."""
+    cash_withdrawal: CashWithdrawal | None = None
+    """Only with one: `total_amount` is the amount of the payment plus this."""
 
 
 class TypeResponse(ResponseStruct):
@@ -664,7 +679,7 @@ CREATE = Operation(
     echoes=(
         Echo("external_reference", agrees=same_reference),
         Echo("total_amount"),
-        Echo("transactions.payments[].amount", of="total_amount"),
+        Echo("transactions.payments[].amount"),
         Echo("status", agrees=_is_new, fallback=True),
         Echo("transactions.refunds", agrees=_is_new, fallback=True),
     ),

@@ -295,6 +295,8 @@ class PreferenceRequest(RequestStruct):
         additional_info: Free text.
         auto_return: ``approved`` takes the buyer back without a click.
         external_reference: The integrator's own name for it.
+        operation_type: ``regular_payment`` (a payment, the default of the platform) or ``money_transfer`` (a request of
+            money).
         expires: Whether ``expiration_date_from`` and ``expiration_date_to`` apply.
         expiration_date_from: The start of the time in which it can be paid; before ``expiration_date_to``.
         expiration_date_to: The end of the time in which it can be paid.
@@ -321,6 +323,7 @@ class PreferenceRequest(RequestStruct):
     additional_info: str | None = None
     auto_return: Literal["approved"] | None = None
     external_reference: str | None = None
+    operation_type: Literal["regular_payment", "money_transfer"] | None = None
     expires: bool | None = None
     expiration_date_from: Moment | None = None
     expiration_date_to: Moment | None = None

@@ -48,6 +48,7 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
         policies: Their own, by name.
         discount_promises: The discount codes that wallet payments may use.
         compliant: Whether their identity is validated.
+        cash_withdrawals: Whether they are authorized for orders with cash withdrawals.
     """
 
     user_id: int
@@ -68,6 +69,7 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     policies: dict[str, object] = {}
     discount_promises: tuple[str, ...] = ()
     compliant: bool = True
+    cash_withdrawals: bool = True
 
     __secrets__: ClassVar[frozenset[str]] = frozenset(
         {"client_secret", "access_token", "authorization_code", "refresh_token"}
@@ -177,6 +179,7 @@ EntryKind: TypeAlias = Literal[
     "order_canceled",
     "order_expired",
     "payment",
+    "cash_withdrawal",
     "refund",
     "refund_failed",
     "wallet_payment",

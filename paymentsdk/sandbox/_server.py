@@ -222,7 +222,8 @@ class Sandbox:
 
         Args:
             **options: The members of :class:`TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
-                ``scope``, ``redirect_uri``, ``compliant``, ``discount_promises``, ``policies``, ``client_id``.
+                ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
+                ``client_id``.
 
         Raises:
             ValueError: An option, a policy or an application is unknown, or has a value that it may not have.

@@ -39,6 +39,7 @@ class TenantRequest(ControlStruct):
             by default.
         redirect_uri: Where codes are sent; checked only if given.
         compliant: Whether the seller's identity is validated; it is by default.
+        cash_withdrawals: Whether the seller is authorized for orders with cash withdrawals, as by default.
         discount_promises: Discount codes that wallet payments may use.
         policies: The seller's own, by name.
         client_id: The application of an earlier seller, to share it; by default a new application.
@@ -50,6 +51,7 @@ class TenantRequest(ControlStruct):
     scope: _Scope = SCOPES
     redirect_uri: str | None = None
     compliant: bool = True
+    cash_withdrawals: bool = True
     discount_promises: tuple[str, ...] = ()
     policies: dict[str, object] = field(default_factory=dict)
     client_id: str | None = None
@@ -64,6 +66,7 @@ class TenantOptions(TypedDict, total=False):
     scope: str
     redirect_uri: str | None
     compliant: bool
+    cash_withdrawals: bool
     discount_promises: Sequence[str]
     policies: Mapping[str, object]
     client_id: str | None

@@ -728,3 +728,62 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, pol
 
     assert [status, 201, 201] == [answer.status for answer in answers]
     assert status == 201 or "sponsor_id_not_valid" == answers[0].code
+
+
+def with_cash(**members: object) -> dict[str, object]:
+    """Return the members of an order of 50.00 with a cash withdrawal of 20.00."""
+    return {
+        "total_amount": "70.00",
+        "transactions": {"payments": [{"amount": "50.00"}], "cash_withdrawal": {"amount": "20.00"}},
+        **members,
+    }
+
+
+async def test_the_total_of_an_order_contains_its_cash_withdrawal(client, sandbox, order):
+    """The order keeps it in every state; the seller is paid for both, and gives back only the payment (spec: Order)."""
+    made = await client.orders.create(order(**with_cash()))
+    paid = sandbox.buyer.pay(made)
+    await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("10.00"))
+    read = await client.orders.get(made.id)
+    [sale] = await client.merchant_orders.search().collect()
+
+    assert {Decimal("20.00")} == {one.transactions.cash_withdrawal.amount for one in (made, paid, read)}
+    assert (Decimal("70.00"), Decimal("50.00")) == (read.total_amount, payment(read).paid_amount)
+    assert [("payment", 50), ("cash_withdrawal", 20), ("refund", -10)] == [
+        (entry.kind, entry.amount) for entry in sandbox.ledger() if entry.amount
+    ]
+    assert (50, 50, "paid") == (sale.total_amount, sale.paid_amount, sale.order_status)
+
+
+@pytest.mark.parametrize("total", ["50.00", "69.99", "70.01"])
+async def test_a_total_without_the_cash_withdrawal_is_rejected(plain, data, order, total):
+    """Client and sandbox hold the same rule."""
+    with pytest.raises(ValueError, match="sum of the transactions"):
+        order(**with_cash(total_amount=total))
+    rejected = await plain("POST", "/v1/orders", data(**with_cash(total_amount=total)), key="k")
+
+    assert (400, "invalid_total_amount") == (rejected.status, rejected.code)
+
+
+async def test_a_seller_who_may_not_hand_out_cash_is_told_so(sandbox, connect, order):
+    """400 `seller_configuration`, and only for an order with a withdrawal."""
+    tenant = sandbox.create_tenant(cash_withdrawals=False)
+    async with connect(sandbox, tenant) as client:
+        with pytest.raises(BadRequest) as caught:
+            await client.orders.create(order(**with_cash()))
+        made = await client.orders.create(order())
+
+    assert ("seller_configuration", True) == (caught.value.code, caught.value.settled)
+    assert None is made.transactions.cash_withdrawal
+
+
+async def test_a_total_with_a_discount_contains_the_cash_withdrawal(client, sandbox, order, plain, data):
+    """Nobody is handed out more than they pay."""
+    discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "65.00"}]}
+    made = await client.orders.create(order(**with_cash(discounts=discounts)))
+    paid = sandbox.buyer.pay(made, payment_method="debit_card")
+    discounts["payment_methods"][0]["new_total_amount"] = "20.00"
+    rejected = await plain("POST", "/v1/orders", data(**with_cash(discounts=discounts)), key="k")
+
+    assert Decimal("45.00") == payment(paid).paid_amount
+    assert (400, "property_value") == (rejected.status, rejected.code)

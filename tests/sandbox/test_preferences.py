@@ -145,6 +145,15 @@ async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbo
     assert made.date_created == sandbox.clock.now()
 
 
+async def test_a_preference_may_be_a_request_of_money(client):
+    """`operation_type` is honoured; without one it is a regular payment."""
+    asked, plain = [
+        await client.preferences.create(preference(operation_type=kind)) for kind in ("money_transfer", None)
+    ]
+
+    assert ("money_transfer", "regular_payment") == (asked.operation_type, plain.operation_type)
+
+
 @pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
 async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quantities):
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
@@ -183,6 +192,8 @@ async def test_what_is_mended_in_one_item_is_kept_beside_the_others(plain, quant
         ({"shipments": {"cost": True}}, "invalid_shipments"),
         ({"shipments": {"local_pickup": "yes"}}, "invalid_shipments"),
         ({"binary_mode": "true"}, "invalid_binary_mode"),
+        ({"operation_type": "gift"}, "invalid_operation_type"),
+        ({"operation_type": 1}, "invalid_operation_type"),
         ({"items": [{**ITEM, "currency_id": "USD"}, {**ITEM, "currency_id": "ARS"}]}, "invalid_items"),
         ({"marketplace_fee": 20.51}, "invalid_marketplace_fee"),
         ({"marketplace_fee": "1"}, "invalid_marketplace_fee"),

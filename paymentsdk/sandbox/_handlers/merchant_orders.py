@@ -156,7 +156,7 @@ def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     )
     opened = _opened(
         context,
-        amount=order.total_amount or money.ZERO,
+        amount=(order.payment and order.payment.amount) or money.ZERO,
         items=items,
         external_reference=order.external_reference,
         additional_info=order.description,

@@ -17,6 +17,7 @@ from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources import orders
 from paymentsdk.resources.common import parse_duration
 from paymentsdk.resources.orders import (
+    CashWithdrawal,
     IntegrationData,
     Order,
     OrderPayment,
@@ -73,6 +74,7 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
         status=PaymentStatus.CREATED,
         status_detail=PaymentStatusDetail.READY_TO_PROCESS,
     )
+    cash = body.transactions.cash_withdrawal
     order = echo(
         body,
         Order,
@@ -86,7 +88,9 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
         country_code=context.tenant.country,
         created_date=context.now,
         last_updated_date=context.now,
-        transactions=Transactions(payments=(payment,)),
+        transactions=Transactions(
+            payments=(payment,), cash_withdrawal=CashWithdrawal(amount=cash.amount) if cash else None
+        ),
     )
     order = replace(
         order,
@@ -104,6 +108,8 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
 def _check_seller(context: SellerContext, call: Call[OrderRequest]) -> None:
     if context.tenant.country not in CURRENCIES:
         raise Refused(400, "unsupported_site")
+    if call.body.transactions.cash_withdrawal and not context.tenant.cash_withdrawals:
+        raise Refused(400, "seller_configuration", details=("transactions.cash_withdrawal",))
     if call.body.marketplace_fee is not None:
         if call.grant is None or not call.grant.oauth:
             raise Refused(400, "marketplace_not_valid")
@@ -114,6 +120,10 @@ def _check_seller(context: SellerContext, call: Call[OrderRequest]) -> None:
 def _check_body(context: SellerContext, body: OrderRequest) -> None:
     if body.expiration_time is not None:
         orders.check_expiration(body.expiration_time, context.policies.longest_expiration)
+    cash = body.transactions.cash_withdrawal
+    for i, one in enumerate((body.discounts and body.discounts.payment_methods) or ()):
+        if cash and one.new_total_amount <= cash.amount:
+            raise RequestInvalid(f"$.discounts.payment_methods[{i}].new_total_amount", "is not above the withdrawal")
     data = body.integration_data
     if data and data.sponsor and not _may_sponsor(context, data.sponsor.id):
         raise Refused(400, "sponsor_id_not_valid", details=("integration_data.sponsor.id",))
@@ -199,7 +209,8 @@ def pay(
         detail = PaymentStatusDetail.READY_TO_PROCESS if outcome == "rejected" else PaymentStatusDetail.IN_REVIEW
         return _moved(context, record, replace(payment, status_detail=detail))
     discounted = discounted_total(order, method)
-    paid = payment.amount if discounted is None else discounted
+    cash = withdrawn(order)
+    paid = payment.amount if discounted is None else money.total([(1, discounted), (-1, cash)])
     payment = replace(
         payment,
         status=PaymentStatus.PROCESSED,
@@ -220,6 +231,14 @@ def pay(
         amount=paid or money.ZERO,
         external_reference=order.external_reference,
     )
+    if cash:
+        context.record(
+            "cash_withdrawal",
+            id=payment.id,
+            order_id=order.id,
+            amount=cash,
+            external_reference=order.external_reference,
+        )
     merchant_orders.from_order(context, order, payer_id)
     return order
 
@@ -228,6 +247,12 @@ def discounted_total(order: Order, method: str) -> Decimal | None:
     """Return what a buyer pays with *method*, if the order has a total for it; the first counts, should it have two."""
     entries = (order.discounts and order.discounts.payment_methods) or ()
     return next((one.new_total_amount for one in entries if one.type == method), None)
+
+
+def withdrawn(order: Order) -> Decimal:
+    """Return the cash that the buyer is handed at the till, which they pay for with the payment."""
+    cash = order.transactions and order.transactions.cash_withdrawal
+    return (cash and cash.amount) or money.ZERO
 
 
 def counted_installments(method: str, installments: int) -> int:
@@ -331,7 +356,7 @@ def refundable(payment: OrderPayment) -> Decimal:
 
 
 def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
-    return replace(order, transactions=Transactions(payments=(payment_of(order),), refunds=refunds))
+    return replace(order, transactions=replace(order.transactions or Transactions(), refunds=refunds))
 
 
 def _moved(
@@ -347,7 +372,7 @@ def _moved(
         status=status or record.order.status,
         status_detail=detail or record.order.status_detail,
         last_updated_date=context.now,
-        transactions=Transactions(payments=(payment,), refunds=record.order.refunds or None),
+        transactions=replace(record.order.transactions or Transactions(), payments=(payment,)),
     )
     context.put(ORDERS, replace(record, order=order))
     return order
@@ -375,6 +400,7 @@ NOUN = Noun(
                 "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
                 "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
                 "invalid_credentials": "an APP_USR token",
+                "seller_configuration": "a cash_withdrawal of a tenant made with cash_withdrawals=false",
                 "pos_not_found": "an external_pos_id that the seller does not have",
                 "marketplace_fee_not_allowed": "a marketplace_fee of a seller without a marketplace",
             },

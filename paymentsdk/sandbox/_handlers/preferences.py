@@ -41,6 +41,7 @@ _CODES: Mapping[str, str] = {
             "expiration_date_to",
             "items",
             "marketplace_fee",
+            "operation_type",
             "payment_methods",
             "shipments",
             "sponsor_id",
@@ -78,7 +79,7 @@ def create(context: SellerContext, call: Call[PreferenceRequest]) -> object:
         sandbox_init_point=init_point,
         collector_id=context.tenant.user_id,
         client_id=context.tenant.client_id,
-        operation_type=OperationType.REGULAR_PAYMENT,
+        operation_type=OperationType(body.operation_type or OperationType.REGULAR_PAYMENT),
         marketplace=body.marketplace or context.tenant.marketplace or "NONE",
         date_created=context.now,
     )

@@ -15,7 +15,7 @@ from paymentsdk.resources.orders import Order, OrderStatus, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
 from paymentsdk.sandbox._handlers._sales import currency_of, line_total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
-from paymentsdk.sandbox._handlers.orders import METHODS, discounted_total, payment_of, refundable
+from paymentsdk.sandbox._handlers.orders import METHODS, discounted_total, payment_of, refundable, withdrawn
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox._records import MerchantOrderRecord, OrderRecord, PreferenceRecord
 
@@ -112,7 +112,7 @@ def money(currency: str, amount: Decimal | None) -> str:
 def from_order(record: OrderRecord, attempt: str = "") -> Sale:
     """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
     order = record.order
-    amount = payment_of(order).amount or ZERO
+    amount = order.total_amount or ZERO
     qr = order.config.qr if order.config else None
     return Sale(
         heading=order.description or f"Order {order.external_reference}",
@@ -135,6 +135,8 @@ def _order_lines(order: Order) -> Iterator[Line]:
     for item in order.items or ():
         price = money(order.currency or "", item.unit_price)
         yield Line(item.title or "", _times(item.quantity, price, item.unit_measure), line_total(item))
+    if cash := withdrawn(order):
+        yield Line("Cash withdrawal", "", cash)
 
 
 def _order_methods(order: Order, amount: Decimal) -> Iterator[Method]:
