@@ -92,18 +92,22 @@ class Clock:
             ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
         """
         with self._locked():
-            now = self.now()
-            moment = now if at is None else _possible(at)
-            # Back in time nothing falls due, however far.
-            if moment - now > LONGEST_ADVANCE:
-                raise ValueError("the clock moves at most ten years at once")
-            self._set(ClockState(frozen_at=moment))
-            return tuple(self._run_due(moment))
+            self.set(self.state_frozen(at))
+            return tuple(self._run_due(self.now()))
+
+    def state_frozen(self, at: datetime | None = None) -> ClockState:
+        """Return where `freeze` would put the clock."""
+        now = self.now()
+        moment = now if at is None else _possible(at)
+        # Back in time nothing falls due, however far.
+        if moment - now > LONGEST_ADVANCE:
+            raise ValueError("the clock moves at most ten years at once")
+        return ClockState(frozen_at=moment)
 
     def resume(self) -> None:
         """Let time go on from where it stands."""
         with self._locked():
-            self._set(ClockState(ahead=self.now() - self._machine()))
+            self.set(ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
         """Move forward by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
@@ -118,6 +122,12 @@ class Clock:
                 duration.
             TypeError: *duration* is neither text nor a ``timedelta``.
         """
+        with self._locked():
+            self.set(self.state_advanced(duration))
+            return tuple(self._run_due(self.now()))
+
+    def state_advanced(self, duration: timedelta | str) -> ClockState:
+        """Return where `advance` would put the clock."""
         if isinstance(duration, str):
             duration = _read(duration)
         if not isinstance(duration, timedelta):
@@ -126,16 +136,14 @@ class Clock:
             raise ValueError("time does not go backwards; restore a snapshot instead")
         if duration > LONGEST_ADVANCE:
             raise ValueError("the clock moves at most ten years at once")
-        with self._locked():
-            state = self.state
-            if state.frozen_at is not None:
-                self._set(ClockState(frozen_at=_possible(state.frozen_at + duration)))
-            else:
-                _possible(self.now() + duration)
-                self._set(ClockState(ahead=state.ahead + duration))
-            return tuple(self._run_due(self.now()))
+        state = self.state
+        if state.frozen_at is not None:
+            return ClockState(frozen_at=_possible(state.frozen_at + duration))
+        _possible(self.now() + duration)
+        return ClockState(ahead=state.ahead + duration)
 
-    def _set(self, state: ClockState) -> None:
+    def set(self, state: ClockState) -> None:
+        """Put the clock there, without what falls due: the next request to the sandbox does that before its own."""
         self.state = state
         self._changed(state)
 

@@ -162,9 +162,10 @@ def clock(platform: Platform, request: ControlRequest) -> object:
     return _clock(platform)
 
 
-def freeze(platform: Platform, request: ControlRequest) -> object:
+async def freeze(platform: Platform, request: ControlRequest) -> object:
     """Stop the clock, and say what fell due up to then."""
-    happened = platform.clock.freeze(request.read(FreezeRequest).at)
+    platform.clock.set(platform.clock.state_frozen(request.read(FreezeRequest).at))
+    happened = await platform.catch_up()
     return {**_clock(platform), "happened": happened}
 
 
@@ -174,9 +175,10 @@ def resume(platform: Platform, request: ControlRequest) -> object:
     return _clock(platform)
 
 
-def advance(platform: Platform, request: ControlRequest) -> object:
+async def advance(platform: Platform, request: ControlRequest) -> object:
     """Move the clock, and say what happened meanwhile."""
-    happened = platform.clock.advance(request.read(AdvanceRequest).duration)
+    platform.clock.set(platform.clock.state_advanced(request.read(AdvanceRequest).duration))
+    happened = await platform.catch_up()
     return {**_clock(platform), "happened": happened}
 
 

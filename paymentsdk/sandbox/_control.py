@@ -6,7 +6,7 @@ Bodies and answers are JSON; errors are ``{code, message}``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from aiohttp import web
 
@@ -57,8 +57,10 @@ def _handler(command: Command, parameters: tuple[str, ...]) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
         query = _query(request, parameters)
         asked = ControlRequest(path=request.match_info, query=query, body=await read(request))
-        request.app[PLATFORM].run_due()
+        await request.app[PLATFORM].catch_up()
         done = command(request.app[PLATFORM], asked)
+        if isinstance(done, Awaitable):
+            done = await done
         return web.Response(body=_json(done), content_type="application/json")
 
     return handle
@@ -87,7 +89,7 @@ def _json(value: object) -> bytes:
 async def _ledger(request: web.Request) -> web.StreamResponse:
     """Export the ledger as JSON lines: of one tenant, or of all."""
     asked = ControlRequest(path={}, query=_query(request, PARAMETERS["GET", "ledger"]), body=b"")
-    request.app[PLATFORM].run_due()
+    await request.app[PLATFORM].catch_up()
     lines = request.app[PLATFORM].store.ledger(asked.number("tenant"))
     return web.Response(body=b"".join(line + b"\n" for line in lines), content_type="application/x-ndjson")
 
@@ -104,7 +106,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
             try:
                 event = await asyncio.wait_for(queue.get(), _TICK)
             except TimeoutError:
-                platform.run_due()
+                await platform.catch_up()
                 await response.write(b": still here\n\n")
                 continue
             if event is None:

@@ -129,7 +129,7 @@ class Pipeline:
         claim = _idempotency.claim_of(tenant.user_id, key, place, policies) if key else None
         async with self._in_flight.turn(claim, policies) as waited:
             await self._inject_faults(request, exchange)
-            platform.run_due()
+            await platform.catch_up()
             if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
                 principal = self._authenticated(exchange, incoming)
             return execute(platform, operation, incoming, principal, exchange.hit)

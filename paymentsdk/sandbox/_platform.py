@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,8 @@ _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices
 
 #: What falls due is committed in parts: in a file, a commit costs more than an invoice.
 _AT_ONCE = 100
+#: As many, while the event loop waits: some milliseconds.
+_SLICE = 20
 
 
 class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
@@ -111,6 +114,7 @@ class Platform:
             self._kept_clock(), changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked
         )
         self._snapshots: dict[str, _Snapshot] = {}
+        self._catching_up = asyncio.Lock()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -172,16 +176,35 @@ class Platform:
         with self.store.locked():
             until = until or self.clock.now()
             happened: list[ClockEvent] = []
+            while self._run_some(until, _AT_ONCE, happened):
+                pass
+            return happened
+
+    async def catch_up(self) -> Sequence[ClockEvent]:
+        """Do everything that is due by now, in time order, with breaks in which the event loop goes on.
+
+        A request that comes in a break waits until all is done: none sees a part of what was due.
+        """
+        happened: list[ClockEvent] = []
+        async with self._catching_up:
+            # By the clock as it then stands: after a restore in a break, what was due by the old time is not.
             while True:
-                with self.store.transaction():
-                    for _ in range(_AT_ONCE):
-                        due = self.store.take_due(until)
-                        if due is None:
-                            return happened
-                        tenant = self.store.get(TENANTS, str(due.tenant))
-                        kind = JOBS[due.kind](self.context(tenant, now=due.at), due.id) if tenant else None
-                        if kind:
-                            happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+                if not self._run_some(self.clock.now(), _SLICE, happened):
+                    return happened
+                await asyncio.sleep(0)
+
+    def _run_some(self, until: datetime, most: int, happened: list[ClockEvent]) -> bool:
+        """Do the next things that are due, and add them to *happened*; say whether there may be more."""
+        with self.store.transaction():
+            for _ in range(most):
+                due = self.store.take_due(until)
+                if due is None:
+                    return False
+                tenant = self.store.get(TENANTS, str(due.tenant))
+                kind = JOBS[due.kind](self.context(tenant, now=due.at), due.id) if tenant else None
+                if kind:
+                    happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+        return True
 
     def create_tenant(self, request: TenantRequest | None = None) -> Tenant:
         """Make a new seller with an application, tokens, points of sale and a plan.

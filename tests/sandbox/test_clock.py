@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, _platform
 from paymentsdk.sandbox._clock import Clock, ClockState
+from paymentsdk.sandbox._records import ORDERS
 
 
 def clock(wall=lambda: 1_800_000_000.1239, **state: object) -> Clock:
@@ -187,3 +190,49 @@ async def test_what_falls_due_is_committed_in_parts(sandbox):
     assert {entry.order_id for entry in collected} >= {one.id for one in happened}
     assert len(happened) > 350
     assert said.count("COMMIT") < 10
+
+
+async def _states_seen_during(advance: Awaitable[object], sandbox: Sandbox) -> set[int]:
+    """Return how many orders had expired at each turn of the event loop until *advance* was done."""
+    task, seen = asyncio.ensure_future(advance), set()
+    while not task.done():
+        seen.add(sandbox.platform.store.count(ORDERS, None, [("status", "=", "expired")]))
+        await asyncio.sleep(0)
+    await task
+    return seen
+
+
+async def test_the_event_loop_goes_on_while_the_clock_is_moved(client, plain, sandbox, order, monkeypatch):
+    """What falls due is done in slices, in time order and each thing once; in one piece nobody is served meanwhile."""
+    monkeypatch.setattr(_platform, "_SLICE", 2)
+    created = [await client.orders.create(order(expiration_time=f"PT{40 - i}S")) for i in range(8)]
+    sandbox.platform.snapshot()
+    happened = []
+
+    async def advance() -> None:
+        response = await plain("POST", "/_sandbox/clock/advance", {"duration": "PT1M"})
+        happened.append([event["id"] for event in response.json["happened"]])
+
+    in_slices = await _states_seen_during(advance(), sandbox)
+    sandbox.platform.restore()
+    monkeypatch.setattr(_platform, "_SLICE", 1000)
+    in_one_piece = await _states_seen_during(advance(), sandbox)
+
+    assert [[one.id for one in reversed(created)]] * 2 == happened
+    assert {0, 2, 4, 6, 8} == in_slices | {0, 8}
+    assert {0, 8} >= in_one_piece
+
+
+async def test_nobody_sees_a_part_of_what_was_due(client, plain, sandbox, order, monkeypatch):
+    """A request that comes while the clock is moved is handled after everything that was due before it."""
+    monkeypatch.setattr(_platform, "_SLICE", 1)
+    *_, last = [await client.orders.create(order()) for _ in range(6)]
+    advance = asyncio.ensure_future(plain("POST", "/_sandbox/clock/advance", {"duration": "PT1H"}))
+    for _ in range(100_000):
+        await asyncio.sleep(0)
+        if sandbox.platform.store.count(ORDERS, None, [("status", "=", "expired")]):
+            break
+    half = sandbox.platform.store.get(ORDERS, last.id).order.status
+
+    assert ("created", "expired") == (half, (await client.orders.get(last.id)).status)
+    assert 6 == len((await advance).json["happened"])

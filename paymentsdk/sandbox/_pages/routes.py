@@ -294,6 +294,7 @@ def _page(handler: Route) -> Route:
             # A shop may lead here: for reading, it does not matter where the browser comes from.
             headers = {name: request.headers[name] for name in _HOST_CHECKED if name in request.headers}
             check_origin(headers, request.app[ALLOWED_HOSTS])
+            await request.app[PLATFORM].catch_up()
             return await handler(request)
         except Refused as refused:
             again: list[Way] = [(request.path, "Open the page again")] if request.method == "POST" else []
