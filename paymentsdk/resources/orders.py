@@ -281,7 +281,7 @@ class OrderRequest(OrderRequestStruct):
             case TransactionsRequest(payments=[PaymentRequest(amount=paid)], cash_withdrawal=cash):
                 amounts = [paid, cash.amount] if isinstance(cash, CashWithdrawalRequest) else [paid]
                 if comparable(*amounts, self.total_amount):
-                    paid = money.total((1, amount) for amount in amounts)
+                    paid = money.total((1, amount) for amount in amounts) if len(amounts) > 1 else paid
                     require(paid == self.total_amount, "$.total_amount", "is not the sum of the transactions", "sum")
         if self.marketplace_fee is not None:
             require_within_total(self.marketplace_fee, self.total_amount, "$.marketplace_fee")
@@ -436,6 +436,7 @@ class CashWithdrawal(ResponseStruct):
     """Cash that the buyer is handed at the till."""
 
     amount: Decimal | None = None
+    """How much; the buyer pays it on top of the payment, and no refund gives it back."""
 
 
 class Transactions(ResponseStruct):

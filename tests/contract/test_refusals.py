@@ -60,6 +60,8 @@ def whole(name: str, sandbox: Sandbox, tenant: Tenant) -> dict[str, object]:
 async def path_of(name: str, sandbox: Sandbox, tenant: Tenant, request: dict[str, object]) -> str:
     """The path of an operation; for a refund that of a paid order, whose payment goes into *request*."""
     operation = OPERATIONS[name]
+    if name == "wallet_payments.create":
+        sandbox.promise_discount(request["wallet_payment"]["discount"]["code"], tenant)
     if not operation.path_names:
         return operation.path
     async with PaymentsClient(sandbox.describe(tenant).access_token, base_url=sandbox.base_url) as client:

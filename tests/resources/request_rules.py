@@ -28,7 +28,8 @@ WHOLE = {
         "back_urls": {"success": "https://s.example.com", "pending": "https://p.example.com",
         "failure": "http://f.example.com/a?b=c"}, "notification_url": "https://shop.example.com/hook",
         "statement_descriptor": "SHOP", "additional_info": "gift", "auto_return": "approved",
-        "external_reference": "basket-42", "expires": true, "expiration_date_from": "2026-01-31T09:30:00.000-04:00",
+        "external_reference": "basket-42", "operation_type": "money_transfer",
+        "expires": true, "expiration_date_from": "2026-01-31T09:30:00.000-04:00",
         "expiration_date_to": "2026-02-28T09:30:00.000-04:00", "date_of_expiration": "2026-02-28T09:30:00.000-04:00",
         "marketplace": "NONE", "marketplace_fee": 151.52, "differential_pricing": {"id": 7},
         "tracks": [{"type": "google_ad", "values": {"conversion_id": 1, "conversion_label": "a", "pixel_id": "2"}}],
@@ -47,7 +48,8 @@ WHOLE = {
         "street_name": "Rua A", "street_number": 123}, "date_registered": "2025-01-31T09:30:00.000-04:00",
         "description": "Prefers mornings", "default_card": "none", "metadata": {"vip": true}}""",
     "orders.create": """{"external_reference": "ticket-1", "total_amount": "50.00", "transactions": {"payments":
-        [{"amount": "50.00"}]}, "config": {"qr": {"external_pos_id": "POS1", "mode": "dynamic"}},
+        [{"amount": "48.00"}], "cash_withdrawal": {"amount": "2.00"}},
+        "config": {"qr": {"external_pos_id": "POS1", "mode": "dynamic"}},
         "description": "Two coffees", "expiration_time": "PT3600H", "marketplace_fee": "1.00", "items":
         [{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "unit", "external_code": "c1"}],
         "discounts": {"payment_methods": [{"new_total_amount": "45.00", "type": "credit_card"}]}, "integration_data":
@@ -120,7 +122,7 @@ BROKEN = [
     ("orders.create", "external_reference", "", "$.external_reference", "length >= 1"),
     ("orders.create", "description", "a" * 151, "$.description", "length <= 150"),
     ("orders.create", "type", "online", "$.type", "Invalid enum value 'online': must be one of qr"),
-    ("orders.create", "total_amount", "49.00", "$.total_amount", "sum of the payments"),
+    ("orders.create", "total_amount", "49.00", "$.total_amount", "sum of the transactions"),
     ("orders.create", "total_amount", "50.001", "$.total_amount", ""),
     ("orders.create", "transactions.payments", [], "$.transactions.payments", "length >= 1"),
     ("orders.create", "transactions.payments", [{"amount": "25"}] * 2, "$.transactions.payments", "length <= 1"),

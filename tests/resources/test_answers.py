@@ -124,7 +124,8 @@ WHOLE = {
         "status_detail": "accredited", "refunded_amount": "5.00", "paid_amount": "45.00", "reference_id": "r1",
         "payment_method": {"type": "credit_card", "installments": 1, "id": "visa"}, "discounts":
         {"type": "credit_card"}}], "refunds": [{"id": "REF1", "transaction_id": "PAY1", "reference_id": "r2",
-        "amount": "5.00", "status": "processing"}]}, "items": [{"title": "Coffee", "unit_price": "25.00",
+        "amount": "5.00", "status": "processing"}], "cash_withdrawal": {"amount": "2.00"}},
+        "items": [{"title": "Coffee", "unit_price": "25.00",
         "quantity": 2, "unit_measure": "unit", "external_code": "c1", "external_categories": [{"id": "food"}]}],
         "discounts": {"payment_methods": [{"new_total_amount": "45.00", "type": "credit_card"}]},
         "integration_data": {"application_id": "1", "platform_id": "2", "integrator_id": "dev_3",

@@ -266,7 +266,7 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("customers.create", lambda: CustomerRequest(metadata={"a": object()}), "$", "cannot be written as JSON"),
     ("customers.create", lambda: {"email": "ana@example.com"}, "$", "expected CustomerRequest, got dict"),
     ("orders.create", lambda: order(total_amount=24.90), "$.total_amount", "not float"),
-    ("orders.create", lambda: order(total_amount=Decimal("24.91")), "$.total_amount", "sum of the payments"),
+    ("orders.create", lambda: order(total_amount=Decimal("24.91")), "$.total_amount", "sum of the transactions"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("sNaN")), "$.marketplace_fee", "finite"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the total"),
     ("orders.create", lambda: order(transactions=TransactionsRequest(payments=[{"amount": "24.90"}])),

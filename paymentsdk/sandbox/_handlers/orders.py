@@ -395,7 +395,7 @@ NOUN = Noun(
             magic=MagicValue("external_reference"),
             causes={
                 "maximum_items": "two payments, or five discounts",
-                "invalid_total_amount": "a total_amount that is not the sum of the payments",
+                "invalid_total_amount": "a total_amount that is not the sum of payment and withdrawal",
                 "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
                 "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
                 "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
