@@ -388,7 +388,7 @@ class Incomplete(PaymentsError):
         super().__init__(seen, total, resume_point, reason)
         self.seen = seen
         self.total = total
-        self.resume_point = resume_point
+        self.resume_point: ResumePoint | None = resume_point
         self.reason = reason
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cached_property
+from types import GenericAlias
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -126,7 +127,7 @@ class ResponseDecoder(Generic[R]):
         if found is None:
             return None
         name, on_wire, row = found
-        exact = msgspec.json.Decoder(list[row]).decode  # type: ignore[valid-type]
+        exact = msgspec.json.Decoder(GenericAlias(list, (row,))).decode
         unusable = amounts.compile_check(row)
         members, entry = repair.compile_row(row)
         kind = RowType(row, members, unusable, entry)

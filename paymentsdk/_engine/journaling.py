@@ -24,8 +24,8 @@ class Journaling:
     """What the journaled calls of a client share."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
-        self.journal = journal
-        self.platform_clock = PlatformClock(clock)
+        self.journal: Journal = journal
+        self.platform_clock: PlatformClock = PlatformClock(clock)
         self._clock = clock
         self._process = f"{os.getpid()}-{clock.key()[:16]}"
         self._count = itertools.count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -14,7 +15,7 @@ from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
-from paymentsdk._operation.operation import PageShape
+from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
 
@@ -203,6 +204,10 @@ def read_days(request: Struct, *names: str) -> None:
         msgspec.structs.force_setattr(request, name, read)
 
 
+B = TypeVar("B")
+R = TypeVar("R")
+
+
 class WriteOptions(TypedDict, total=False):
     """The keyword arguments of a write that takes no idempotency key."""
 
@@ -239,6 +244,30 @@ class Resource:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    async def _write(
+        self,
+        operation: Operation[B, R],
+        body: B | None,
+        options: KeyedWriteOptions,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **path: str,
+    ) -> R:
+        """Carry out a write that takes an idempotency key."""
+        result = await self._engine.call(
+            operation,
+            body,
+            query=None,
+            idempotency_key=options.get("idempotency_key"),
+            first_sent_at=options.get("first_sent_at"),
+            once=options.get("once"),
+            not_after=options.get("not_after"),
+            defer=options.get("defer", False),
+            headers=headers,
+            **path,
+        )
+        return result.value
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")

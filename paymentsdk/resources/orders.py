@@ -804,7 +804,7 @@ class Orders(Resource):
             BadRequest, NotFound, Conflict: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
-        return (await self._engine.call(CREATE, order, **options)).value
+        return await self._write(CREATE, order, options)
 
     async def get(self, order_id: str) -> Order:
         """Return the order with its payment and its refunds (4.11).
@@ -831,7 +831,7 @@ class Orders(Resource):
             Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
-        return (await self._engine.call(CANCEL, order_id=order_id, **options)).value
+        return await self._write(CANCEL, None, options, order_id=order_id)
 
     async def refund(
         self,
@@ -868,4 +868,4 @@ class Orders(Resource):
                 "amount" if amount is None else "payment_id",
                 "a partial refund takes both payment_id and amount; a refund of the whole order takes neither",
             )
-        return (await self._engine.call(REFUND, body, order_id=order_id, **options)).value
+        return await self._write(REFUND, body, options, order_id=order_id)

@@ -553,4 +553,6 @@ class Preferences(Resource):
             BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
-        return (await self._engine.call(CREATE, preference, **options)).value
+        once, not_after = options.get("once"), options.get("not_after")
+        call = self._engine.call(CREATE, preference, once=once, not_after=not_after, defer=options.get("defer", False))
+        return (await call).value

@@ -298,4 +298,4 @@ class WalletPayments(Resource):
             OutcomeUnknown: The money may have moved. Send it again with the error's ``idempotency_key``.
         """
         headers = None if session_id is None else {self._engine.session_header: session_id}
-        return (await self._engine.call(CREATE, payment, headers=headers, **options)).value
+        return await self._write(CREATE, payment, options, headers=headers)

@@ -76,7 +76,7 @@ class Processes:
     def __init__(self, make_journal: MakeJournal) -> None:
         self._make = make_journal
         self._journals: list[Journal] = []
-        self.time = 1_000.0
+        self.time: float = 1_000.0
 
     def journal(self) -> Journal:
         """Return the journal of one more process."""

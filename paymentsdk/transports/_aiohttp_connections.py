@@ -178,7 +178,7 @@ class Connector(aiohttp.TCPConnector):
         if self.process == os.getpid():
             super().__del__()
 
-    def connect(
+    def connect(  # pyright: ignore[reportIncompatibleMethodOverride] - any coroutine will do
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> Coroutine[None, None, Connection]:
         """Return a connection on which nothing has happened since its last response.
