@@ -13,6 +13,7 @@ from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control, _responses
 from paymentsdk.sandbox._delivery import reset_connection
 from paymentsdk.sandbox._handlers import noun_of
+from paymentsdk.sandbox._header_timeout import timed
 from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, Route
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
@@ -39,7 +40,7 @@ def make_app(
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
     """
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_always_answered])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[timed, _always_answered])
     app[PLATFORM] = platform
     app[ALLOWED_HOSTS] = allowed_hosts
     app[STOPPING] = asyncio.Event()

@@ -23,6 +23,7 @@ from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock
 from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._handlers.plans import PlanRequest
+from paymentsdk.sandbox._header_timeout import HeaderTimeout
 from paymentsdk.sandbox._keys import STOPPING
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
@@ -113,6 +114,7 @@ class Sandbox:
                 self.platform.close()  # Nobody will have it: its file must not stay locked.
                 raise
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self.buyer: Buyer = Buyer(self.platform)
         self._tenant: Tenant | None = None
 
@@ -122,16 +124,30 @@ class Sandbox:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
         try:
             await runner.setup()
-            await web.TCPSite(runner, self._host, self._port).start()
-            port = runner.addresses[0][1]
+            port = await self._listen(runner)
             self.platform.bind(f"http://{_in_url(self._host)}:{port}")
             self._tenant = self.platform.default_tenant()
         except BaseException:
-            await runner.cleanup()
-            self.platform.close()
+            await self._close(runner)
             raise
         self._runner = runner
         return self
+
+    async def _listen(self, runner: web.AppRunner) -> int:
+        """Listen, and return the port."""
+        make_protocol = runner.server
+        if make_protocol is None:
+            raise RuntimeError("the server was not set up")
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: HeaderTimeout(make_protocol()), self._host, self._port, backlog=128
+        )
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def _close(self, runner: web.AppRunner) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await runner.cleanup()
+        self.platform.close()
 
     async def stop(self) -> None:
         """Stop listening, end hanging requests, and close the file. Stopping twice does no harm."""
@@ -139,8 +155,7 @@ class Sandbox:
         if runner is not None:
             runner.app[STOPPING].set()
             self.platform.feed.publish(None)
-            await runner.cleanup()
-            self.platform.close()
+            await self._close(runner)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import Sandbox, _delivery
+from paymentsdk.sandbox import FaultRule, Sandbox, _delivery, _header_timeout
 from paymentsdk.sandbox._responses import Refused
 
 
@@ -59,26 +59,67 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
     assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
 
 
-@pytest.mark.control("paymentsdk.sandbox._delivery.READ_TIMEOUT", 3600.0, raises=pytest.fail.Exception)
-@pytest.mark.parametrize("path", ["/v1/orders", "/_sandbox/scan"])
-async def test_a_request_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, path):
-    """A client that stops sending does not keep a connection for ever; the others are served."""
-    if _delivery.READ_TIMEOUT < 60:
-        monkeypatch.setattr(_delivery, "READ_TIMEOUT", 0.01)
+async def closed_by_the_server(sandbox: Sandbox, *requests: str) -> bool:
+    """Send *requests* on one connection, and say whether it ends."""
     host = sandbox.base_url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 500\r\n\r\n{{".encode())
+    for number, request in enumerate(requests):
+        if number:  # What was asked before is answered.
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(request.replace("\n", "\r\n").encode())
     try:
         async with asyncio.timeout(2):
-            assert b"" == await reader.read()
+            await reader.read()
     except ConnectionResetError:
-        pass
+        return True
     except TimeoutError:
-        pytest.fail("the connection is still open")
+        return False
     finally:
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+    return True
+
+
+_POST = "HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 500\n"
+_FORM = "Content-Type: application/x-www-form-urlencoded\n"
+
+
+@pytest.mark.control("paymentsdk.sandbox._delivery.READ_TIMEOUT", 3600.0)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        f"POST /v1/orders {_POST}\n{{",
+        f"POST /_sandbox/scan {_POST}\n{{",
+        f"POST /qr/ORD1 {_POST}{_FORM}\nmethod",
+    ],
+)
+async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, request_):
+    """A client that stops sending does not keep a connection for ever; the others are served."""
+    if _delivery.READ_TIMEOUT < 60:
+        monkeypatch.setattr(_delivery, "READ_TIMEOUT", 0.01)
+
+    assert await closed_by_the_server(sandbox, request_)
+
+
+@pytest.mark.control("paymentsdk.sandbox._header_timeout.HEADER_TIMEOUT", 3600.0)
+@pytest.mark.parametrize("before", [[], ["GET /_sandbox/state HTTP/1.1\nHost: 127.0.0.1\n\n"]], ids=["first", "second"])
+async def test_headers_that_are_never_sent_whole_are_closed(sandbox, monkeypatch, before):
+    """On many new connections, and on those that had a request before."""
+    if _header_timeout.HEADER_TIMEOUT < 60:
+        monkeypatch.setattr(_header_timeout, "HEADER_TIMEOUT", 0.5)
+
+    half = "POST /v1/orders HTTP/1.1\nHost: 127"
+    assert all(await asyncio.gather(*(closed_by_the_server(sandbox, *before, half) for _ in range(40))))
+
+
+async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(sandbox, connect, monkeypatch):
+    """It ends with the headers of the request, and begins again with those of the next."""
+    monkeypatch.setattr(_header_timeout, "HEADER_TIMEOUT", 0.5)
+    async with connect(sandbox) as client:
+        for _ in range(2):  # On one connection.
+            with sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.7)):
+                assert sandbox.plan_id == (await client.plans.get(sandbox.plan_id)).id
 
 
 async def test_a_file_of_another_schema_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 from typing import Annotated
@@ -11,6 +12,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from paymentsdk.resources.preferences import MOST_INSTALLMENTS
+from paymentsdk.sandbox import _delivery
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
 from paymentsdk.sandbox._responses import Refused
 
@@ -55,7 +57,8 @@ async def read(request: web.Request) -> PaymentForm:
     if request.content_type != "application/x-www-form-urlencoded":
         raise Refused(415, "unsupported_media_type", "This is not the form of the page.")
     try:
-        return msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
+        async with asyncio.timeout(_delivery.READ_TIMEOUT):
+            return msgspec.convert(dict(await request.post()), PaymentForm, strict=False)
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "request_too_large", "The form is too large.") from None
     except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
