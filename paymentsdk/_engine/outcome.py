@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._engine.failures import OWN_ERRORS, AttemptFailed
-from paymentsdk._operation.rules import Failure
+from paymentsdk._operation.rules import Failure, is_in_progress
 from paymentsdk.errors import (
     NoAnswer,
     NotSent,
@@ -63,7 +63,9 @@ def _kind_of_error(
     if operation.writes and (doubtful or redirected):
         return OutcomeUnknown(_reason(last))
     if last.error is not None:
-        last.error.settled = operation.writes and (last.settled or not caller_supplied_key)
+        # What takes no key is not sent again, but "in progress" may be about the same write, which a proxy sent twice.
+        open_end = caller_supplied_key or is_in_progress(last.kind, last.error.codes)
+        last.error.settled = operation.writes and (last.settled or not open_end)
         return last.error
     # No other refusal of a token refresh: a caller would take it for what the platform says of the request.
     if isinstance(last.cause, ReauthorizationRequired):

@@ -9,7 +9,7 @@ The rules for a write:
 - An attempt without an answer, with one that cannot be trusted, a 5xx, a 408, or "in progress" on a keyed write leaves
   the write *in doubt*: it may have taken effect.
 - While nothing is in doubt, every 4xx is final, except a conflict of a keyed write that is "in progress": the same key
-  is safe to send again, and is, twice at most.
+  is safe to send again, and is, twice at most. Of a write with no key, such a conflict is told without `settled`.
 - Once a write is in doubt, a response is final only if it holds a code that settles with this status, and none that
   says "in progress". A gateway, a load balancer or an expired token knows nothing of an earlier attempt.
 """
@@ -197,8 +197,9 @@ def settles(errors: Iterable[ErrorCode], status: int, codes: Collection[str], *,
 
 
 def is_in_progress(kind: Failure, codes: Collection[str]) -> bool:
-    """Whether a response to a keyed write that does not settle it leaves it in doubt, though it was the first.
+    """Whether a response that does not settle a write leaves open what becomes of it, though it was the first.
 
+    A keyed write is in doubt then, and is sent again; any other is refused, but not `APIError.settled`.
     A conflict that names neither a state of the thing (`*_already_*`) nor another request under the key may be about
     an own attempt: a proxy can have sent it twice.
     """

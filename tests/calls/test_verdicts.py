@@ -229,12 +229,12 @@ def expected(write: str, given: Answer, *, in_doubt: bool, supplied: bool) -> Ex
         return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else not supplied, 4)
     if given.status in {401, 403}:
         return Expected(OutcomeUnknown if in_doubt else refused(given), None if in_doubt else not supplied, before + 1)
-    held = keyed and (busy or (given.status in {409, 423, 425} and not DONE & set(given.codes)))
-    if held or (keyed and in_doubt):
+    held = busy or (given.status in {409, 423, 425} and not DONE & set(given.codes))
+    if keyed and (held or in_doubt):
         return Expected(OutcomeUnknown, None, before + 3)
     if in_doubt:
         return Expected(OutcomeUnknown, None, before + 1)
-    return Expected(refused(given), not supplied, 1)
+    return Expected(refused(given), not (supplied or held), 1)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -323,6 +323,17 @@ async def test_what_an_error_response_says_of_a_write(
         assert isinstance(last, APIError)
         assert not last.settled
         assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason
+
+
+@pytest.mark.control("paymentsdk._engine.outcome.is_in_progress", lambda kind, codes: False)
+@pytest.mark.parametrize("status", [409, 423, 425])
+@pytest.mark.parametrize("write", UNKEYED)
+async def test_a_first_conflict_does_not_settle_a_write_without_a_key(play: Play, write: str, status: int) -> None:
+    """A proxy can have sent it twice, and the other one be under way: it is told as refused, but not as settled."""
+    error, requests = await play(OPERATIONS[write], Response(status, {}, b'{"message": "in progress"}'))
+
+    assert isinstance(error, APIError)
+    assert (False, 1) == (error.settled, len(requests))
 
 
 def test_the_table_is_about_every_write() -> None:
