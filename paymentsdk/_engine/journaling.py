@@ -15,6 +15,7 @@ from paymentsdk.journal._time import PlatformClock
 
 if TYPE_CHECKING:
     from paymentsdk._clock import Clock
+    from paymentsdk.journal._call import Later
     from paymentsdk.journal._protocol import Journal
 
 logger = logging.getLogger("paymentsdk")
@@ -37,22 +38,35 @@ class Journaling:
         return f"{self._process}/{next(self._count)}"
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Wait for the calls of this process that work on the record *key*: they know best what becomes of it."""
+    async def turn(self, key: str) -> AsyncIterator[Later]:
+        """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.
+
+        Yields what runs writes that the caller does not wait for. The turn ends when the last of them has been made, so
+        that whoever comes next finds the record closed.
+        """
         while (running := self._running.get(key)) is not None:
             await asyncio.wait((running,))
-        self._running[key] = done = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._running[key]
-            done.set_result(None)
+        self._running[key] = over = asyncio.get_running_loop().create_future()
+        writes: list[asyncio.Task[None]] = []
 
-    def later(self, write: Awaitable[object], /) -> None:
+        def end(*_: object) -> None:
+            if not over.done() and all(write.done() for write in writes):
+                del self._running[key]
+                over.set_result(None)
+
+        try:
+            yield lambda write: writes.append(self._later(write))
+        finally:
+            for write in writes:
+                write.add_done_callback(end)
+            end()
+
+    def _later(self, write: Awaitable[object]) -> asyncio.Task[None]:
         """Write to the journal while the caller goes on; closing the client waits for it."""
         task = asyncio.ensure_future(_logged(write))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
+        return task
 
     async def drain(self, grace: float) -> None:
         """Wait up to *grace* seconds for what is still being written."""

@@ -24,7 +24,7 @@ from paymentsdk.errors import (
     RequestInvalid,
 )
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import JournaledCall, Look, Permit, Told
+from paymentsdk.journal._call import JournaledCall, Later, Look, Permit, Told
 from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -44,14 +44,16 @@ _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
 _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
 
 
-def driver(call: Call[B, R], journaling: Journaling, *, defer: bool = False, look: Look | None = None) -> JournaledCall:
+def driver(
+    call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool = False, look: Look | None = None
+) -> JournaledCall:
     """Return what drives the record that *call* sends."""
     return JournaledCall(
         journaling.journal,
         journaling.platform_clock,
         seller=lambda: user_id(call.token) or "",
         lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
-        later=journaling.later,
+        later=later,
         defer=defer,
         look=look,
     )
@@ -97,8 +99,8 @@ async def call_once(
         owner=journaling.owner(),
     )
     attempts = Attempts(call)
-    async with journaling.turn(key):
-        told = await driver(call, journaling, defer=defer).run(record, attempts.send)
+    async with journaling.turn(key) as later:
+        told = await driver(call, journaling, later, defer=defer).run(record, attempts.send)
     return attempts.told(told)
 
 

@@ -112,8 +112,8 @@ class Recovery:
         try:
             call = sender.prepare(record)
             attempts: Attempts[object, object] = Attempts(call)
-            drive = driver(call, self._journaling, look=sender.look)
-            async with self._journaling.turn(record.key):
+            async with self._journaling.turn(record.key) as later:
+                drive = driver(call, self._journaling, later, look=sender.look)
                 told = await drive.carry_on(record, attempts.send, since=since)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")

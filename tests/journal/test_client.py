@@ -114,6 +114,14 @@ async def test_the_same_name_returns_the_finished_order(start, platform: Platfor
     assert 1 == len(platform.posts)
 
 
+async def test_the_name_may_be_used_again_at_once(start, platform: Platform) -> None:
+    """The record is closed after the caller has its order; the next call of the process waits for that."""
+    client = start()
+    orders = [await client.orders.create(order(), once="table-7/1") for _ in range(20)]
+
+    assert (1, 1) == (len(platform.posts), len({one.id for one in orders}))
+
+
 async def test_another_name_is_another_order(start, platform: Platform) -> None:
     """The name is the fact: the same ticket, sold again, is a second order."""
     client = start()
