@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
     from paymentsdk._engine.call import Call
     from paymentsdk._engine.journaling import Journaling
-    from paymentsdk._engine.recovery import Recovery, RecoverySummary, Sender
-    from paymentsdk.journal import Journal, Record, Resolution
+    from paymentsdk._engine.recovery import Recovery, Sender
+    from paymentsdk.journal import Journal, Record, RecoverySummary, Resolution
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
     from paymentsdk.resources.merchant_orders import MerchantOrders

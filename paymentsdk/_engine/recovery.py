@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from paymentsdk._engine.once import LEASE, Attempts, driver
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
-from paymentsdk.journal._states import OPEN, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
+from paymentsdk.journal._summary import RecoverySummary
 from paymentsdk.journal._time import Moment
 
 if TYPE_CHECKING:
@@ -26,24 +27,10 @@ R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
-#: Records that are taken over at once: as many requests are in flight.
+#: Records that are carried out at once: as many requests are in flight.
 BATCH = 16
-
-
-class RecoverySummary(Struct, frozen=True, kw_only=True):
-    """What a recovery has come to so far."""
-
-    resolved: Mapping[RecordState, int] = {}
-    """How many records it has taken over, by the state that they are in now."""
-    left: tuple[Record, ...] = ()
-    """Open records that it cannot send, such as those of sellers without credentials: for a person."""
-    problems: tuple[str, ...] = field(default_factory=tuple)
-    """Why accounts were left out."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no record is open any more."""
-        return not self.left and not any(self.resolved.get(state) for state in OPEN)
+#: More records than a journal has.
+ALL = 2**31 - 1
 
 
 class Sender(Struct, frozen=True):
@@ -69,6 +56,7 @@ class Recovery:
         self._journaling = journaling
         self._sender_of = sender_of
         self._senders: dict[str, Sender] = {}
+        self._told: set[str] = set()
         self._summary = RecoverySummary()
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
@@ -77,35 +65,46 @@ class Recovery:
         Raises:
             JournalUnavailable: The journal does not answer.
         """
-        await self._find_sellers()
-        tried: set[str] = set()
-        while taken := await self._claim(tried):
-            tried.update(record.key for record, _ in taken)
-            await asyncio.gather(*(self._finish(record, since) for record, since in taken))
+        rows = await self._open()
+        await self._find_sellers(rows)
+        taken, since = await self._claim(rows)
+        for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
+            await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
                 progress(self._summary)
-        left = [row for row in await self._journaling.journal.records(OPEN) if row.key not in tried]
+        left = [row for row in await self._open() if row.key not in self._told]
         self._summary = structs.replace(self._summary, left=tuple(left))
         if progress is not None:
             progress(self._summary)
         return self._summary
 
-    async def _find_sellers(self) -> None:
-        """Learn the user ids of the accounts that have open records."""
-        names = {row.account for row in await self._journaling.journal.records(OPEN)}
-        for name in sorted(names, key=str):
+    async def _find_sellers(self, rows: Iterable[Record]) -> None:
+        """Learn the user ids of the accounts that *rows* belong to."""
+        for name in sorted({row.account for row in rows}, key=str):
             try:
                 sender = self._sender_of(name)
                 self._senders[await sender.seller()] = sender
             except PaymentsError as error:
                 self._add_problem(f"{name or 'the client'}: {describe(error)}")
 
-    async def _claim(self, tried: set[str]) -> list[tuple[Record, Moment]]:
-        since = self._journaling.platform_clock.moment()
-        owner = self._journaling.owner()
-        rows = await self._journaling.journal.claim(tuple(self._senders), owner=owner, lease=LEASE, limit=BATCH)
-        # A record that stays open is not taken over again by the same run: it would be for ever.
-        return [(row, since) for row in rows if row.key not in tried]
+    def _knows_time(self, rows: Iterable[Record]) -> bool:
+        """Whether the platform's time is not behind that of *rows*: else nobody knows how old they are."""
+        now = self._journaling.platform_clock.now()
+        behind = any(timing(row, now) is Timing.CLOCK_BEHIND for row in rows)
+        if behind:
+            self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
+        return not behind
+
+    async def _claim(self, rows: Iterable[Record]) -> tuple[list[Record], Moment]:
+        """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
+        since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
+        if not self._knows_time(rows):
+            return [], since
+        claimed = self._journaling.journal.claim(tuple(self._senders), owner=owner, lease=LEASE, limit=ALL)
+        return await claimed, since
+
+    async def _open(self) -> list[Record]:
+        return await self._journaling.journal.records(OPEN, limit=ALL)
 
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._senders[record.seller]
@@ -118,6 +117,7 @@ class Recovery:
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
+        self._told.add(record.key)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1

@@ -5,6 +5,7 @@
     paymentsdk demo                   the main job, end to end, on this machine
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
+    paymentsdk journal list           the records of named writes: list, show, recover, abandon
 
 ``python -m paymentsdk`` is the same command.
 
@@ -25,6 +26,7 @@ from paymentsdk._version import __version__
 from paymentsdk.cli.arguments import address, count, file, pair, port
 from paymentsdk.cli.control import add_advance, add_pay, add_policies
 from paymentsdk.cli.faults import add_faults
+from paymentsdk.cli.journal import add_journal
 from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.errors import PaymentsError, visible
 
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
     _add_sandbox(commands)
+    add_journal(commands)
     return parser
 
 

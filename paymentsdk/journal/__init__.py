@@ -11,12 +11,14 @@ from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._sqlite import SQLiteJournal
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._summary import RecoverySummary
 
 __all__ = [
     "Action",
     "Journal",
     "Record",
     "RecordState",
+    "RecoverySummary",
     "Resolution",
     "SQLiteJournal",
     "StoredResponse",

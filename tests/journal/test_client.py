@@ -352,6 +352,54 @@ async def test_recovery_in_the_background(start, platform: Platform, until) -> N
     assert 1 == len(platform.made)
 
 
+async def test_records_that_nobody_can_settle_do_not_hide_others(start, platform: Platform, clock: FakeClock) -> None:
+    """However many old orders stay unknown, a newer record is recovered by the same run."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    for number in range(20):
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once=f"old/{number}")
+    clock.advance(16 * 60)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="new")
+    platform.lose = False
+
+    assert {RecordState.UNKNOWN: 20, RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+@pytest.mark.control("paymentsdk._engine.recovery.Recovery._knows_time", lambda self, rows: True)
+async def test_a_clock_that_went_back_stops_recovery(start, platform: Platform, clock: FakeClock) -> None:
+    """Where the platform's time is behind that of a record, nobody knows how old records are: the summary says so."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="table-7/1")
+    platform.lose, platform.offset, sent = False, -600.0, len(platform.posts)
+
+    summary = await start().recover()
+
+    assert (sent, {}) == (len(platform.posts), dict(summary.resolved))
+    assert "a clock went back" in "".join(summary.problems)
+    assert ["table-7/1"] == [row.name for row in summary.left]
+    assert not summary.is_complete
+
+
+async def test_what_another_process_took_over_is_left(start, platform: Platform, clock: FakeClock) -> None:
+    """A record that a living process holds is not counted as settled."""
+    told = []
+    other = start()
+
+    async def meanwhile(request: Request) -> Response:
+        if request.method == "POST":
+            told.append(await other.recover())
+        return platform(request)
+
+    await start(transport=MemoryTransport(meanwhile)).orders.create(order(), once="table-7/1")
+
+    assert [["table-7/1"]] == [[row.name for row in summary.left] for summary in told]
+    assert 1 == len(platform.posts)
+
+
 async def test_over_real_sockets(tmp_path: Path) -> None:
     """A lost response, then another process: the sandbox's ledger shows one order."""
     async with Sandbox() as sandbox:

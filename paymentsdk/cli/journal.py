@@ -1,0 +1,326 @@
+"""``paymentsdk journal list``, ``show``, ``recover`` and ``abandon``: what a person does with the records of a journal.
+
+Credentials come from the environment alone, as `PaymentsClient.from_env` reads them: arguments are seen by everybody on
+the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.cli.arguments import Choices, count, file
+from paymentsdk.cli.command import Answer
+from paymentsdk.cli.words import counted
+from paymentsdk.errors import visible
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+    from paymentsdk.journal import Record, RecoverySummary, SQLiteJournal
+
+__all__ = ["add_journal"]
+
+_DEFAULT_FILE = "payments.db"
+_EXAMPLES = """\
+examples:
+  paymentsdk journal list
+  paymentsdk journal show table-7/1
+  paymentsdk journal recover
+"""
+#: Columns of the table; the name has what is left of 80.
+_WIDTHS = (9, 22, 16)
+_NAME_WIDTH = 80 - sum(_WIDTHS) - 2 * len(_WIDTHS)
+
+#: Does what the options ask for with the journal; the exit code stands next to what it came to.
+_Command = Callable[["SQLiteJournal", "Namespace"], Awaitable[tuple[int, Answer]]]
+
+
+def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``journal`` and its commands."""
+    summary = "the records of named writes: list them, carry out what is open, close what nobody can tell"
+    journal = commands.add_parser(
+        "journal",
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listed = _add(within, "list", _list, "list the records that are open")
+    which = listed.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="also those that are closed")
+    which.add_argument(
+        "--state", choices=Choices(_states), action="append", metavar="STATE", help="those that are %(choices)s"
+    )
+    listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
+    shown = _add(within, "show", _show, "show all that is known of a record")
+    shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
+    about = "carry out the open records of the seller in the environment (PAYMENTSDK_BASE_URL and so on)"
+    _add(
+        within, "recover", _recover, about, epilog="The exit code is 0 if no record is open any more, and 1 if one is."
+    )
+    abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
+    abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
+    abandoned.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add(
+    commands: SubParsers[argparse.ArgumentParser], name: str, command: _Command, summary: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
+    where = f"the file of the `SQLiteJournal` (default: {_DEFAULT_FILE})"
+    parser.add_argument("--file", type=file, default=_DEFAULT_FILE, metavar="FILE", help=where)
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.set_defaults(run=_run, command=command, parser=parser)
+    return parser
+
+
+def _run(options: Namespace) -> int:
+    """Do the command in *options*, print what it came to, and return the exit code.
+
+    Raises:
+        FileNotFoundError: There is no such journal: an empty one that was made now would look settled.
+    """
+    if not Path(options.file).is_file():
+        raise FileNotFoundError(f"there is no journal {options.file}; say where it is with --file")
+    code, answer = asyncio.run(_done(options))
+    print(msgspec.json.encode(answer.data).decode() if options.json else "\n".join(map(visible, answer.lines)))
+    return code
+
+
+async def _done(options: Namespace) -> tuple[int, Answer]:
+    from paymentsdk.journal import SQLiteJournal
+
+    journal = SQLiteJournal(options.file)
+    command: _Command = options.command
+    try:
+        return await command(journal, options)
+    finally:
+        await journal.aclose()
+
+
+# --- list and show ------------------------------------------------------------------------------------------------
+
+
+class _Shown(Struct, frozen=True):
+    """What people may see of a record: neither its body nor its headers nor its response, which hold credentials."""
+
+    name: str
+    state: str
+    reason: str
+    operation: str
+    key: str
+    base_url: str
+    path: str
+    seller: str
+    account: str | None
+    begun: datetime
+    """In platform time."""
+    not_after: datetime
+    """In platform time."""
+    recoverable: bool
+    owner: str
+    lease_until: datetime | None
+    """On the clock of the journal."""
+    updated: datetime
+    """On the clock of the journal."""
+    status: int | None
+    """Of the platform's response."""
+
+
+def _shown(record: Record) -> _Shown:
+    return _Shown(
+        name=record.name,
+        state=record.state.value,
+        reason=record.reason,
+        operation=record.operation,
+        key=record.key,
+        base_url=record.base_url,
+        path=record.path,
+        seller=record.seller,
+        account=record.account,
+        begun=_moment(record.begun),
+        not_after=_moment(record.not_after),
+        recoverable=record.recoverable,
+        owner=record.owner,
+        lease_until=_moment(record.lease_until) if record.lease_until else None,
+        updated=_moment(record.updated),
+        status=record.response.status if record.response else None,
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
+def _states() -> Iterable[str]:
+    from paymentsdk.journal import RecordState
+
+    return [state.value for state in RecordState]
+
+
+async def _list(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+    from paymentsdk.journal import RecordState
+    from paymentsdk.journal._states import OPEN
+
+    among: Iterable[RecordState] = OPEN
+    if options.all or options.state:
+        among = map(RecordState, options.state) if options.state else RecordState
+    rows = await journal.records(frozenset(among), limit=options.limit + 1)
+    if len(rows) > options.limit:
+        print(f"the oldest {options.limit:,} are shown, there are more: see --limit", file=sys.stderr)
+        del rows[options.limit :]
+    return 0, Answer([_shown(row) for row in rows], list(_table(rows)))
+
+
+def _table(rows: Sequence[Record]) -> Iterator[str]:
+    if not rows:
+        yield "no records"
+        return
+    yield _line("STATE", "OPERATION", "BEGUN (UTC)", "NAME")
+    for row in rows:
+        yield _line(row.state.value, row.operation, f"{_moment(row.begun):%Y-%m-%d %H:%M}", row.name)
+
+
+def _line(*cells: str) -> str:
+    widths = (*_WIDTHS, _NAME_WIDTH)
+    return "  ".join(_cut(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+async def _show(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+    found = [_shown(row) for row in await _found(journal, options.what)]
+    lines = [line for one in found for line in ("", *_described(one))][1:]
+    return 0, Answer(found, lines)
+
+
+async def _found(journal: SQLiteJournal, what: str) -> list[Record]:
+    """Return the record with the key *what*, or those with this name: of several operations or sellers, perhaps."""
+    from paymentsdk.journal import RecordState
+
+    row = await journal.get(what)
+    rows = (
+        [row]
+        if row
+        else [one for one in await journal.records(tuple(RecordState), limit=sys.maxsize) if one.name == what]
+    )
+    if not rows:
+        raise ValueError(f"no record has the name or the key {what!r}")
+    return rows
+
+
+def _described(record: _Shown) -> Iterator[str]:
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if value not in (None, ""):
+            yield f"{name.replace('_', ' ') + ':':<13}{_spoken(value)}"
+
+
+def _spoken(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value)
+
+
+# --- recover ------------------------------------------------------------------------------------------------------
+
+
+class _Recovered(Struct, frozen=True):
+    """What a recovery has come to."""
+
+    complete: bool
+    resolved: dict[str, int]
+    left: list[_Shown]
+    problems: tuple[str, ...]
+
+
+async def _recover(journal: SQLiteJournal, _options: Namespace) -> tuple[int, Answer]:
+    from paymentsdk import PaymentsClient
+
+    # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
+    async with PaymentsClient.from_env(journal=journal, accounts=_token) as client:
+        summary = await client.recover(progress=_tell)
+    resolved = {state.value: number for state, number in summary.resolved.items()}
+    left = [_shown(row) for row in summary.left]
+    data = _Recovered(summary.is_complete, resolved, left, summary.problems)
+    return 0 if summary.is_complete else 1, Answer(data, list(_outcome(summary)))
+
+
+def _token(_account: str) -> str:
+    return os.environ["PAYMENTSDK_ACCESS_TOKEN"]
+
+
+def _tell(summary: RecoverySummary) -> None:
+    print(f"recovery: {counted(sum(summary.resolved.values()), 'record')} taken over", file=sys.stderr)
+
+
+def _outcome(summary: RecoverySummary) -> Iterator[str]:
+    resolved = Counter({state.value: number for state, number in summary.resolved.items()})
+    yield from (f"{number:>6,} {state}" for state, number in resolved.most_common())
+    yield from summary.problems
+    for row in summary.left:
+        yield f"left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})"
+    yield "no record is open" if summary.is_complete else "records are open: see `paymentsdk journal list`"
+
+
+# --- abandon ------------------------------------------------------------------------------------------------------
+
+
+async def _abandon(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+    from paymentsdk.journal import RecordState, Resolution
+
+    row = await journal.get(options.key)
+    if row is None:
+        raise ValueError(f"no record has the key {options.key!r}")
+    _check_open(row)
+    if not options.yes and not _agreed(row):
+        return 1, Answer(_shown(row), ["nothing was changed"])
+    # A journal asks once more, in the transaction that writes: it may have got an owner meanwhile.
+    resolution = Resolution(state=RecordState.ABANDONED, reason="abandoned by a person")
+    _check_open(now := await journal.resolve(row.key, resolution, owner=""), but=RecordState.ABANDONED.value)
+    return 0, Answer(_shown(now), [f"{now.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
+
+
+def _check_open(row: Record, but: str = "") -> None:
+    from paymentsdk.journal._states import OPEN
+
+    if row.state.value == but:
+        return
+    if row.state not in OPEN:
+        raise ValueError(f"{row.name} is {row.state.value}: there is nothing to abandon")
+    if row.lease_until > time.time():
+        raise ValueError(f"{row.name} has a living owner, until {_moment(row.lease_until):%H:%M:%S} UTC at least")
+
+
+def _agreed(row: Record) -> bool:
+    """Ask whoever sits there.
+
+    Raises:
+        argparse.ArgumentTypeError: Nobody does.
+    """
+    print(
+        visible(f"{row.name} ({row.operation}) may have taken effect. Close it, with its outcome unknown? [y/N]"),
+        end=" ",
+        file=sys.stderr,
+        flush=True,
+    )
+    said = sys.stdin.readline() if sys.stdin else ""
+    if not said:
+        raise argparse.ArgumentTypeError("nobody is there to ask: say --yes")
+    return said.strip().lower() in {"y", "yes"}

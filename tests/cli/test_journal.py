@@ -1,0 +1,279 @@
+"""`paymentsdk journal`: records of a real file, against a sandbox that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk.cli import main
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.sandbox import FaultRule, Sandbox
+from tests.journal.conftest import make_record
+
+ORDER = OrderRequest(
+    external_reference="A-1",
+    total_amount=Decimal(10),
+    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal(10))]),
+)
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test in a directory of its own, where `payments.db` is looked for."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """A sandbox in a thread, which the environment names with the token of its seller."""
+    with Sandbox().in_thread() as sandbox:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
+        yield sandbox
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `paymentsdk journal ...` and return its exit code, what it printed and what it complained of."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["journal", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def keep(record: Record, *resolutions: Resolution, lease: float = 0.0) -> str:
+    """Keep *record* in `payments.db` with what became of it, and return its key."""
+
+    async def write() -> None:
+        journal = SQLiteJournal("payments.db")
+        await journal.begin(record, lease=lease)
+        for resolution in resolutions:
+            await journal.resolve(record.key, resolution, owner=record.owner)
+        await journal.aclose()
+
+    asyncio.run(write())
+    return record.key
+
+
+def lose(sandbox: Sandbox, once: str) -> None:
+    """Create an order whose response is lost, in a process that is gone."""
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1))
+
+    async def create() -> None:
+        settings = {"base_url": sandbox.base_url, "retry": RetryPolicy(attempts=1)}
+        accounts = {"shop-1": sandbox.access_token}
+        async with PaymentsClient(journal=SQLiteJournal("payments.db"), accounts=accounts, **settings) as client:
+            with pytest.raises(OutcomeUnknown):
+                await client.account("shop-1").orders.create(ORDER, once=once)
+
+    asyncio.run(create())
+
+
+def test_open_records_are_listed(run) -> None:
+    """By default those that somebody may have to look at; `--all` and `--state` list others."""
+    keep(make_record("sold"), Resolution(state=RecordState.DONE))
+    keep(make_record("in doubt", begun=200.0), Resolution(state=RecordState.UNKNOWN, reason="connection reset"))
+
+    names = {
+        arguments: [line.split("  ")[-1] for line in run("list", *arguments)[1].splitlines()[1:]]
+        for arguments in ((), ("--all",), ("--state", "done"))
+    }
+
+    assert {(): ["in doubt"], ("--all",): ["sold", "in doubt"], ("--state", "done"): ["sold"]} == names
+
+
+def test_the_table_fits_a_terminal(run) -> None:
+    """Within 80 columns, however long names are."""
+    keep(make_record("n" * 200, operation="wallet_payments.create"))
+
+    lines = run("list")[1].splitlines()
+
+    assert max(map(len, lines)) == 80
+    assert lines[1].endswith("…")
+
+
+def test_what_is_not_listed_is_said(run) -> None:
+    """A limit does not pass for the end."""
+    keep(make_record("a"))
+    keep(make_record("b"))
+
+    assert (0, "the oldest 1 are shown, there are more: see --limit\n") == run("list", "--limit", "1")[::2]
+    assert "" == run("list", "--limit", "2")[2]
+
+
+def test_an_empty_list_is_said(run) -> None:
+    """Nobody has to wonder whether the command worked."""
+    keep(make_record("sold"), Resolution(state=RecordState.DONE))
+
+    assert (0, "no records\n", "") == run("list")
+    assert "[]\n" == run("list", "--json")[1]
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "a"], ["recover"], ["abandon", "a"]])
+def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: list[str]) -> None:
+    """An empty journal in the wrong directory would say that all is settled."""
+    code, printed, said = run(*command)
+
+    assert (1, "") == (code, printed)
+    assert "there is no journal payments.db" in said
+    assert [] == list(directory.iterdir())
+
+
+def test_a_database_of_another_program_is_refused(run, directory: Path) -> None:
+    """It is neither read nor changed."""
+    (directory / "other.db").write_bytes(b"no database" * 100)
+
+    assert 1 == run("list", "--file", "other.db")[0]
+
+
+def test_a_record_is_shown_without_what_was_sent(run) -> None:
+    """By its name or its key, with everything but its bytes, header fields and response: they may hold credentials."""
+    record = make_record("table-7/1", body=b'{"token":"s3cret"}', headers={"X-Session": "s3cret"})
+    keep(record, Resolution(state=RecordState.UNKNOWN, reason="connection reset"))
+
+    by_name, by_key = run("show", "table-7/1"), run("show", record.key)
+
+    assert by_name == by_key
+    assert f"key:         {record.key}" in by_name[1].splitlines()
+    assert "reason:      connection reset" in by_name[1].splitlines()
+    assert "not after:   1970-01-01 00:11:40 UTC" in by_name[1].splitlines()
+    assert [record.key] == [one["key"] for one in json.loads(run("show", "table-7/1", "--json")[1])]
+    everything = by_name[1] + run("show", record.key, "--json")[1] + run("list", "--json")[1]
+    assert "s3cret" not in everything
+
+
+def test_names_are_not_trusted(run) -> None:
+    """What a record says of itself cannot steer a terminal."""
+    keep(make_record("a"), Resolution(state=RecordState.UNKNOWN, reason="\x1b[2Jgone"))
+
+    assert "\x1b" not in run("show", "a")[1]
+
+
+def test_an_unknown_record_is_said(run) -> None:
+    """With exit code 1."""
+    keep(make_record("a"))
+
+    assert (1, "", "paymentsdk: no record has the name or the key 'b'\n") == run("show", "b")
+    assert (1, "", "paymentsdk: no record has the key 'b'\n") == run("abandon", "b")
+
+
+def test_recover_carries_out_what_is_open(run, sandbox: Sandbox) -> None:
+    """With the credentials of the environment, whatever the program called the account: one order, and exit code 0."""
+    lose(sandbox, "table-7/1")
+
+    code, printed, progress = run("recover")
+
+    assert (0, ["     1 done", "no record is open"]) == (code, printed.splitlines())
+    assert "recovery: 1 record taken over" in progress.splitlines()
+    assert 1 == len([entry for entry in sandbox.ledger() if entry.kind == "order_created"])
+    assert (0, "no records\n", "") == run("list")
+
+
+def test_recover_says_what_is_left(run, sandbox: Sandbox) -> None:
+    """Records of another seller are not sent: exit code 1, and who they belong to."""
+    lose(sandbox, "table-7/1")
+    keep(make_record("table-8/1", base_url=sandbox.base_url))
+
+    code, printed, _ = run("recover", "--json")
+    answer = json.loads(printed)
+
+    assert (1, False, {"done": 1}) == (code, answer["complete"], answer["resolved"])
+    assert [("table-8/1", "77")] == [(row["name"], row["seller"]) for row in answer["left"]]
+    assert "left pending: table-8/1 (orders.create, seller 77)" in run("recover")[1].splitlines()
+
+
+def test_recover_needs_credentials(run, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a token in the environment it says so, and no record passes for settled."""
+    lose(sandbox, "table-7/1")
+    monkeypatch.delenv("PAYMENTSDK_ACCESS_TOKEN")
+
+    code, printed, _ = run("recover")
+
+    assert 1 == code
+    assert "shop-1" in printed
+
+
+def test_abandon_closes_what_nobody_can_tell(run) -> None:
+    """Without a living owner; a later call with the name then says that its outcome is unknown."""
+    key = keep(make_record("a"), Resolution(state=RecordState.UNKNOWN))
+
+    code, printed, _ = run("abandon", key, "--yes")
+
+    assert (0, "a is abandoned: whoever names it once more gets OutcomeUnknown\n") == (code, printed)
+    assert "state:       abandoned" in run("show", "a")[1].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "state"), [("y\n", 0, "abandoned"), ("n\n", 1, "unknown"), ("\n", 1, "unknown")]
+)
+def test_abandon_asks(run, monkeypatch: pytest.MonkeyPatch, said: str, code: int, state: str) -> None:
+    """Only a yes is one."""
+    key = keep(make_record("a"), Resolution(state=RecordState.UNKNOWN))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(said))
+
+    answered, _, question = run("abandon", key)
+
+    assert code == answered
+    assert "may have taken effect" in question
+    assert f"state:       {state}" in run("show", "a")[1].splitlines()
+
+
+def test_abandon_where_nobody_can_be_asked_is_misuse(run, monkeypatch, capsys) -> None:
+    """A script has to say `--yes`."""
+    key = keep(make_record("a"), Resolution(state=RecordState.UNKNOWN))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    with pytest.raises(SystemExit) as ended:
+        run("abandon", key)
+
+    assert 2 == ended.value.code
+    assert "--yes" in capsys.readouterr().err
+
+
+def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
+    """Who works on it knows better; once its lease has ended, a person may."""
+    held = keep(make_record("held"), lease=600.0)
+    dead = keep(make_record("dead"), lease=0.0)
+
+    code, _, said = run("abandon", held, "--yes")
+
+    assert (1, True) == (code, "held has a living owner" in said)
+    assert 0 == run("abandon", dead, "--yes")[0]
+
+
+@pytest.mark.control("paymentsdk.cli.journal._check_open", lambda row, but="": None)
+def test_the_journal_decides_about_the_owner(run) -> None:
+    """What the row says is looked at, not what was asked first: a record that is held stays as it is."""
+    held = keep(make_record("held"), lease=600.0)
+
+    assert 1 == run("abandon", held, "--yes")[0]
+
+
+@pytest.mark.parametrize("state", [RecordState.DONE, RecordState.REFUSED, RecordState.ABANDONED])
+def test_a_closed_record_is_not_abandoned(run, state: RecordState) -> None:
+    """What became of it is known."""
+    key = keep(make_record("a"), Resolution(state=state))
+
+    code, _, said = run("abandon", key, "--yes")
+
+    assert (1, f"paymentsdk: a is {state.value}: there is nothing to abandon\n") == (code, said)
+
+
+def test_no_command_takes_a_credential() -> None:
+    """Arguments are seen by everybody on the machine."""
+    for command in ("list", "show", "recover", "abandon"):
+        with pytest.raises(SystemExit) as ended:
+            main(["journal", command, "--token", "x", "x"])
+        assert 2 == ended.value.code
