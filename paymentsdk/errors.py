@@ -366,8 +366,9 @@ class PaginationStalled(PaymentsError):
 
 
 class Incomplete(PaymentsError):
-    """A walk came to an empty page before the total that the same page gives: rows are missing behind it.
+    """A walk came to an empty page before the total: rows are missing behind it.
 
+    The total is that of the empty page itself, or, if it gives none, the last that a page before it has given.
     Some platforms answer so behind a largest offset, others for a moment only. Every row before the empty page has
     come. Walk again from ``resume_point``; if that page stays empty, search with narrower filters, such as one day at a
     time, so that each search has fewer rows.
@@ -380,7 +381,7 @@ class Incomplete(PaymentsError):
     distinct rows that it has seen."""
 
     total: int
-    """Rows that the search has, as the last page says; 0 if it does not say."""
+    """Rows that the search has, as the last page that gives a total says; 0 if none does."""
 
     reason: str
     """Why the walk could not be certified; empty if a page before the total was empty."""

@@ -42,12 +42,14 @@ class PageSummary(Struct, frozen=True, kw_only=True):
         """How far it reaches: the platform counts entries that are no rows in its offsets too."""
         return len(self.ids) + len(self.dropped)
 
-    def ends_early(self, offset: int) -> bool:
-        """Whether a page at *offset* is empty though its own total has rows there.
+    def missing(self, offset: int, known: int | None) -> int | None:
+        """Return the total before which a page at *offset* is empty; `None` if it has rows, or is the end.
 
-        An earlier page's total would not do: a search that changes while it is walked has another at every page.
+        An earlier page's total, *known*, counts only where this one gives none: a search that changes while it is
+        walked has another at every page.
         """
-        return not self.received and self.total is not None and offset < self.total
+        total = known if self.total is None else self.total
+        return None if self.received or total is None or offset >= total else total
 
     def contradiction(self, offset: int) -> str | None:
         """Return what a page at *offset* has behind its own total, if it has rows there."""

@@ -100,10 +100,11 @@ class Position(TypedDict, total=False):
 class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
-    A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page raises
-    :class:`~paymentsdk.Incomplete`. Pass the error's ``resume_point`` to ``search(start=)`` to go on from
-    there. If rows have vanished in the meantime, the rows behind them have moved up, so the walk begins that many rows
-    earlier. Some rows may then come twice: recognise them by their ids.
+    A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page, or
+    before the last known one if that page gives none, raises :class:`~paymentsdk.Incomplete`. Pass the error's
+    ``resume_point`` to ``search(start=)`` to go on from there. If rows have vanished in the meantime, the rows behind
+    them have moved up, so the walk begins that many rows earlier. Some rows may then come twice: recognise them by
+    their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
     before it has been handed out. If the iterator is closed before its end, the next request for a row raises
@@ -385,9 +386,9 @@ class Pages(AsyncIterator[Page[T]]):
         dropped = _dropped(anomalies, self._shape.places(result.value)[0]) if anomalies else ()
         arrival = PageSummary(ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh))
         following = self._advance(walk, arrival, result.headers)
-        is_plain = self._certificate is None
-        if is_plain and following is None and total is not None and arrival.ends_early(walk.offset):
-            raise Incomplete(self._returned, total, ResumePoint(walk.offset, total))
+        missing = arrival.missing(walk.offset, walk.total)
+        if self._certificate is None and following is None and missing is not None:
+            raise Incomplete(self._returned, missing, ResumePoint(walk.offset, missing))
         if what := arrival.contradiction(walk.offset):
             anomalies += (Anomaly("$", total, f"{what} at offset {walk.offset}, though the total is {total}"),)
             logger.warning("%s: %s at offset %d of %d", self.operation, what, walk.offset, total)

@@ -237,16 +237,20 @@ def test_a_page_that_contradicts_itself(arrival: PageSummary, what: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("arrival", "is_early"),
+    ("arrival", "known", "total"),
     [
-        (page(0, total=51), True),
-        (page(0, total=50), False),
-        (page(0, total=49), False),
-        (page(0, total=None), False),
-        (page(1, total=100), False),
-        (page(0, dropped=("$.results[0]",)), False),
+        (page(0, total=51), None, 51),
+        (page(0, total=51), 100, 51),
+        (page(0, total=50), None, None),
+        (page(0, total=49), 100, None),
+        (page(0, total=None), None, None),
+        (page(0, total=None), 50, None),
+        (page(0, total=None), 51, 51),
+        (page(0, total=None, proposed=0), 51, 51),
+        (page(1, total=100), 100, None),
+        (page(0, dropped=("$.results[0]",)), 100, None),
     ],
 )
-def test_an_empty_page_before_its_total_ends_early(arrival: PageSummary, *, is_early: bool) -> None:
-    """Its own total says that there is a row where it has none; an entry that is no row is something."""
-    assert is_early == arrival.ends_early(50)
+def test_an_empty_page_before_a_total_misses_rows(arrival: PageSummary, known: int | None, total: int | None) -> None:
+    """A total, its own or else the last known, has a row where it has none; an entry that is no row is something."""
+    assert total == arrival.missing(50, known)

@@ -1,4 +1,4 @@
-"""A walk that ends before the total of its own last page is no whole walk, and says so."""
+"""A walk that ends before the last total that the platform has given is no whole walk, and says so."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Platform:
         rows: How many there are to begin with; their ids count from 1.
         cap: The offset from which on every page is empty, whatever the total is.
         next_offset: Answer with `elements` and `next_offset` in place of `paging` and `results`.
+        counts: Give no total on empty pages if it is `False`.
         before: Called with the platform and the offset before each page.
     """
 
@@ -35,11 +36,13 @@ class Platform:
         *,
         cap: int | None = None,
         next_offset: bool = False,
+        counts: bool = True,
         before: Callable[[Platform, int], None] | None = None,
     ) -> None:
         self.rows = list(range(1, rows + 1))
         self.cap = cap
         self.next_offset = next_offset
+        self.counts = counts
         self.before = before
         self.offsets: list[int] = []
 
@@ -50,9 +53,9 @@ class Platform:
         await asyncio.sleep(0)
         if self.before is not None:
             self.before(self, offset)
-        total = len(self.rows)
         rows = self.rows[offset : offset + min(int(query.get("limit", 10)), 10)]
         found = [{"id": row} for row in rows if self.cap is None or offset < self.cap]
+        total = len(self.rows) if found or self.counts else None
         if self.next_offset:
             body: dict[str, object] = {"elements": found, "next_offset": offset + len(found), "total": total}
         else:
@@ -77,13 +80,12 @@ async def walked(pager: Pager) -> tuple[list[int], PaymentsError | None]:
     return seen, None
 
 
-def never(self: object, offset: int) -> bool:
+def never(self: object, offset: int, known: int | None) -> None:
     """Take every empty page for the end."""
-    return False
 
 
 #: Without it, each test of what raises has to fail.
-CONTROL = pytest.mark.control("paymentsdk._paging.cursor.PageSummary.ends_early", never)
+CONTROL = pytest.mark.control("paymentsdk._paging.cursor.PageSummary.missing", never)
 
 
 # --- what raises ------------------------------------------------------------------------------------------------------
@@ -100,6 +102,25 @@ async def test_an_empty_page_before_its_total_ends_no_walk(next_offset: bool, pr
     assert isinstance(error, Incomplete)
     assert (40, 95, 40, 95) == (error.seen, error.total, error.resume_point, error.resume_point.total)
     assert ("merchant_orders.search" if next_offset else "invoices.search") == error.operation
+
+
+@CONTROL
+@pytest.mark.control(
+    "paymentsdk._paging.cursor.PageSummary.missing",
+    around=lambda missing: lambda self, offset, known: missing(self, offset, None),
+)
+@pytest.mark.parametrize("noun", ["merchant_orders", "invoices", "plans"])
+@AHEAD
+async def test_an_empty_page_without_a_total_is_measured_by_the_last_one(noun: str, prefetch: int) -> None:
+    """An empty page that names no total does not take back what the pages before it have said."""
+    platform = Platform(95, cap=40, counts=False, next_offset=noun == "merchant_orders")
+    client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(platform))
+
+    seen, error = await walked(getattr(client, noun).search(prefetch=prefetch))
+
+    assert list(range(1, 41)) == seen
+    assert isinstance(error, Incomplete)
+    assert (40, 95, 40, 95) == (error.seen, error.total, error.resume_point, error.resume_point.total)
 
 
 @CONTROL
@@ -227,10 +248,13 @@ async def test_a_search_that_shrinks_while_it_is_walked_is_whole(next_offset: bo
 
 
 @SHAPES
-@pytest.mark.parametrize(("rows", "start"), [(0, None), (40, 40), (40, 60), (40, 30)])
-async def test_an_empty_page_at_the_end_is_the_end(next_offset: bool, rows: int, start: int | None) -> None:
+@pytest.mark.parametrize("counts", [True, False], ids=["with a total", "without"])
+@pytest.mark.parametrize(("rows", "start"), [(0, None), (40, 40), (40, 60), (40, 30), (40, ResumePoint(40, 40))])
+async def test_an_empty_page_at_the_end_is_the_end(
+    next_offset: bool, counts: bool, rows: int, start: int | None
+) -> None:
     """A search that finds nothing, or nothing more, is whole."""
-    seen, error = await walked(Platform(rows, next_offset=next_offset).search(start=start))
+    seen, error = await walked(Platform(rows, next_offset=next_offset, counts=counts).search(start=start))
 
     assert (max(0, rows - (start or 0)), None) == (len(seen), error)
 
