@@ -307,6 +307,7 @@ MERCHANT_ORDERS = Table(
         "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
     },
     order="date_created",
+    covered=(("deleted", "date_created", "last_updated"), ("deleted", "last_updated", "date_created")),
 )
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 REPORTS = Table("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})

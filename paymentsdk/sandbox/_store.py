@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import localcontext
@@ -27,6 +28,8 @@ Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
 #: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
 Condition: TypeAlias = tuple[str, Comparison, object]
 
+#: Counts that are remembered until something is written: a live clock asks for another window each time.
+_MOST_COUNTS = 1000
 #: Of the file: another one is made by another version of the sandbox.
 SCHEMA = 1
 _TABLES = """
@@ -52,6 +55,7 @@ class Table(Generic[D]):
         key: Its identifier; unique among all sellers.
         columns: What searches look at, taken from the document.
         order: The column that all searches sort by, if it is not the order of their making.
+        covered: Groups of columns, each with an index: a search by them counts and skips without a look at documents.
         rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
     """
 
@@ -63,12 +67,14 @@ class Table(Generic[D]):
         key: Callable[[D], str],
         columns: Mapping[str, Callable[[D], object]],
         order: str = "seq",
+        covered: Sequence[Sequence[str]] = (),
         rebase_links: Callable[[D, str], D] | None = None,
     ) -> None:
         self.name = name
         self.rebase_links = rebase_links
         self.key = key
         self.columns = columns
+        self.covered = covered
         self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
         names = ("tenant", "key", *columns, "document")
         changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
@@ -78,7 +84,9 @@ class Table(Generic[D]):
             f"ON CONFLICT (key) DO UPDATE SET {changes}"
         )
         # With the order in it, an index finds a page without looking at all documents, and nothing has to be sorted.
-        indexes = {one: ", ".join(dict.fromkeys((one, order, "seq"))) for one in columns}
+        begun = {tuple(group[:2]) for group in covered}
+        indexes = {one: ", ".join(dict.fromkeys((one, order, "seq"))) for one in columns if (one, order) not in begun}
+        indexes |= {"_".join(group): ", ".join((*group, "seq")) for group in covered}
         self.create: str = "".join(
             [
                 f"CREATE TABLE IF NOT EXISTS {name} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
@@ -88,6 +96,14 @@ class Table(Generic[D]):
                 *(f"CREATE INDEX IF NOT EXISTS {name}_{one} ON {name} (tenant, {by});" for one, by in indexes.items()),
             ]
         )
+
+    def index(self, asked: AbstractSet[str], order: str) -> str:
+        """Return the clause that names the index for a search by the columns *asked*, if one covers them in *order*.
+
+        SQLite by itself takes one that is narrower, and looks at every document on its way.
+        """
+        groups = (group for group in self.covered if group[0] in asked and group[1] == order and asked <= {*group})
+        return next((f" INDEXED BY {self.name}_{'_'.join(group)}" for group in groups), "")
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
@@ -141,6 +157,8 @@ class Store:
         self._lock = threading.RLock()
         self._inside = False
         self._after: list[Callable[[], None]] = []
+        self._counts: dict[tuple[object, ...], int] = {}
+        self._counted_at = 0
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
@@ -210,6 +228,7 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
             except BaseException:
+                self._counts.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
                 raise
@@ -266,12 +285,15 @@ class Store:
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
         where, values = _where(table, tenant, conditions)
+        index = table.index({column for column, *_ in conditions}, order) if tenant is not None else ""
         way = "DESC" if descending else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         sort = f"{order} {way}, {ties}" if order in table.columns else ties
         rows = self._rows(
-            f"SELECT document FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?",
+            # Which rows it is, an index may know alone; only theirs are the documents that are read.
+            f"SELECT document FROM {table.name} WHERE seq IN "
+            f"(SELECT seq FROM {table.name}{index}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
             (*values, limit, offset),
         )
         return [self._decoded(table, document) for (document,) in rows]
@@ -279,8 +301,17 @@ class Store:
     def count(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
         """Return how many documents meet all *conditions*."""
         where, values = _where(table, tenant, conditions)
-        [(count,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
-        return int(count)
+        asked = (table.name, where, *values)
+        with self._lock:
+            changes = self._connection.total_changes
+            if changes != self._counted_at:  # Whatever was written since, and to which table.
+                self._counts.clear()
+                self._counted_at = changes
+            if len(self._counts) > _MOST_COUNTS:
+                self._counts.clear()
+            if asked not in self._counts:
+                [(self._counts[asked],)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+            return self._counts[asked]
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
@@ -355,6 +386,7 @@ class Store:
         """Make everything as it was when *snapshot* was taken."""
         with self._lock:
             snapshot.backup(self._connection)
+            self._counts.clear()
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -87,8 +87,54 @@ def test_merchant_orders_are_indexed_as_they_are_sorted():
     """Every column of theirs leads to a page in the order of their dates."""
     indexes = [line for line in MERCHANT_ORDERS.create.split(";") if "INDEX" in line and "_tenant ON" not in line]
 
-    assert len(MERCHANT_ORDERS.columns) == len(indexes)
-    assert all("date_created, seq)" in line for line in indexes)
+    single = [line for line in indexes if "_deleted_" not in line]
+    assert len(MERCHANT_ORDERS.columns) - 1 == len(single)
+    assert all("date_created, seq)" in line for line in single)
+    assert 1 == len([line for line in indexes if "(tenant, deleted, date_created, last_updated, seq)" in line])
+
+
+DATED = [("deleted", "=", 0), ("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
+
+
+def plan_of(store: Store, statements: list[str]) -> list[str]:
+    """Return how SQLite finds the rows of *statements*."""
+    return [row[3] for one in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {one}")]
+
+
+@pytest.mark.control("paymentsdk.sandbox._store.Table.index", lambda self, asked, order: "")
+def test_a_search_by_dates_reads_documents_of_its_page_only():
+    """Which rows it is and how many, an index tells alone; left to itself SQLite looks at the documents on its way."""
+    store, statements = Store([MERCHANT_ORDERS]), []
+    with closing(store):
+        store._connection.set_trace_callback(statements.append)
+        store.find(MERCHANT_ORDERS, 1, DATED, order="date_created", descending=True, limit=30)
+        store.count(MERCHANT_ORDERS, 1, DATED)
+        store._connection.set_trace_callback(None)
+        found = plan_of(store, statements)
+
+    assert 2 == len([step for step in found if "COVERING INDEX" in step])
+    assert [] == [step for step in found if "SCAN" in step and "LIST" not in step]
+
+
+def test_a_count_is_remembered_until_something_is_written():
+    """Also what a transaction wrote that is rolled back, and what a snapshot brings back."""
+    store = Store([THINGS])
+    with closing(store):
+        counts = [store.count(THINGS, 1)]
+        store.put(THINGS, 1, Thing("a"))
+        counts += [store.count(THINGS, 1), store.count(THINGS, 1)]
+        with closing(store.snapshot()) as copy:
+            with suppress(KeyError), store.transaction():
+                store.put(THINGS, 1, Thing("b"))
+                counts.append(store.count(THINGS, 1))
+                raise KeyError
+            counts.append(store.count(THINGS, 1))
+            store.put(THINGS, 1, Thing("c"))
+            counts.append(store.count(THINGS, 1))
+            store.restore(copy)
+        counts.append(store.count(THINGS, 1))
+
+    assert [0, 1, 1, 2, 1, 2, 1] == counts
 
 
 def test_documents_are_found_and_sorted(store):
