@@ -120,6 +120,10 @@ def _typed(contestant: str) -> tuple[Key, ...]:
     return tuple({"contestant": contestant, "answer": page} for page in _PAGES)
 
 
+_LIMITED = tuple({"load": f"{count} callers", "flow": "adaptive"} for count in (16, 64, 256))
+_BESIDE_BATCH: Key = {"load": "1 beside 64 batch", "flow": "adaptive"}
+
+
 BARS = (
     Bar(
         what="a typed call over bare tuned aiohttp",
@@ -247,5 +251,51 @@ BARS = (
         take="value",
         most=5,
         unit=" ms",
+    ),
+    Bar(
+        what="429s at 100 requests per second, with flow control that learns the rate",
+        bench="bench_flow",
+        of=_LIMITED,
+        metric="refused_pct",
+        take="value",
+        most=2,
+        unit=" %",
+        known="without it 93 % with 256 callers",
+    ),
+    Bar(
+        what="calls that fail under that limit",
+        bench="bench_flow",
+        of=(*_LIMITED, _BESIDE_BATCH),
+        metric="failed",
+        take="value",
+        most=0,
+    ),
+    Bar(
+        what="goodput under that limit, of what the platform would serve",
+        bench="bench_flow",
+        of=_LIMITED,
+        metric="goodput",
+        take="value",
+        least=0.9,
+        known="0.93 in a prototype",
+    ),
+    Bar(
+        what="fairness among 20 sellers on one pool, one with half of the load (Jain)",
+        bench="bench_flow",
+        of=({"load": "20 sellers, one with half", "flow": "adaptive, 16 at once"},),
+        metric="jain",
+        take="value",
+        least=0.95,
+        known="0.16 without turns",
+    ),
+    Bar(
+        what="an interactive call beside 64 batch callers, p50",
+        bench="bench_flow",
+        of=(_BESIDE_BATCH,),
+        metric="p50_ms",
+        take="value",
+        most=50,
+        unit=" ms",
+        known="28 ms in a prototype",
     ),
 )

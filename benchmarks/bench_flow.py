@@ -9,29 +9,27 @@ median time of a call: of the interactive ones, where there are others.
 from __future__ import annotations
 
 import asyncio
-import random
 import statistics
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from benchmarks import harness
 from benchmarks.harness import Options, Result, Trial
-from paymentsdk import AiohttpTransport, Request, Response
-from paymentsdk._clock import SystemClock
-from paymentsdk._engine.flow import Flow, FlowControl, Permit, Priority
+from paymentsdk import AiohttpTransport, FlowControl, PaymentsClient, PaymentsError
 
 LIMIT = 100
 #: Seconds that a load lasts.
 SECONDS = 20.0
 #: Connections, and seconds that a request takes, where sellers share a pool that is too small for them.
 POOL, POOL_LATENCY = 16, 0.02
-ATTEMPTS = 4
+Priority: TypeAlias = Literal["interactive", "batch"]
 
 FLOWS = {
     "off": FlowControl(gate=False),
@@ -104,11 +102,12 @@ class Platform:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                status = self.status(head.split(b" ", 2)[1].decode())
+                seller = head.split(b" ", 2)[1].rpartition(b"/")[2].decode()
+                status = self.status(seller)
                 if self._latency:
                     await asyncio.sleep(self._latency)
-                retry = "Retry-After: 1\r\n" if status == 429 else ""
-                writer.write(f"HTTP/1.1 {status} X\r\n{retry}Content-Length: 2\r\n\r\n{{}}".encode())
+                retry, body = ("Retry-After: 1\r\n", "{}") if status == 429 else ("", f'{{"id":"{seller}"}}')
+                writer.write(f"HTTP/1.1 {status} X\r\n{retry}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
@@ -119,7 +118,7 @@ class Platform:
 async def platform(load: Load) -> AsyncIterator[Platform]:
     served = Platform(load.limit, load.latency)
     server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
-    served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield served
     finally:
@@ -130,13 +129,16 @@ async def platform(load: Load) -> AsyncIterator[Platform]:
 
 
 class Callers:
-    """Callers with four attempts each, a permit for each attempt, and a pause after a 429."""
+    """Callers of one client, with the retries that every client has."""
 
     def __init__(self, load: Load, url: str) -> None:
         self._load = load
-        self._url = url
-        self._flow = Flow(FLOWS[load.flow], SystemClock())
-        self._transport = AiohttpTransport(limit=load.pool)
+        self._client = PaymentsClient(
+            base_url=url,
+            transport=AiohttpTransport(limit=load.pool),
+            accounts=lambda name: f"APP_USR-{name}",
+            flow=FLOWS[load.flow],
+        )
         self.calls: list[tuple[Priority, bool, float]] = []
 
     async def run(self, seconds: float) -> None:
@@ -145,35 +147,18 @@ class Callers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._transport.aclose()
+        await self._client.aclose()
 
     async def _loop(self, group: Group) -> None:
+        client = self._client.account(group.seller).with_options(priority=group.priority)
         while True:
-            started = time.monotonic()
-            done = await self._call(group)
+            started, done = time.monotonic(), True
+            try:
+                await client.orders.get(group.seller)
+            except PaymentsError:
+                done = False
             self.calls.append((group.priority, done, time.monotonic() - started))
             await asyncio.sleep(group.pause)
-
-    async def _call(self, group: Group) -> bool:
-        for number in range(ATTEMPTS):
-            permit = self._flow.try_acquire(group.seller) or await self._flow.acquire(group.seller, group.priority)
-            if permit is None:
-                return False
-            response = await self._attempt(group, permit)
-            if response.status == 200:
-                return True
-            jitter = random.random() * 0.5 * 2**number  # noqa: S311 - a pause, not a secret
-            await asyncio.sleep(float(response.headers["Retry-After"]) + jitter)
-        return False
-
-    async def _attempt(self, group: Group, permit: Permit) -> Response:
-        status, retry_after = None, 0.0
-        try:
-            response = await self._transport.send(Request("GET", self._url + group.seller))
-            status, retry_after = response.status, float(response.headers.get("Retry-After", 0.0))
-        finally:
-            self._flow.release(permit, status, retry_after)
-        return response
 
 
 def jain(shares: Sequence[float]) -> float:

@@ -24,7 +24,17 @@ from tenacity import AsyncRetrying, retry, retry_if_exception_type, stop_after_a
 from benchmarks import harness, payloads
 from benchmarks.at_once import BASE_URL, AtOnce, Call, Way, race
 from benchmarks.harness import Options, Result
-from paymentsdk import Attempt, Operation, PaymentsClient, RefreshingToken, Request, RetryPolicy, Timeout, TokenPair
+from paymentsdk import (
+    Attempt,
+    FlowControl,
+    Operation,
+    PaymentsClient,
+    RefreshingToken,
+    Request,
+    RetryPolicy,
+    Timeout,
+    TokenPair,
+)
 from paymentsdk._clock import SystemClock
 from paymentsdk.resources import orders
 
@@ -275,6 +285,8 @@ def _ours(subject: Subject) -> Iterator[Way]:
         yield without("- the check of the body", through(subject.client(), changed(operation, codec="encoder")))
         yield without("- the random key", through(subject.client(clock=FixedKey())))
         yield without("- the client's own limits", through(subject.client(), changed(operation, check=None)))
+    yield without("- the gate after a 429", through(subject.client(flow=FlowControl(gate=False))))
+    yield without("+ a rate that is learned", through(subject.client(flow=FlowControl(adaptive=True))))
     yield without("+ an observer", through(subject.client(observer=_observe)))
     yield without("+ a token that can be renewed", through(subject.client(access_token=None, auth=_refreshing())))
     yield without("+ the log at DEBUG", through(subject.client()), logged)

@@ -31,6 +31,7 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_cold": (),
     "bench_retry": (),
     "bench_auth": (),
+    "bench_flow": (),
     "bench_sandbox": (),
 }
 #: In how many processes a bench runs, where it is not one.

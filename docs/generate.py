@@ -21,10 +21,12 @@ from paymentsdk import (
     OPERATIONS,
     AiohttpTransport,
     ErrorCode,
+    FlowControl,
     Http11Transport,
     Operation,
     Pager,
     PaymentsClient,
+    RateShare,
     RefreshingToken,
     RetryPolicy,
     Timeout,
@@ -120,6 +122,9 @@ Connections, TLS and proxies, for `PaymentsClient(transport=AiohttpTransport(...
 ABOUT_TOKENS = """\
 For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](../how-to/tokens.md)."""
 
+ABOUT_SHARE = """\
+For `PaymentsClient(flow=FlowControl(share=RateShare(...)))`. How to:
+[Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
 ABOUT_HTTP11 = """\
 The fast transport, for `PaymentsClient(transport=Http11Transport(...))`. How to:
 [Choose a transport](../how-to/choose-a-transport.md)."""
@@ -286,7 +291,7 @@ def settings() -> str:
     """Write what a client can be set up with."""
     variables = re.findall(r"``(PAYMENTSDK_\w+)``", PaymentsClient.from_env.__doc__ or "")
     parts = ["# Settings", "## PaymentsClient", parameters(PaymentsClient)]
-    for cls in (RetryPolicy, Timeout):
+    for cls in (RetryPolicy, Timeout, FlowControl):
         parts += [f"## {cls.__name__}", opening(cls.__doc__), fields(cls)]
     parts += [
         "## AiohttpTransport",
@@ -298,6 +303,9 @@ def settings() -> str:
         "## RefreshingToken",
         ABOUT_TOKENS,
         parameters(RefreshingToken),
+        "## RateShare",
+        ABOUT_SHARE,
+        parameters(RateShare),
         "## Environment",
         "`PaymentsClient.from_env()` reads these; `paymentsdk sandbox pay` and commands like it read the first.",
         "\n".join(f"- `{name}`" for name in variables),

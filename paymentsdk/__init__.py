@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._engine.events import Attempt
+    from paymentsdk._engine.flow import FlowControl
+    from paymentsdk._engine.rate_share import RateShare
     from paymentsdk._engine.result import Result
     from paymentsdk._engine.retry import RetryPolicy
     from paymentsdk._engine.settings import Timeout
@@ -92,6 +94,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "ErrorDetail",
     "Exchange",
     "FileTokenStore",
+    "FlowControl",
     "Headers",
     "Http11Transport",
     "IdempotencyConflict",
@@ -116,6 +119,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "PaymentsError",
     "PermissionDenied",
     "RateLimited",
+    "RateShare",
     "ReauthorizationRequired",
     "RecordConflict",
     "RefreshFailed",
@@ -160,6 +164,7 @@ _HOMES = {
     "ErrorDetail": "errors",
     "Exchange": "_auth.schemes",
     "FileTokenStore": "_auth.token_store",
+    "FlowControl": "_engine.flow",
     "Headers": "transports.base",
     "Http11Transport": "transports.http11",
     "IdempotencyConflict": "errors",
@@ -184,6 +189,7 @@ _HOMES = {
     "PaymentsError": "errors",
     "PermissionDenied": "errors",
     "RateLimited": "errors",
+    "RateShare": "_engine.rate_share",
     "ReauthorizationRequired": "errors",
     "RecordConflict": "errors",
     "RefreshFailed": "errors",

@@ -21,13 +21,16 @@ from paymentsdk._engine.address import check_base_url
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.engine import Engine
 from paymentsdk._engine.events import Attempt
+from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
     SESSION_HEADER,
+    Priority,
     Settings,
     Timeout,
     check_headers,
     check_key,
+    check_priority,
     check_seconds,
     merged,
 )
@@ -84,6 +87,7 @@ _KINDS = {
     "session_header": str,
     "strict": bool,
     "allow_http": bool,
+    "flow": FlowControl,
 }
 
 
@@ -105,6 +109,7 @@ class ClientOptions(TypedDict, total=False):
     allow_http: bool | None
     accounts: AccountResolver | None
     journal: Journal | None
+    flow: FlowControl | None
 
 
 class PaymentsClient(Engine):
@@ -144,6 +149,8 @@ class PaymentsClient(Engine):
             to an access token, a `TokenPair` or an auth scheme. Each name is looked up once.
         journal: Keeps the writes that are given a name with ``once=``, beyond the life of the process; closed with the
             client.
+        flow: How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls
+            for a moment. The client and all its copies share what they know of a seller.
 
     Raises:
         RequestInvalid: A setting makes no sense.
@@ -171,6 +178,7 @@ class PaymentsClient(Engine):
         allow_http: bool | None = None,
         accounts: AccountResolver | None = None,
         journal: Journal | None = None,
+        flow: FlowControl | None = None,
     ) -> None:
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
@@ -183,6 +191,7 @@ class PaymentsClient(Engine):
             session_header=session_header,
             strict=strict,
             allow_http=allow_http,
+            flow=flow,
         )
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
@@ -209,7 +218,8 @@ class PaymentsClient(Engine):
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
         transport = _aiohttp_transport(session) if transport is None else transport
         clock = SystemClock() if clock is None else clock
-        super().__init__(ClientState(transport, clock, _journaling(journal, clock)), settings)
+        flow = FlowControl() if flow is None else flow
+        super().__init__(ClientState(transport, clock, flow, _journaling(journal, clock)), settings)
         self._origin: Self | None = None
 
     @classmethod
@@ -250,6 +260,7 @@ class PaymentsClient(Engine):
         headers: Mapping[str, str] | None = None,
         strict: bool | None = None,
         observer: Callable[[Attempt], None] | None = None,
+        priority: Priority | None = None,
     ) -> Self:
         """Return a copy with other options, on the same connections; options that are not given stay as they are.
 
@@ -269,6 +280,8 @@ class PaymentsClient(Engine):
             headers: Further header fields.
             strict: See :class:`PaymentsClient`.
             observer: See :class:`PaymentsClient`.
+            priority: ``"batch"`` for calls that nobody waits for: where calls wait for their turn, they go after all
+                others; ``"interactive"``, the default.
 
         Raises:
             RequestInvalid: An option makes no sense.
@@ -277,6 +290,8 @@ class PaymentsClient(Engine):
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
         check_methods("auth", auth, "token", "renew", sync="token")
         check_methods("observer", observer, "__call__", sync="__call__")
+        if priority is not None:
+            check_priority(priority)
         changes = {
             "auth": _auth(access_token, auth),
             "timeout": timeout,
@@ -285,6 +300,7 @@ class PaymentsClient(Engine):
             "headers": None if headers is None else merged(self._settings.headers, check_headers(headers)),
             "strict": strict,
             "observer": observer,
+            "priority": priority,
         }
         given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
         if "auth" in given:

@@ -6,6 +6,7 @@ repaired along the type.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -54,6 +55,16 @@ class ResponseDecoder(Generic[R]):
         try:
             while True:
                 next(steps)
+        except StopIteration as done:
+            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
+
+    async def decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
+        """Do what `decode` does; between the slices of a large page, other tasks have a turn."""
+        steps = self.steps(body)
+        try:
+            while True:
+                next(steps)
+                await asyncio.sleep(0)
         except StopIteration as done:
             return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
 

@@ -1,6 +1,6 @@
 """The whole life of a call, top to bottom.
 
-    for each attempt: sign, send, judge the response -> decode -> `Result`, or one error that tells the truth
+    for each attempt: sign, permit, send, judge the response -> decode -> `Result`, or one error that tells the truth
 
 `Engine.call` has encoded the body and chosen the key before. Read `Call.run` first; every method below is a step of it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import AttemptFailed, client_closed, error_response, no_response, no_token, unreadable
+from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.outcome import final_error
 from paymentsdk._engine.response_checks import compare, mask_request_id
 from paymentsdk._engine.result import Result
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from paymentsdk._engine.bearer import Bearer
     from paymentsdk._engine.client_state import ClientState
     from paymentsdk._engine.deadline import Deadline
+    from paymentsdk._engine.flow import Flow
+    from paymentsdk._engine.limiter import Permit as Turn
     from paymentsdk._operation.operation import Operation
     from paymentsdk.journal._call import Permit
 
@@ -129,7 +132,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self) -> Result[R]:
-        """Sign, send, judge the response. A token that is refused is refreshed, and the request sent once more."""
+        """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is refused."""
         operation = self.operation
         if self.attempts:
             self._begin_again()
@@ -139,8 +142,12 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 await self._wait_for_token()
                 self._ensure_open()  # The client may have been closed during the wait.
         while True:
+            flow = self.state.flow
+            # Requests for tokens wait for no turn: those that wait for the token may have it.
+            turn = flow.try_acquire(self.settings.seller) if operation.authenticated else NO_PERMIT
+            turn = turn or await self._wait_for_turn(flow)
             if self.history is not None or self.permit is not None:
-                await self._ensure_may_send()
+                await self._ensure_may_send(flow, turn)
             self.attempts += 1
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
             self.sending_wall = self.state.clock.now()
@@ -151,6 +158,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
                 response = mask_request_id(response, self._secrets)
             except BaseException as error:
+                flow.release(turn)
                 failure = self._no_response(error)
                 if failure is None:
                     raise
@@ -159,8 +167,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
+                    flow.release(turn, response.status)
                     return await self._accept(response)
                 failure = self._error_response(response)
+                flow.release(turn, response.status, failure.retry_after)
                 if self._may_refresh(failure):
                     await self._replace_token(failure)
                     self._ensure_open()
@@ -179,21 +189,20 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         if self.state.closed:
             raise self._failed(client_closed(ClientClosed("the client was closed"), begun=False))
 
-    def _ensure_key_is_remembered(self, history: History) -> None:
-        """Send nothing more once the platform may have forgotten the key."""
-        if key_expired(history, self.state.clock):
-            # The machine may have slept through the pause, or the refresh, and longer.
-            reason = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
-            raise self._failed(AttemptFailed(Failure.NOT_SENT, reason, permanent=True, begun=False))
-
-    async def _ensure_may_send(self) -> None:
+    async def _ensure_may_send(self, flow: Flow, turn: Turn) -> None:
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
-        if self.history is not None:
-            self._ensure_key_is_remembered(self.history)
-        if (
-            self.permit is not None
-            and (why := await self.permit(self.deadline.when - self.state.clock.monotonic())) is not None
-        ):
+        why = None
+        try:
+            if self.history is not None and key_expired(self.history, self.state.clock):
+                # The machine may have slept through the pause, or the refresh, and longer.
+                why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
+            elif self.permit is not None:
+                why = await self.permit(self.deadline.when - self.state.clock.monotonic())
+        except BaseException:
+            flow.release(turn)
+            raise
+        if why is not None:
+            flow.release(turn)
             raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
 
     def _restart_deadline(self) -> None:
@@ -206,6 +215,23 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         """Say which bound it was that ended the wait."""
         which = "attempt" if self.deadline.when < self.total_deadline else "total"
         return f"the time ran out (timeout.{which}={getattr(self.settings.timeout, which):g} s)"
+
+    async def _wait_for_turn(self, flow: Flow) -> Turn:
+        """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
+        self.state.deadlines.reset(self.deadline, self.total_deadline)
+        why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
+        try:
+            turn = await flow.acquire(self.settings.seller, self.settings.priority)
+        except asyncio.CancelledError:
+            if not self.deadline.uncancel():
+                raise
+            turn, why = None, f"{self._ran_out()} while it waited for its turn"
+        if turn is None or self.state.closed:
+            flow.release(turn or NO_PERMIT)
+            self._ensure_open()
+            raise self._failed(AttemptFailed(Failure.NOT_SENT, why, permanent=True, begun=False))
+        self._restart_deadline()
+        return turn
 
     def _sign(self) -> None:
         """Take the token of the client, or ``None`` if one has to be waited for."""
@@ -307,7 +333,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             if len(body) < LARGE or operation.writes:
                 value, anomalies = self.decoder.decode(body)
             else:
-                value, anomalies = await self._decode_in_turns(body)
+                self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
+                value, anomalies = await self.decoder.decode_in_turns(body)
             compared = self._compare(response, value, anomalies)
             why = compared.mismatch
             if compared.anomalies:
@@ -334,17 +361,6 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         self.fresh = True
         self.state.discard(response)
         raise self._failed(failure)
-
-    async def _decode_in_turns(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Decode a large page; between its slices, other tasks have a turn."""
-        self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
-        steps = self.decoder.steps(body)
-        try:
-            while True:
-                next(steps)
-                await asyncio.sleep(0)
-        except StopIteration as done:
-            return cast("tuple[R, tuple[Anomaly, ...]]", done.value)
 
     def _compare(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Comparison:
         """Say whether *value* can be the response to this request, and what tells it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from paymentsdk._engine.deadline import Deadlines
+from paymentsdk._engine.flow import Flow, FlowControl
 from paymentsdk._engine.retry import RetryBudgets
 from paymentsdk._operation.identity import Additions
 from paymentsdk.errors import ClientClosed
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClientState:
-    """What a client and all its copies have in common: connections, time, and the budgets for retries."""
+    """What a client and all its copies have in common: connections, time, budgets for retries, permits."""
 
     __slots__ = (
         "_discarding",
@@ -30,13 +31,16 @@ class ClientState:
         "clock",
         "closed",
         "deadlines",
+        "flow",
         "journaling",
         "loop",
         "refreshing",
         "transport",
     )
 
-    def __init__(self, transport: Transport, clock: Clock, journaling: Journaling | None = None) -> None:
+    def __init__(
+        self, transport: Transport, clock: Clock, flow: FlowControl, journaling: Journaling | None = None
+    ) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
         self.additions: Additions = Additions()
@@ -44,6 +48,7 @@ class ClientState:
         self.journaling: Journaling | None = journaling
         self.deadlines: Deadlines = Deadlines(clock)
         self.budgets: RetryBudgets = RetryBudgets()
+        self.flow: Flow = Flow(flow, clock)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
@@ -61,6 +66,7 @@ class ClientState:
         self.closed = True
         for pause in self._pausing:
             pause.cancel()
+        self.flow.close()
 
     async def pause(self, seconds: float) -> None:
         """Return when *seconds* have passed, or at once when the client is closed."""
@@ -114,5 +120,6 @@ class ClientState:
                 raise ClientClosed("the client belongs to another event loop; make one client per loop")
             # Nothing of that loop will ever wake up: neither its calls nor the alarm for their deadlines.
             self.deadlines = Deadlines(self.clock)
+            self.flow = self.flow.moved()
             self._pausing = set()
         self.loop = running

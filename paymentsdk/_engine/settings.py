@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from paymentsdk._auth.accounts import Accounts
     from paymentsdk._auth.schemes import Auth, Credentials
 
+#: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
+Priority: TypeAlias = Literal["interactive", "batch"]
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
 _DAY = 86_400
@@ -93,6 +95,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     observer: Observer | None
     accounts: Accounts | None = None
     account: str | None = None
+    priority: Priority = "interactive"
 
     @property
     def seller(self) -> object:
@@ -111,6 +114,16 @@ def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
     if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
         raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
     return value
+
+
+def check_priority(priority: str) -> None:
+    """Refuse what is no `Priority`.
+
+    Raises:
+        RequestInvalid: It is something else.
+    """
+    if priority not in get_args(Priority):
+        raise RequestInvalid("priority", 'must be "interactive" or "batch"')
 
 
 def check_key(key: str) -> str:

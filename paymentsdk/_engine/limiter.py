@@ -1,0 +1,184 @@
+"""What is known of one seller: its gate, its pace, who waits for a permit, and what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Hashable
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from paymentsdk._engine.pace import (
+    FIRST_CONCURRENCY,
+    MEMORY,
+    Gate,
+    Meter,
+    Pace,
+    close_gate,
+    concurrency_after_cut,
+    grown_concurrency,
+    measured,
+    next_slot,
+    opens_gate,
+    pace_of,
+)
+
+if TYPE_CHECKING:
+    from paymentsdk._clock import Alarm
+    from paymentsdk._engine.settings import Priority
+
+
+class Permit(Struct, eq=False):
+    """The permission to send one request; it has to be given back with `Flow.release`."""
+
+    seller: Hashable
+    sent_at: float
+    waited: float = 0.0
+    """Seconds from asking to getting it."""
+    limiter: Limiter | None = None
+    """`None` while nothing is known of the seller, and nothing has to be."""
+
+
+#: For requests that need none.
+NO_PERMIT = Permit(None, 0.0)
+
+#: Resolved with the permit, or with `None` when the wait was too long.
+Turn: TypeAlias = asyncio.Future[Permit | None]
+#: Who waits, in order: until when, and since when.
+Line: TypeAlias = OrderedDict[Turn, tuple[float, float]]
+
+
+class Limiter:
+    """What is known of one seller, who waits, and what is in flight."""
+
+    __slots__ = (
+        "batch",
+        "concurrency",
+        "expiry",
+        "expiry_at",
+        "gate",
+        "in_flight",
+        "interactive",
+        "meter",
+        "next_at",
+        "pace",
+        "probe",
+        "seller",
+        "served",
+        "waking",
+        "waking_at",
+    )
+
+    def __init__(self, seller: Hashable, now: float, *, adaptive: bool) -> None:
+        self.seller = seller
+        self.gate: Gate | None = None
+        #: The one that was let through the closed gate, until it is given back.
+        self.probe: Permit | None = None
+        self.in_flight: int = 0
+        #: Without `adaptive` nothing is measured and bounded but by the gate.
+        self.meter: Meter | None = Meter(now, now) if adaptive else None
+        self.concurrency: float = FIRST_CONCURRENCY if adaptive else inf
+        self.pace: Pace | None = None
+        self.next_at: float = now
+        #: The rate that was served before the gate closed; 0 if the seller was not busy for long enough.
+        self.served: float = 0.0
+        self.interactive: Line = OrderedDict()
+        self.batch: Line = OrderedDict()
+        #: What lets the next one go when its time has come, and what turns away who has waited too long.
+        self.waking: asyncio.Task[None] | None = None
+        self.waking_at: float = inf
+        self.expiry: Alarm | None = None
+        self.expiry_at: float = inf
+
+    def moved(self) -> Limiter:
+        """Return the same knowledge, with nobody who waits and nothing in flight."""
+        twin = Limiter(self.seller, self.next_at, adaptive=self.meter is not None)
+        twin.gate, twin.meter, twin.pace = self.gate, self.meter, self.pace
+        twin.concurrency, twin.served = self.concurrency, self.served
+        return twin
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be forgotten, with no more loss than what it has learned."""
+        return self.in_flight == 0 and not self.interactive and not self.batch
+
+    def line(self, priority: Priority) -> Line:
+        """Return those who wait with *priority*."""
+        return self.batch if priority == "batch" else self.interactive
+
+    def first_line(self) -> Line | None:
+        """Return the line whose turn it is; `None` if nobody waits."""
+        return self.interactive or self.batch or None
+
+    def ready_at(self, now: float) -> float:
+        """Return when the next request may go: *now* or before for at once, infinity for after a response."""
+        if self.gate is None and self.pace is None:  # Nearly always.
+            return now if self.in_flight < self.concurrency else inf
+        if self.gate is not None:
+            if now < self.gate.opens_at:
+                held_until = inf if self.probe is not None else self.gate.held_until
+                return min(held_until, self.gate.opens_at)
+            self.open(now)
+        if self.in_flight >= self.concurrency:
+            return inf
+        return self.next_at if self.pace is not None else now
+
+    def grant(self, now: float, since: float) -> Permit:
+        """Return a permit for a call that waits *since* then; it has to be ready."""
+        permit = Permit(self.seller, now, now - since, self)
+        self.in_flight += 1
+        if self.gate is not None:
+            self.probe = permit
+        elif self.pace is not None:
+            self.next_at = next_slot(self.pace, self.next_at, now)
+            if now - self.pace.since > MEMORY:
+                self.pace = None
+        return permit
+
+    def limited(self, sent_at: float, now: float, retry_after: float) -> None:
+        """Note a 429."""
+        if self.gate is None:
+            if self.pace is not None and sent_at < self.pace.since:
+                return  # The pace was set since.
+            if self.meter is not None:
+                self.served = measured(self.meter, self.pace, now)
+        self.gate = close_gate(self.gate, sent_at, now, retry_after)
+
+    def answered(self, sent_at: float, now: float, status: int) -> None:
+        """Note a response that is no 429."""
+        if self.meter is not None:
+            self.meter.add(now)
+            if self.in_flight + 1 >= self.concurrency:
+                self.concurrency = grown_concurrency(self.concurrency)
+        if self.gate is not None and opens_gate(self.gate, sent_at, status):
+            self.open(now)
+
+    def open(self, now: float) -> None:
+        """Open the gate; what was served until now is the new pace.
+
+        Only now, since the platform may have served a burst just before it said no: with the time that the gate was
+        closed, that becomes a rate.
+        """
+        self.gate = None
+        self.probe = None
+        if self.meter is not None:
+            self.pace = pace_of(self.served, self.meter, now)
+            self.next_at = next_slot(self.pace, now, now)
+            self.concurrency = concurrency_after_cut(self.concurrency)
+
+    def expire(self, now: float) -> None:
+        """Turn away who has waited too long. Within a priority, who came first has to go first."""
+        for line in (self.interactive, self.batch):
+            while line:
+                turn, (until, _) = next(iter(line.items()))
+                if until > now:
+                    break
+                del line[turn]
+                if not turn.done():
+                    turn.set_result(None)
+
+    def next_expiry(self) -> float:
+        """Return when the first of those who wait has waited too long."""
+        return min((next(iter(line.values()))[0] for line in (self.interactive, self.batch) if line), default=inf)

@@ -1,0 +1,320 @@
+"""What a client does after a 429, and with flow control: through public names and a transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+
+import pytest
+
+from paymentsdk import (
+    ClientClosed,
+    FlowControl,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    RateLimited,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+    TokenPair,
+)
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.flow.platform import SimulatedClock
+
+ONCE = RetryPolicy(attempts=1)
+ORDER = Response(200, {}, b'{"id":"ORD1"}')
+LIMITED = Response(429, {"Retry-After": "5"}, b"{}")
+
+
+class Platform:
+    """Answers in turn, or hangs, and notes when each request came."""
+
+    def __init__(self, clock: FakeClock, *script: Response | SendFailed | None) -> None:
+        self.clock = clock
+        self.script = list(script)
+        self.times: list[float] = []
+        self.requests: list[Request] = []
+        self.hanging: list[asyncio.Future[Response]] = []
+
+    async def __call__(self, request: Request) -> Response:
+        self.times.append(round(self.clock.monotonic(), 3))
+        self.requests.append(request)
+        answer = self.script.pop(0) if self.script else ORDER
+        if isinstance(answer, SendFailed):
+            raise answer
+        if answer is None:
+            self.hanging.append(asyncio.get_running_loop().create_future())
+            return await self.hanging[-1]
+        return answer
+
+
+@pytest.fixture
+async def connect(clock: SimulatedClock) -> AsyncIterator[Callable[..., PaymentsClient]]:
+    """Make clients of a platform that are closed in the end."""
+    clients: list[PaymentsClient] = []
+
+    def connect(platform: Platform, **settings: object) -> PaymentsClient:
+        known = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": clock, "retry": ONCE}
+        if "accounts" in settings:
+            del known["access_token"]
+        clients.append(PaymentsClient(**{**known, "transport": MemoryTransport(platform), **settings}))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        await client.aclose()
+
+
+def order() -> OrderRequest:
+    """An order over 24.90."""
+    return OrderRequest(
+        external_reference="shop-1",
+        total_amount=Decimal("24.90"),
+        transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
+    )
+
+
+def start(*calls: object) -> list[asyncio.Task[object]]:
+    """Make *calls* at the same time."""
+    return [asyncio.ensure_future(call) for call in calls]
+
+
+async def test_after_a_429_one_of_the_others_tries_and_then_all_go(clock, connect):
+    """By default: 0.1 s nothing, then one request; when it is served, the rest at once."""
+    platform = Platform(clock, LIMITED, None)
+    client = connect(platform)
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    calls = start(*(client.orders.get("ORD1") for _ in range(5)))
+    await clock.run(1.0)
+
+    assert [0.0, 0.1] == platform.times
+    platform.hanging[0].set_result(ORDER)
+    await clock.run(0.0)
+    assert [0.0, 0.1, 1.0, 1.0, 1.0, 1.0] == platform.times
+    await asyncio.gather(*calls)
+
+
+async def test_without_the_gate_all_go_at_once(clock, connect):
+    """Negative control, and a setting."""
+    platform = Platform(clock, LIMITED)
+    client = connect(platform, flow=FlowControl(gate=False))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    await asyncio.gather(*start(*(client.orders.get("ORD1") for _ in range(5))))
+
+    assert [0.0] * 6 == platform.times
+
+
+async def test_the_call_that_got_the_429_keeps_its_own_retry_after(clock, connect):
+    """Others find out earlier; it was told when to come back."""
+    platform = Platform(clock, LIMITED)
+    client = connect(platform, retry=RetryPolicy(base_delay=0.0))
+    first = start(client.orders.get("ORD1"))
+    await clock.settle()
+    others = start(*(client.orders.get("ORD1") for _ in range(2)))
+    await clock.run(6.0)
+    await asyncio.gather(*first, *others)
+
+    assert [0.0, 0.1, 0.1, 5.0] == platform.times
+
+
+async def test_copies_and_accounts_know_of_the_429_of_their_seller(clock, connect):
+    """Whichever copy got it; another seller is not held."""
+    platform = Platform(clock, LIMITED)
+    client = connect(platform, accounts={"one": "APP_USR-1", "two": "APP_USR-2"})
+    with pytest.raises(RateLimited):
+        await client.account("one").orders.get("ORD1")
+    calls = start(
+        client.account("one").with_options(strict=True).orders.get("ORD1"), client.account("two").orders.get("ORD1")
+    )
+    await clock.run(1.0)
+    await asyncio.gather(*calls)
+
+    assert [("one", 0.0), ("two", 0.0), ("one", 0.1)] == [
+        (request.account, when) for request, when in zip(platform.requests, platform.times, strict=True)
+    ]
+
+
+async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
+    """The error says so, and that trying again is safe."""
+    platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)
+    client = connect(platform, flow=FlowControl(max_wait=3.0), timeout=Timeout(total=60.0, attempt=60.0))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [tries, waits] = start(client.orders.get("ORD1"), client.orders.create(order()))
+    await clock.run(4.0)
+
+    with pytest.raises(NotSent, match=r"3 s \(flow.max_wait\)"):
+        await waits
+    assert 2 == len(platform.requests)
+    tries.cancel()
+    await asyncio.gather(tries, return_exceptions=True)
+
+
+async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connect):
+    """Its first attempt may have taken effect: "not sent" would be wrong."""
+    platform = Platform(clock, SendFailed("reset", sent=True), Response(429, {"Retry-After": "600"}, b"{}"), None)
+    client = connect(platform, flow=FlowControl(max_wait=3.0), retry=RetryPolicy(attempts=2, base_delay=0.0))
+    [write] = start(client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0)).orders.create(order()))
+    await clock.settle()
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [tries] = start(client.orders.get("ORD1"))
+    await clock.run(10.0)
+
+    with pytest.raises(OutcomeUnknown, match="waited for its turn"):
+        await write
+    tries.cancel()
+    await asyncio.gather(tries, return_exceptions=True)
+
+
+async def test_the_deadline_of_the_call_holds_as_it_waits(clock, connect):
+    """Whatever the flow allows; and the time of an attempt begins after the wait."""
+    platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)
+    client = connect(platform, timeout=Timeout(total=60.0, attempt=20.0))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [tries] = start(client.orders.get("ORD1"))
+    await clock.run(1.0)
+    short = client.with_options(timeout=Timeout(total=2.0))
+    [waits] = start(short.orders.get("ORD1"))
+    await clock.run(2.5)
+
+    with pytest.raises(NotSent, match=r"timeout.total=2 s.*waited for its turn"):
+        await waits
+    assert 20.0 == platform.requests[1].timeout
+    tries.cancel()
+    await asyncio.gather(tries, return_exceptions=True)
+
+
+async def test_closing_the_client_ends_the_wait(clock, connect):
+    """Nothing more is sent."""
+    platform = Platform(clock, LIMITED)
+    client = connect(platform)
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [waits] = start(client.orders.get("ORD1"))
+    await clock.settle()
+    await client.aclose()
+
+    with pytest.raises(ClientClosed):
+        await waits
+    assert 1 == len(platform.requests)
+
+
+async def test_a_call_that_is_cancelled_as_it_waits_leaves_no_trace(clock, connect):
+    """The next one takes its turn."""
+    platform = Platform(clock, LIMITED)
+    client = connect(platform)
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [cancelled, other] = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
+    await clock.settle()
+    cancelled.cancel()
+    await clock.run(0.2)
+
+    assert [0.0, 0.1] == platform.times
+    assert (await other).id == "ORD1"
+    assert cancelled.cancelled()
+
+
+async def test_batch_calls_go_after_the_others(clock, connect):
+    """A copy for a nightly job, on the same connections."""
+    platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)
+    client = connect(platform)
+    batch = client.with_options(priority="batch", headers={"X-Who": "batch"})
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    calls = start(client.orders.get("ORD1"))
+    await clock.run(1.0)
+    calls += start(batch.orders.get("ORD1"), client.orders.get("ORD1"))
+    await clock.run(1.0)
+    platform.hanging[0].set_result(ORDER)
+    await clock.run(1.0)
+    await asyncio.gather(*calls)
+
+    assert [None, "batch"] == [request.headers.get("X-Who") for request in platform.requests[2:]]
+
+
+async def test_a_token_is_refreshed_while_the_seller_is_limited(clock, connect):
+    """The limit is about the seller's requests; whoever waits for the token would hold the only permit."""
+    tokens = Response(200, {}, b'{"access_token":"APP_USR-2","refresh_token":"TG-2","expires_in":3600}')
+    platform = Platform(clock, LIMITED, Response(401, {}, b"{}"), tokens)
+    pair = TokenPair(access_token="APP_USR-1", refresh_token="TG-1", expires_at=4e9)
+    client = connect(platform, accounts={"one": pair}, client_id="app", client_secret="app-secret-0123456789")
+    seller = client.account("one")
+    with pytest.raises(RateLimited):
+        await seller.orders.get("ORD1")
+    [call] = start(seller.orders.get("ORD1"))
+    await clock.run(3.0)
+
+    assert "ORD1" == (await call).id
+    assert ["orders.get", "orders.get", "oauth.token", "orders.get"] == [r.operation for r in platform.requests]
+
+
+async def test_a_clock_on_which_sleep_takes_no_time_has_nobody_wait():
+    """Tests of programs with `FakeClock` do not hang after a 429."""
+    clock = FakeClock()
+    async with PaymentsClient(
+        "APP_USR-1",
+        base_url="https://platform.test",
+        transport=MemoryTransport(Platform(clock, LIMITED)),
+        clock=clock,
+        retry=ONCE,
+    ) as client:
+        with pytest.raises(RateLimited):
+            await client.orders.get("ORD1")
+
+        assert "ORD1" == (await client.orders.get("ORD1")).id
+        assert 0.1 == pytest.approx(clock.monotonic())
+
+
+def test_a_loop_after_another_finds_what_was_learned():
+    """The client moves to the next loop once the first is closed, with the gate, and without those who waited."""
+    clock, client = SimulatedClock(), None
+    platform = Platform(clock, LIMITED)
+
+    async def first() -> None:
+        nonlocal client
+        client = PaymentsClient(
+            "APP_USR-1",
+            base_url="https://platform.test",
+            transport=MemoryTransport(platform),
+            clock=clock,
+            retry=ONCE,
+        )
+        with pytest.raises(RateLimited):
+            await client.orders.get("ORD1")
+        start(*(client.orders.get("ORD1") for _ in range(3)))
+        await clock.settle()
+
+    async def second() -> None:
+        call = asyncio.ensure_future(client.orders.get("ORD1"))
+        await clock.run(0.2)
+        await call
+        await client.aclose()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+    assert [0.0, 0.1] == platform.times
+
+
+@pytest.mark.parametrize("settings", [{"flow": "adaptive"}, {"flow": {"adaptive": True}}])
+def test_what_is_no_flow_control_is_refused(settings):
+    """When the client is made."""
+    with pytest.raises(RequestInvalid, match="flow"):
+        PaymentsClient("APP_USR-1", base_url="https://platform.test", **settings)
+
+
+async def test_a_priority_that_is_none_is_refused(clock, connect):
+    """When the copy is made."""
+    with pytest.raises(RequestInvalid, match="priority"):
+        connect(Platform(clock)).with_options(priority="high")
