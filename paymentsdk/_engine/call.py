@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -55,6 +55,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
 
     state: ClientState
     settings: Settings
+    seller: Hashable
+    """Whose budgets and permits it takes."""
     bearer: Bearer
     exchange: Exchange
     operation: Operation[B, R]
@@ -114,7 +116,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
                 result = await self._retry(first)
             else:
                 if state.budgets:  # Nearly always all of them are full, and none is kept.
-                    state.budgets.give_back(self.settings.seller, self.operation.retry)
+                    state.budgets.give_back(self.seller, self.operation.retry)
         except AttemptFailed as last:
             outcome = self._outcome(last)
         except asyncio.CancelledError as cancelled:
@@ -144,7 +146,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         while True:
             flow = self.state.flow
             # Requests for tokens wait for no turn: those that wait for the token may have it.
-            turn = flow.try_acquire(self.settings.seller) if operation.authenticated else NO_PERMIT
+            turn = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
             turn = turn or await self._wait_for_turn(flow)
             if self.history is not None or self.permit is not None:
                 await self._ensure_may_send(flow, turn)
@@ -221,7 +223,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         self.state.deadlines.reset(self.deadline, self.total_deadline)
         why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
         try:
-            turn = await flow.acquire(self.settings.seller, self.settings.priority)
+            turn = await flow.acquire(self.seller, self.settings.priority)
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
@@ -430,7 +432,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             rule=self.operation.retry,
             policy=self.settings.retry,
             budgets=self.state.budgets,
-            seller=self.settings.seller,
+            seller=self.seller,
             history=self._past(),
             clock=self.state.clock,
             deadline=self.total_deadline,

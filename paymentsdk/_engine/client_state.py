@@ -66,7 +66,8 @@ class ClientState:
         self.closed = True
         for pause in self._pausing:
             pause.cancel()
-        self.flow.close()
+        if self.loop is None or not self.loop.is_closed():  # Else nobody can be told any more.
+            self.flow.close()
 
     async def pause(self, seconds: float) -> None:
         """Return when *seconds* have passed, or at once when the client is closed."""

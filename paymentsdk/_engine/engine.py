@@ -33,6 +33,7 @@ class Engine(ABC):
     def __init__(self, state: ClientState, settings: Settings) -> None:
         self._state = state
         self._settings = settings
+        self._seller_key = settings.seller
         self._bearer = Bearer(settings.auth)
 
     @abstractmethod
@@ -204,6 +205,7 @@ class Engine(ABC):
         return Call(
             state=state,
             settings=settings,
+            seller=self._seller_key,
             bearer=self._bearer,
             exchange=self._exchange,
             operation=operation,

@@ -171,7 +171,9 @@ class Flow:
         twin = Flow(self._control, self._clock, self._sleep)
         for seller, limiter in self._limiters.items():
             twin._limiters[seller] = limiter.moved()
+            # What becomes of them is up to the garbage collector: nothing can be cancelled on a closed loop.
             limiter.interactive, limiter.batch = OrderedDict(), OrderedDict()
+            limiter.waking = limiter.expiry = None
         return twin
 
     def close(self) -> None:

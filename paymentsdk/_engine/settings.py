@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     priority: Priority = "interactive"
 
     @property
-    def seller(self) -> object:
+    def seller(self) -> Hashable:
         """Whose calls these are: the name of the account, or what identifies its auth scheme."""
         return Seller(self.auth) if self.account is None else self.account
 
