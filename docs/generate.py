@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from docs.describe import attributes, code, fields, members, opening, parameters, row_of, table
+from docs.records import records
 from paymentsdk import (
     OPERATIONS,
     AiohttpTransport,
@@ -406,6 +407,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "faults.md": faults,
     "refusals.md": refusals,
     "transports.md": transports,
+    "records.md": records,
 }
 
 
