@@ -19,6 +19,7 @@ from msgspec import Struct
 from docs.describe import attributes, code, fields, members, opening, parameters, row_of, table
 from docs.records import records
 from paymentsdk import (
+    _HOMES,
     OPERATIONS,
     AiohttpTransport,
     ErrorCode,
@@ -244,7 +245,7 @@ def errors_and_codes() -> str:
         ]
         for (status, name, meaning, settles), raised in known.items()
     )
-    told = [value for name, value in vars(errors).items() if name in errors.__all__]
+    told = [value for name, value in vars(errors).items() if _HOMES.get(name) == "errors"]
     told_of = (
         [code(name), code(cls.__name__), text]
         for cls in sorted(told, key=lambda cls: not issubclass(cls, errors.PaymentsError))

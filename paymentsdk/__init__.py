@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from paymentsdk.transports.base import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
     from paymentsdk.transports.http11 import Http11Transport
 
-__all__ = [  # noqa: RUF022 - as `sorted` has it
+__all__ = [
+    "OPERATIONS",
     "APIError",
     "Addition",
     "AiohttpTransport",
@@ -108,7 +109,6 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
     "NotFound",
     "NotSent",
     "NotWhole",
-    "OPERATIONS",
     "Operation",
     "OutcomeUnknown",
     "Page",
@@ -146,6 +146,7 @@ __all__ = [  # noqa: RUF022 - as `sorted` has it
 #: paymentsdk`` itself costs nothing, which matters to pytest: it imports the plugin of every installed package, and
 #: this one with it; and only who asks for a name whose module needs an extra has to have that.
 _HOMES = {
+    "OPERATIONS": "resources",
     "APIError": "errors",
     "Addition": "_operation.identity",
     "AiohttpTransport": "transports.aiohttp",
@@ -178,7 +179,6 @@ _HOMES = {
     "NotFound": "errors",
     "NotSent": "errors",
     "NotWhole": "errors",
-    "OPERATIONS": "resources",
     "Operation": "_operation.operation",
     "OutcomeUnknown": "errors",
     "Page": "_paging.pager",

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 else:
     from functools import cached_property
 
+__all__ = ["ClientOptions"]  # `PaymentsClient` is public at the top level.
+
 _HEADERS = {
     "Accept": "application/json",
     # An answer that has to be unpacked can unpack to anything, and truncated gzip passes for whole.

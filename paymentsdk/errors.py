@@ -46,33 +46,7 @@ from msgspec import Struct
 
 from paymentsdk._resume_point import ResumePoint
 
-__all__ = [
-    "APIError",
-    "AuthenticationFailed",
-    "BadRequest",
-    "ClientClosed",
-    "Conflict",
-    "Deferred",
-    "ErrorDetail",
-    "IdempotencyConflict",
-    "InProgress",
-    "Incomplete",
-    "JournalUnavailable",
-    "NoAnswer",
-    "NotFound",
-    "NotSent",
-    "NotWhole",
-    "OutcomeUnknown",
-    "PaginationStalled",
-    "PaymentsError",
-    "PermissionDenied",
-    "RateLimited",
-    "ReauthorizationRequired",
-    "RecordConflict",
-    "RefreshFailed",
-    "RequestInvalid",
-    "ServerError",
-]
+__all__: list[str] = []  # Public at the top level, which is where to import them from.
 
 
 def visible(text: str) -> str:

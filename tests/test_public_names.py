@@ -1,4 +1,4 @@
-"""The public names of the package, held by a snapshot.
+"""The public names of the package, their signatures and their members, held by a snapshot.
 
 After a change that is meant, and with a line in CHANGELOG.md::
 
@@ -7,23 +7,29 @@ After a change that is meant, and with a line in CHANGELOG.md::
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from difflib import unified_diff
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from msgspec import Struct
 
 import paymentsdk
+from paymentsdk import OPERATIONS
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 from paymentsdk.sandbox._parsing import ControlStruct
 
+#: The most public names, those of requests and answers apart.
+MOST = 170
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
 
@@ -36,24 +42,99 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """Return what *module* offers: its ``__all__``, or else what it defines itself, as type checkers read it."""
-    if hasattr(module, "__all__"):
-        return sorted(module.__all__)
-    names = set()
-    for node in ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                names.add(name)
-            case ast.Assign(targets=[*targets]):
-                names.update(target.id for target in targets if isinstance(target, ast.Name))
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                names.add(name)
-    return sorted(name for name in names if not name.startswith("_"))
+    """Return what *module* offers."""
+    return sorted(module.__all__)
+
+
+def shown(value: object) -> str:
+    """Return the text of a default: the same on each machine and in each run."""
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return value.__qualname__
+    text = repr(value)
+    return f"<{type(value).__name__}>" if " at 0x" in text else text
+
+
+def written(parameter: inspect.Parameter) -> str:
+    """Return a parameter as a signature has it, with its type as the source has it."""
+    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    text = marks.get(parameter.kind, "") + parameter.name
+    if parameter.annotation is not parameter.empty:
+        text += f": {annotation(parameter.annotation)}"
+    return text if parameter.default is parameter.empty else f"{text} = {shown(parameter.default)}"
+
+
+def annotation(value: object) -> str:
+    """Return a type as the source has it."""
+    return value if isinstance(value, str) else inspect.formatannotation(value)
+
+
+def signature_of(function: Callable[..., object]) -> str:
+    """Return the arguments and the result of a function, in one line."""
+    signature = inspect.signature(function)
+    parts, last = [], None
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and last not in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}:
+            parts.append("*")
+        if last is parameter.POSITIONAL_ONLY and parameter.kind is not last:
+            parts.append("/")
+        parts.append(written(parameter))
+        last = parameter.kind
+    if last is inspect.Parameter.POSITIONAL_ONLY:
+        parts.append("/")
+    result = signature.return_annotation
+    after = "" if result is signature.empty else f" -> {annotation(result)}"
+    return f"({', '.join(parts)}){after}{' [async]' if inspect.iscoroutinefunction(function) else ''}"
+
+
+def fields_of(value: type) -> Iterator[str]:
+    """Yield the members of a Struct, a dataclass, a TypedDict or an enum, with their types, defaults and values."""
+    if issubclass(value, Enum):
+        yield from (f".{member.name} = {member.value!r}" for member in value)
+    elif issubclass(value, Struct) or is_dataclass(value):
+        own = {name: hint for one in reversed(value.__mro__) for name, hint in inspect.get_annotations(one).items()}
+        for parameter in inspect.signature(value).parameters.values():
+            as_written = parameter.replace(annotation=own[parameter.name])  # Versions of Python resolve it differently.
+            yield f".{written(as_written)}{' (by name)' if parameter.kind is parameter.KEYWORD_ONLY else ''}"
+    else:
+        own = inspect.get_annotations(value)
+        if typing.is_typeddict(value):
+            own = {name: hint.__forward_arg__ for name, hint in value.__annotations__.items()}
+        yield from (f".{name}: {annotation(hint)}" for name, hint in own.items() if not name.startswith("_"))
+
+
+def methods_of(value: type) -> Iterator[str]:
+    """Yield the public methods and properties that *value* defines, and how it is made."""
+    plain = not (issubclass(value, Struct | Enum) or is_dataclass(value) or typing.is_typeddict(value))
+    for name, member in vars(value).items():
+        kind = "property" if isinstance(member, property | cached_property) else type(member).__name__
+        function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
+        made = name == "__init__" and plain and not getattr(value, "_is_protocol", False)
+        if inspect.isfunction(function) and (made or not name.startswith("_")):
+            mark = "" if kind == "function" else f" [{kind}]"
+            yield f".{name}{signature_of(function)}{mark}"
+
+
+def described(value: object) -> Iterator[str]:
+    """Yield what a caller of *value* depends on."""
+    if inspect.isclass(value):
+        bases = [base.__name__ for base in value.__bases__ if base not in {object, typing.Generic}]
+        yield f" [class{'' if not bases else ' of ' + ', '.join(bases)}]"
+        yield from fields_of(value)
+        yield from methods_of(value)
+    elif inspect.isfunction(value) and value.__module__ != "paymentsdk.pytest_plugin":
+        yield signature_of(value)
+    else:  # A constant, a type alias, or a fixture, which is a function to some versions of pytest.
+        yield ""
 
 
 def snapshot() -> str:
-    """Return every public name, one in a line."""
-    return "".join(f"{module.__name__}.{name}\n" for module in public_modules() for name in names_of(module))
+    """Return every public name with its signature, or its members and methods, each in a line."""
+    return "".join(
+        f"{module.__name__}.{name}{line}\n"
+        for module in public_modules()
+        for name in names_of(module)
+        for line in described(getattr(module, name))
+    )
 
 
 def signatures(name: str, value: object) -> Iterator[tuple[str, object]]:
@@ -95,17 +176,44 @@ def untyped(signature: object) -> list[str]:
 
 
 def test_public_names_are_those_of_the_snapshot() -> None:
-    """No public name appears, moves or vanishes without somebody meaning it."""
+    """No public name, argument, member or default appears, changes or vanishes without somebody meaning it."""
     expected = SNAPSHOT.read_text(encoding="utf-8").splitlines()
     difference = list(unified_diff(expected, snapshot().splitlines(), "snapshot", "package", lineterm="", n=0))
 
     assert [] == difference
 
 
-def test_the_public_names_are_sorted() -> None:
-    """A reader finds a name where it belongs."""
-    assert paymentsdk.__all__ == sorted(paymentsdk.__all__)
-    assert paymentsdk.__all__ == list(paymentsdk._HOMES)
+def test_the_snapshot_sees_what_changes_without_a_change_of_names() -> None:
+    """Negative control: another default, type, member or result is a line of its own."""
+    seen = set(described(Before)), set(described(After))
+
+    assert {".attempts: int = 4", ".ask(self, *, once: bool = False) -> int"} == seen[0] - seen[1]
+    assert {".attempts: int = 5", ".ask(self, *, once: bool = True) -> str", ".more: float = 0.5"} == seen[1] - seen[0]
+    assert " at 0x" not in snapshot()
+
+
+def test_each_object_is_public_once() -> None:
+    """A reader who searches for a name finds one place to import it from."""
+    places: dict[int, list[str]] = {}
+    for module in public_modules():
+        for name in names_of(module):
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value) or value is OPERATIONS:
+                places.setdefault(id(value), []).append(f"{module.__name__}.{name}")
+
+    assert [] == [found for found in places.values() if len(found) > 1]
+
+
+def test_there_are_few_public_names() -> None:
+    """A name that nobody outside needs has an underscore, or is not in `__all__`."""
+    names = [f"{module.__name__}.{name}" for module in public_modules() for name in names_of(module)]
+
+    assert MOST >= len([name for name in names if not name.startswith("paymentsdk.resources.")])
+
+
+def test_every_top_level_name_has_a_home() -> None:
+    """What is listed is what can be asked for."""
+    assert sorted(paymentsdk.__all__) == sorted(paymentsdk._HOMES)
 
 
 def test_every_public_name_resolves() -> None:
@@ -156,6 +264,27 @@ def test_what_a_declaration_is_made_of_is_public() -> None:
 
     assert needed >= {"ErrorCode", "RetryClass"}
     assert set() == needed - set(paymentsdk.__all__)
+
+
+class Before(Struct):
+    """A setting."""
+
+    attempts: int = 4
+
+    def ask(self, *, once: bool = False) -> int:
+        """Ask."""
+        raise NotImplementedError
+
+
+class After(Struct):
+    """The same, later."""
+
+    attempts: int = 5
+    more: float = 0.5
+
+    def ask(self, *, once: bool = True) -> str:
+        """Ask."""
+        raise NotImplementedError
 
 
 class Loose:

@@ -23,11 +23,11 @@ from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
 from paymentsdk._version import __version__
-from paymentsdk.cli.arguments import address, count, file, pair, port
-from paymentsdk.cli.control import add_advance, add_pay, add_policies
-from paymentsdk.cli.faults import add_faults
-from paymentsdk.cli.journal import add_journal
-from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
+from paymentsdk.cli._arguments import address, count, file, pair, port
+from paymentsdk.cli._control import add_advance, add_pay, add_policies
+from paymentsdk.cli._faults import add_faults
+from paymentsdk.cli._journal import add_journal
+from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.errors import PaymentsError, visible
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
     demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")
-    demo.set_defaults(run=_demo, parser=demo)
+    demo.set_defaults(run=_run_demo, parser=demo)
 
 
-def _demo(options: Namespace) -> int:
-    from paymentsdk.cli.demo import demonstrate
+def _run_demo(options: Namespace) -> int:
+    from paymentsdk.cli._demo import demonstrate
 
     return demonstrate(orders=options.orders, concurrency=options.concurrency, as_json=options.json)
 
@@ -145,7 +145,7 @@ def _add_sandbox(commands: SubParsers[argparse.ArgumentParser]) -> None:
     sandbox.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
     sandbox.add_argument("--port", type=port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})")
     sandbox.add_argument("--url", type=address, default=argparse.SUPPRESS, help="the sandbox that a COMMAND talks to")
-    sandbox.set_defaults(run=_serve, parser=sandbox, settings=list(_settings(sandbox)))
+    sandbox.set_defaults(run=_run_sandbox, parser=sandbox, settings=list(_settings(sandbox)))
     running = sandbox.add_subparsers(title="commands for a running sandbox", metavar="COMMAND", prog=sandbox.prog)
     for add in (add_pay, add_policies, add_faults, add_advance):
         add(running)
@@ -189,9 +189,9 @@ def _settings(sandbox: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     )
 
 
-def _serve(options: Namespace) -> int:
+def _run_sandbox(options: Namespace) -> int:
     if "url" in options:
         raise argparse.ArgumentTypeError("--url is where a command such as `faults` finds a sandbox that runs")
-    from paymentsdk.cli.serve import serve
+    from paymentsdk.cli._serve import serve
 
     return serve(options)

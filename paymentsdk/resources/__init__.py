@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._operation.operation import Operation
 
-__all__ = ["OPERATIONS"]
+__all__: list[str] = []  # Public at the top level, which is where to import it from.
 
 if TYPE_CHECKING:
     #: Every operation by its name (4.1 to 4.13).

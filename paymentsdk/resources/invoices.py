@@ -22,6 +22,21 @@ from paymentsdk.resources.common import (
     ResponseStruct,
 )
 
+__all__ = [
+    "SEARCH",
+    "Invoice",
+    "InvoiceFilters",
+    "InvoicePage",
+    "InvoicePayment",
+    "InvoicePaymentStatus",
+    "InvoiceQuery",
+    "InvoiceSearch",
+    "InvoiceStatus",
+    "InvoiceSummary",
+    "InvoiceType",
+    "Invoices",
+]
+
 
 class InvoiceType(OpenEnum):
     """What made the invoice: the recurrence engine, under either of its names."""

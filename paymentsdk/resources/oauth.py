@@ -17,6 +17,18 @@ from paymentsdk._secrets import MaskedRepr, masked
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.common import Id, OpenEnum, RequestStruct, Resource, ResponseStruct, require
 
+__all__ = [
+    "DEFAULT_LIFETIME",
+    "GRANTED_BY",
+    "TOKEN",
+    "AccessTokenKind",
+    "AccessTokenParts",
+    "OAuth",
+    "Token",
+    "TokenRequest",
+    "parse_access_token",
+]
+
 #: What the contract gives for ``expires_in``, in seconds: 180 days. The client never assumes it.
 DEFAULT_LIFETIME = 15_552_000
 

@@ -7,6 +7,17 @@ from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import ErrorCode, RetryClass
 from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, ResponseStruct
 
+__all__ = [
+    "DISABLE_SCHEDULE",
+    "InternalManagement",
+    "ReleaseReport",
+    "ReleaseReports",
+    "ReportFormat",
+    "ReportOrigin",
+    "ReportStatus",
+    "ReportSubType",
+]
+
 
 class ReportOrigin(OpenEnum):
     """What made the report: a person, or the schedule."""

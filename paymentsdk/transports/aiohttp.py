@@ -44,7 +44,7 @@ from paymentsdk.transports._aiohttp_options import check_numbers, check_session,
 from paymentsdk.transports._gate import Gate
 from paymentsdk.transports.base import Request, Response, SendFailed, too_long
 
-__all__ = ["AiohttpTransport", "ConnectorOptions"]
+__all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
 
 #: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
 #: files that many systems let a process open.

@@ -10,6 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+__all__: list[str] = []  # Public at the top level, which is where to import them from.
+
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})
 
 

@@ -17,7 +17,7 @@ from paymentsdk.transports._http11_connection import PIECE, ConnectionResponse
 from paymentsdk.transports._http11_pool import Options, Pool
 from paymentsdk.transports.base import Request, Response, SendFailed
 
-__all__ = ["Http11Transport"]
+__all__: list[str] = []  # Public at the top level, which is where to import them from.
 
 #: What no line of a request may hold; a tab may stand in the value of a header field.
 _CONTROLS = bytes({*range(32), 127} - {ord("\t")})

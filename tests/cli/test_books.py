@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paymentsdk.cli.demo.books import Entry, compare
+from paymentsdk.cli._demo.books import Entry, compare
 
 ENTRIES = st.lists(
     st.builds(

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.cli import main, running
+from paymentsdk.cli import _running, main
 from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import (
     Excluded,
@@ -143,7 +143,7 @@ def test_a_rejected_payment_leaves_the_shipment_to_pay_as_well(capsys, sandbox):
     assert ask(capsys, "pay", preference.id).endswith(": closed, 30.05 ARS paid\n")
 
 
-@pytest.mark.control("paymentsdk.cli.command.visible", lambda text: text)
+@pytest.mark.control("paymentsdk.cli._command.visible", lambda text: text)
 def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
     """A text of the shop, as the currency of an item, is a part of the line, whatever is in it."""
     preference = make_preference(sandbox, items=[item(currency_id="A\x1b[2J\nforged\x9b")])
@@ -190,20 +190,20 @@ def test_policies_of_a_sandbox(capsys, sandbox):
 def test_policies_without_a_sandbox(capsys, monkeypatch):
     """Where none is named and none runs, the defaults are listed, and stderr says that they are."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
-    monkeypatch.setattr(running, "DEFAULT_PORT", free_port())
+    monkeypatch.setattr(_running, "DEFAULT_PORT", free_port())
 
     code = main(["sandbox", "policies"])
 
     printed = capsys.readouterr()
     assert 0 == code
     assert "cancel_from=created  (or any)" in printed.out.splitlines()
-    assert f"no sandbox runs on http://127.0.0.1:{running.DEFAULT_PORT}; these are the defaults\n" == printed.err
+    assert f"no sandbox runs on http://127.0.0.1:{_running.DEFAULT_PORT}; these are the defaults\n" == printed.err
 
 
 def test_the_default_port_is_asked_first(capsys, sandbox, monkeypatch):
     """A sandbox in the next terminal is found without a name, and its policies are those that it has."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL")
-    monkeypatch.setattr(running, "DEFAULT_PORT", int(sandbox.base_url.rpartition(":")[2]))
+    monkeypatch.setattr(_running, "DEFAULT_PORT", int(sandbox.base_url.rpartition(":")[2]))
     sandbox.platform.change_policies({"cancel_from": "any"})
 
     assert "cancel_from=any  (or created)" in ask(capsys, "policies").splitlines()
@@ -346,7 +346,7 @@ def test_nobody_there(capsys):
 def test_nobody_where_one_is_looked_for(capsys, monkeypatch):
     """Who has not said where the sandbox is learns how to: it may run on another port."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
-    monkeypatch.setattr("paymentsdk.cli.running.DEFAULT_PORT", port := free_port())
+    monkeypatch.setattr("paymentsdk.cli._running.DEFAULT_PORT", port := free_port())
 
     line = complain(capsys, "faults")
 
@@ -430,14 +430,14 @@ def test_a_policy_is_decided_once(capsys):
 @pytest.mark.parametrize("command", [["advance", "P3650D"], ["policies"]], ids=" ".join)
 def test_a_busy_sandbox_is_there(capsys, monkeypatch, command: list[str]):
     """Who is let in waits for minutes; after that nobody says that there is no sandbox, or what became of it."""
-    assert running._TO_ANSWER > 10 * running._TO_CONNECT
-    monkeypatch.setattr(running, "_TO_ANSWER", 0.05)
+    assert _running._TO_ANSWER > 10 * _running._TO_CONNECT
+    monkeypatch.setattr(_running, "_TO_ANSWER", 0.05)
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as busy:
-        monkeypatch.setattr(running, "DEFAULT_PORT", busy.getsockname()[1])
+        monkeypatch.setattr(_running, "DEFAULT_PORT", busy.getsockname()[1])
         line = complain(capsys, *command)
 
-    url = f"http://127.0.0.1:{running.DEFAULT_PORT}"
+    url = f"http://127.0.0.1:{_running.DEFAULT_PORT}"
     assert f"the sandbox at {url} has not answered within 0 s, and may still be at work" == line
 
 

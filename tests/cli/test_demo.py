@@ -13,8 +13,8 @@ import pytest
 
 from paymentsdk import Request, Response, RetryClass, SendFailed
 from paymentsdk.cli import main
-from paymentsdk.cli.demo import job, picture
-from paymentsdk.cli.demo.job import FAULTS, at_once
+from paymentsdk.cli._demo import job, picture
+from paymentsdk.cli._demo.job import FAULTS, at_once
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _pipeline
 from paymentsdk.transports.aiohttp import AiohttpTransport

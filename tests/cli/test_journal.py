@@ -253,7 +253,7 @@ def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
     assert 0 == run("abandon", dead, "--yes")[0]
 
 
-@pytest.mark.control("paymentsdk.cli.journal._check_open", lambda row, but="": None)
+@pytest.mark.control("paymentsdk.cli._journal._check_open", lambda row, but="": None)
 def test_the_journal_decides_about_the_owner(run) -> None:
     """What the row says is looked at, not what was asked first: a record that is held stays as it is."""
     held = keep(make_record("held"), lease=600.0)

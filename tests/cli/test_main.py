@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 
-from paymentsdk.cli import main, running
+from paymentsdk.cli import _running, main
 from paymentsdk.sandbox._effects import EFFECTS
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
@@ -80,7 +80,7 @@ def test_a_command_that_makes_no_sense_is_2(capsys, arguments: list[str]):
     assert printed.err.startswith("usage: paymentsdk")
 
 
-@pytest.mark.control("paymentsdk.cli.command._refuse_settings", lambda options: None)
+@pytest.mark.control("paymentsdk.cli._command._refuse_settings", lambda options: None)
 @pytest.mark.parametrize(
     "option", [["--db", "x"], ["--json"], ["--seed", "1"], ["--policy", "page_size=3"], ["--frozen"], ["--public"]]
 )
@@ -197,7 +197,7 @@ def test_an_interruption_is_130(monkeypatch, capsys):
     def interrupted(**_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paymentsdk.cli.demo.demonstrate", interrupted)
+    monkeypatch.setattr("paymentsdk.cli._demo.demonstrate", interrupted)
 
     assert 130 == main(["demo"])
     assert "" == capsys.readouterr().err
@@ -228,7 +228,7 @@ def test_a_reader_who_leaves_is_no_crash(arguments: list[str], unbuffered: str):
 def test_no_stdout_is_no_crash(monkeypatch, capsys):
     """Where there is no stdout (`>&-`), the command is done all the same."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
-    monkeypatch.setattr(running, "DEFAULT_PORT", 9)
+    monkeypatch.setattr(_running, "DEFAULT_PORT", 9)
     monkeypatch.setattr(sys, "stdout", None)
 
     assert 0 == main(["sandbox", "policies"])
@@ -239,7 +239,7 @@ def test_no_stdout_is_no_crash(monkeypatch, capsys):
 def test_no_stderr_is_not_stdout_instead(monkeypatch, capsys, arguments: list[str], lines: int):
     """Where there is no stderr (`2>&-`), whoever reads stdout finds what was asked for there, and nothing else."""
     monkeypatch.delenv("PAYMENTSDK_BASE_URL", raising=False)
-    monkeypatch.setattr(running, "DEFAULT_PORT", 9)
+    monkeypatch.setattr(_running, "DEFAULT_PORT", 9)
     monkeypatch.setattr(sys, "stderr", None)
 
     with suppress(SystemExit):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk.cli import main
-from paymentsdk.cli.running import Running
+from paymentsdk.cli._running import Running
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
 #: A loop that handles no signals and is only woken by them, like those of Windows. One that is not even woken would
@@ -239,7 +239,7 @@ def test_other_reasons_not_to_listen(capsys, monkeypatch, number: int, reason: s
     async def refused(*_: object, **__: object) -> None:
         raise OSError(number, "as it came")
 
-    monkeypatch.setattr("paymentsdk.cli.serve._run", refused)
+    monkeypatch.setattr("paymentsdk.cli._serve._run", refused)
 
     assert 1 == main(["sandbox", "--port", "80"])
     assert capsys.readouterr().err.startswith(f"paymentsdk: {reason}")

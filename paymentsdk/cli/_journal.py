@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import Choices, count, file
-from paymentsdk.cli.command import Answer
-from paymentsdk.cli.words import counted
+from paymentsdk.cli._arguments import Choices, count, file
+from paymentsdk.cli._command import Answer
+from paymentsdk.cli._words import counted
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:

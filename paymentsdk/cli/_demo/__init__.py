@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
-from paymentsdk.cli.demo.job import run
-from paymentsdk.cli.demo.report import Report, text
-from paymentsdk.cli.words import counted
+from paymentsdk.cli._demo.job import run
+from paymentsdk.cli._demo.report import Report, text
+from paymentsdk.cli._words import counted
 from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox._pages.codes import INSTALL

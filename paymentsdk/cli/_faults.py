@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import Choices, count, pair, pairs
-from paymentsdk.cli.command import Answer, add_command
-from paymentsdk.cli.running import Running
-from paymentsdk.cli.words import counted
+from paymentsdk.cli._arguments import Choices, count, pair, pairs
+from paymentsdk.cli._command import Answer, add_command
+from paymentsdk.cli._running import Running
+from paymentsdk.cli._words import counted
 
 if TYPE_CHECKING:
     from argparse import Namespace

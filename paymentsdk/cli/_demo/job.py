@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from paymentsdk import OPERATIONS, Attempt, PaymentsClient, RetryClass, RetryPolicy
-from paymentsdk.cli.demo.books import Entry, compare
-from paymentsdk.cli.demo.report import Report, Step
-from paymentsdk.cli.demo.seller import Seller, shown
+from paymentsdk.cli._demo.books import Entry, compare
+from paymentsdk.cli._demo.report import Report, Step
+from paymentsdk.cli._demo.seller import Seller, shown
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Entry as Recorded
 from paymentsdk.sandbox import FaultRule, Sandbox

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from paymentsdk import PaymentsClient
-from paymentsdk.cli.demo.books import Entry
+from paymentsdk.cli._demo.books import Entry
 from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus
 from paymentsdk.resources.merchant_orders import MerchantOrder

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paymentsdk.cli.arguments import pairs
-from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT
+from paymentsdk.cli._arguments import pairs
+from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 
 if TYPE_CHECKING:

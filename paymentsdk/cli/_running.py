@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import address
+from paymentsdk.cli._arguments import address
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection

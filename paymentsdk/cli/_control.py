@@ -13,9 +13,9 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import Choices, duration, order_name, pair, pairs
-from paymentsdk.cli.command import Answer, add_command
-from paymentsdk.cli.running import NotAnsweredError, Running, SandboxError
+from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
+from paymentsdk.cli._command import Answer, add_command
+from paymentsdk.cli._running import NotAnsweredError, Running, SandboxError
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli.arguments import address
-from paymentsdk.cli.running import DEFAULT_HOST, DEFAULT_PORT, Running
+from paymentsdk.cli._arguments import address
+from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
