@@ -154,7 +154,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "required"
     discount_promise: Annotated[
         Literal["unchecked", "required"],
-        Meta(description="Whether the discount code of a wallet payment must have been promised (spec 4.4)."),
+        Meta(description="Whether the discount code of a wallet payment must have been promised (spec: 4.4)."),
     ] = "required"
     sponsors: Annotated[
         Literal["any", "known"], Meta(description="Whether a sponsor must be a seller of this sandbox.")

@@ -854,8 +854,8 @@ async def test_every_page_fits_and_can_be_read(tab, sandbox, shop, width: int, d
         assert "" == await tab.run(FAINT), path
 
 
-async def test_on_a_phone_the_controls_come_first(tab, sandbox, shop) -> None:
-    """Clock and faults stand above the orders, and what hit a request has a row of its own."""
+async def test_on_a_phone_the_orders_come_first(tab, sandbox, shop) -> None:
+    """Clock and faults come next, policies scroll in a box, and what hit a request has a row of its own."""
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
     await shop.order()
     await tab.look(390, 800)
@@ -863,10 +863,24 @@ async def test_on_a_phone_the_controls_come_first(tab, sandbox, shop) -> None:
     await tab.until("document.querySelector('.requests .marks') !== null")
 
     top = "document.querySelector('{}').getBoundingClientRect().top"
-    tops = [await tab.run(top.format(selector)) for selector in ("#clock", "#faults", "#orders", "#exports")]
+    tops = [
+        await tab.run(top.format(selector)) for selector in ("#orders", "#clock", "#faults", "#exports", "#policies")
+    ]
     assert sorted(tops) == tops
+    await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert 700 > await tab.run("document.querySelector('#policies').getBoundingClientRect().height")
     bottom = await tab.run("document.querySelector('.requests .marks').previousSibling.getBoundingClientRect().bottom")
     assert bottom <= await tab.run(top.format(".requests .marks"))
+
+
+async def test_a_state_is_told_once(tab, sandbox, shop) -> None:
+    """An order whose status and detail are one word shows it once."""
+    await shop.order()
+    sandbox.clock.advance("P1D")
+    await open_dashboard(tab, sandbox)
+    await tab.until("document.querySelector('#settled-rows .wire') !== null")
+
+    assert "expired" == await tab.run("document.querySelector('#settled-rows .wire').textContent")
 
 
 async def test_torn_texts_are_found(tab, sandbox, shop) -> None:

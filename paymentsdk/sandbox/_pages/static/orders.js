@@ -26,6 +26,8 @@ const sellers = new Set();
 const cards = new Map();
 let due = false;
 
+/** The state as the API has it; once where status and detail are the same word. */
+const wireState = ({ status, status_detail: detail }) => (status === detail ? status : `${status}, ${detail}`);
 const payment = (order) => order.transactions.payments[0];
 
 function stateOf(order) {
@@ -208,7 +210,7 @@ function makeRow({ order, seller }) {
       make("span", { className: "mono quiet id" }, order.id),
       seller ? make("small", { className: "quiet notes" }, seller) : null,
     ),
-    make("td", { role: "cell", className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, `${order.status}, ${order.status_detail}`)),
+    make("td", { role: "cell", className: "state-cell" }, state(...stateOf(order)), make("span", { className: "mono quiet wire" }, wireState(order))),
     make(
       "td",
       { role: "cell", className: "end" },

@@ -89,7 +89,7 @@ export async function loadPolicies() {
   const policies = await call("GET", "policies");
   fill(byId("policies"), policies, makePolicy);
   const changed = policies.filter((policy) => policy.value !== policy.default).length;
-  say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all as they come`);
+  say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all at their defaults`);
 }
 
 /** A description without the place in the contract that it comes from, which only its readers can look up. */
