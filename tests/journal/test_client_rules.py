@@ -1,0 +1,280 @@
+"""What a journaled call promises when something else fails: it is cancelled, the disk is full, the name is purged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paymentsdk import (
+    APIError,
+    InProgress,
+    JournalUnavailable,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    RecordConflict,
+    Request,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, derive_key
+from paymentsdk.journal._states import digest
+from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.test_client import ONCE, TOKEN, URL, Platform, order
+
+KEY = derive_key(URL, "77", "orders.create", "table-7/1")
+REFUSED = Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
+PAYMENT = WalletPaymentRequest(
+    wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5)),
+    payer=WalletPayerRequest(token="the-payers-token", type_token="wallet"),
+)
+
+
+class Journal(SQLiteJournal):
+    """A journal that counts renewals, and whose disk may be full when a record is to be closed."""
+
+    full = False
+    renewed = 0
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """Count it."""
+        self.renewed += 1
+        return await super().renew(key, owner=owner, lease=lease)
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """Fail where the disk is full."""
+        if self.full:
+            raise JournalUnavailable("disk full")
+        return await super().resolve(key, resolution, owner=owner)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def platform(clock: FakeClock) -> Platform:
+    """A platform whose clock is that of the client."""
+    return Platform(clock)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, clock: FakeClock) -> Callable[..., Journal]:
+    """Open the journal of a process."""
+    return lambda **settings: Journal(tmp_path / "payments.db", now=clock.now, **settings)
+
+
+@pytest.fixture
+def connect(clock: FakeClock, platform: Platform) -> Callable[..., PaymentsClient]:
+    """Start a process with a journal."""
+
+    def connect(journal: Journal, handler: Callable[[Request], object] = platform, **settings: object):
+        settings = {"clock": clock, "transport": MemoryTransport(handler), **settings}
+        return PaymentsClient(TOKEN, base_url=URL, journal=journal, **settings)
+
+    return connect
+
+
+async def test_a_cancelled_call_keeps_its_record_held(journal, connect, platform: Platform, clock, until) -> None:
+    """What is on its way may still take effect: nobody takes the record over before its lease has ended."""
+
+    async def never(request: Request) -> Response:
+        response = platform(request)
+        if request.method == "POST":
+            await asyncio.Event().wait()
+        return response
+
+    async with connect(journal(), never) as client, connect(journal()) as other:
+        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+        await until(lambda: platform.posts)
+        call.cancel()
+        await asyncio.wait((call,))
+        with pytest.raises(InProgress):
+            await other.orders.create(order(), once="table-7/1")
+        assert {} == dict((await other.recover()).resolved)
+        clock.advance(61)
+
+        assert {RecordState.DONE: 1} == dict((await other.recover()).resolved)
+
+    assert (2, 1) == (len(platform.posts), len(platform.made))
+
+
+@pytest.mark.control("paymentsdk.journal._states.told", lambda heard, *, durable: heard, raises=APIError)
+async def test_a_refusal_that_is_not_durable_is_not_told(journal, connect, platform: Platform, clock) -> None:
+    """The platform forgets it: recovery may send, with success, what the caller would believe to be refused."""
+    platform.fail = lambda request: REFUSED
+    kept = journal()
+    kept.full = True
+    async with connect(kept) as client:
+        with pytest.raises(OutcomeUnknown, match="disk full"):
+            await client.orders.create(order(), once="table-7/1")
+    platform.fail = None
+    clock.advance(61)
+    async with connect(journal()) as client:
+        assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+def written(body: bytes, begun: float) -> Record:
+    """Return an order that another version of this package has written into the journal before it died."""
+    return Record(
+        key=KEY,
+        name="table-7/1",
+        operation="orders.create",
+        base_url=URL,
+        seller="77",
+        path="/v1/orders",
+        headers={"X-Of-Then": "1"},
+        body=body,
+        digest=digest("POST", "/v1/orders", body),
+        begun=begun,
+        not_after=begun + 600,
+        owner="dead/1",
+    )
+
+
+async def test_recovery_sends_the_bytes_of_another_version(journal, connect, platform: Platform, clock) -> None:
+    """The kept bytes go out as they are, whatever this version would make of the request."""
+    payments = b'"transactions": {"payments": [{"amount": "10.50"}]}'
+    body = b'{"total_amount": "10.50", "external_reference": "A-1", "type": "qr", ' + payments + b"}"
+    assert body != msgspec.json.encode(msgspec.json.decode(body))
+    kept = journal()
+    await kept.begin(written(body, clock.now()), lease=0)
+    async with connect(kept) as client:
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
+    assert [(body, KEY, "1")] == [
+        (post.body, post.headers["X-Idempotency-Key"], post.headers["X-Of-Then"]) for post in platform.posts
+    ]
+
+
+async def test_a_request_that_this_version_cannot_read_is_left(journal, connect, platform: Platform, clock) -> None:
+    """Such as one of a later version: it is not sent, the summary says why, and the others are carried out."""
+    platform.lose = True
+    kept = journal()
+    await kept.begin(written(b'{"member_of_tomorrow":1}', clock.now()), lease=0)
+    async with connect(kept, retry=ONCE) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-8/1")
+        platform.lose = False
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1}, False) == (dict(summary.resolved), summary.is_complete)
+    assert ["table-7/1"] == [row.name for row in summary.left]
+    assert "member_of_tomorrow" in "".join(summary.problems)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_payers_token_is_recovered_with_a_seal_alone(journal, connect, platform: Platform, sealed) -> None:
+    """Sealed, the payment is sent again with its token; without a seal it was not kept, and is left to a person."""
+    paid = Response(201, {}, b'{"id":1,"wallet_payment":{"transaction_amount":5}}')
+
+    def lost(request: Request) -> Response:
+        raise SendFailed("connection reset", sent=True)
+
+    platform.fail = lost
+    seal = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
+    async with connect(journal(**seal), retry=ONCE) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.wallet_payments.create(PAYMENT, once="ride-7")
+    platform.fail = lambda request: paid
+    async with connect(journal(**seal)) as client:
+        summary = await client.recover()
+
+    assert ({RecordState.DONE: 1} if sealed else {}) == dict(summary.resolved)
+    assert ([] if sealed else ["ride-7"]) == [row.name for row in summary.left]
+    assert (2 if sealed else 1) == len(platform.posts)
+    assert 1 == len({post.body for post in platform.posts})
+
+
+async def test_a_second_use_of_a_purged_name_is_seen(journal, connect, platform: Platform) -> None:
+    """The tombstone says that it is done, and sends nothing; other bytes are still a conflict."""
+    async with connect(journal()) as client:
+        await client.orders.create(order(), once="table-7/1")
+    kept = journal()
+    assert 1 == await kept.purge(math.inf)
+    async with connect(kept) as client:
+        with pytest.raises(OutcomeUnknown, match="its response was not kept"):
+            await client.orders.create(order(), once="table-7/1")
+        with pytest.raises(RecordConflict):
+            await client.orders.create(order(price="11.00"), once="table-7/1")
+
+    assert 1 == len(platform.posts)
+
+
+async def test_without_the_platforms_time_nothing_is_sent(journal, connect, platform: Platform) -> None:
+    """Without a `Date` nobody could say later how old the record is."""
+
+    def timeless(request: Request) -> Response:
+        response = platform(request)
+        return Response(response.status, {}, response.body)
+
+    async with connect(journal(), timeless) as client:
+        with pytest.raises(NotSent, match="time is not known"):
+            await client.orders.create(order(), once="table-7/1")
+
+    assert [] == platform.posts
+
+
+@pytest.mark.control("paymentsdk.journal._states.lease_covers", lambda left, timeout: True)
+async def test_a_lease_is_renewed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
+    """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""
+    other, told = connect(journal()), []
+
+    async def slow(request: Request) -> Response:
+        if request.method == "GET":
+            return platform(request)
+        clock.advance(25)
+        platform.fail = (lambda _: Response(503, {}, b"")) if len(platform.posts) < 2 else None
+        if len(platform.posts) == 2:
+            try:
+                await other.orders.create(order(), once="table-7/1")
+            except InProgress as error:
+                told.append(error.once)
+        return platform(request)
+
+    patient = {"timeout": Timeout(total=300.0, attempt=30.0), "retry": RetryPolicy(attempts=3, base_delay=0.001)}
+    kept = journal()
+    async with other, connect(kept, slow, **patient) as client:
+        await drive(clock, client.orders.create(order(), once="table-7/1"))
+
+    assert (1, ["table-7/1"]) == (kept.renewed, told)
+    assert 1 == len(platform.made)
+
+
+async def drive(clock: FakeClock, call: Awaitable[object]) -> None:
+    """Let pauses end until *call* has ended."""
+    task = asyncio.ensure_future(call)
+    while not task.done():
+        await asyncio.wait((task,), timeout=0.01)
+        clock.advance(0.01)
+    await task
+
+
+async def test_a_late_write_that_fails_is_logged(journal, connect, platform: Platform, caplog, clock) -> None:
+    """The caller has its order; what is lost is one replay, which closing says and does not raise."""
+    kept = journal()
+    kept.full = True
+    with caplog.at_level(logging.WARNING, "paymentsdk"):
+        async with connect(kept) as client:
+            made = await client.orders.create(order(), once="table-7/1")
+    clock.advance(61)
+    async with connect(journal()) as client:
+        summary = await client.recover()
+
+    assert "ORD0" == made.id
+    logged = [line for line in caplog.messages if line.startswith("a record could not be closed in the journal")]
+    assert (1, True) == (len(logged), "disk full" in logged[0])
+    assert ({RecordState.DONE: 1}, 1) == (dict(summary.resolved), len(platform.made))
