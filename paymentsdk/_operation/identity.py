@@ -50,10 +50,13 @@ class Echo(Struct, frozen=True):
     agrees: Callable[[Never, Never], bool | None] = _equal
     """Compares what was asked for (`None` if unset) with what came (never `None`). Returns `None` if that says nothing.
     If it raises, the member counts as not compared, and the result has an `Anomaly`. Equality by default."""
-    always: str | None = None
-    """What it is in every response to this operation, in place of `of` and `agrees`."""
+    always: str | tuple[str, ...] | None = None
+    """What it is in every response to this operation, or the texts that it can be, in place of `of` and `agrees`."""
     fallback: bool = False
     """Compare it only where nothing else identifies the response; it can show a mismatch, and identifies nothing."""
+    shared: bool = False
+    """Objects of other kinds may have the same, as a preference and an order for one basket: it can show a mismatch,
+    and alone identifies nothing."""
     whole: bool = False
     """Hand `agrees` the list of all entries, some of which may be `None`."""
 
@@ -92,6 +95,7 @@ class _Step(NamedTuple):
     placeholder: str
     asked: _Read
     agrees: _Agrees
+    identifies: bool = True
 
 
 class Identity:
@@ -129,7 +133,7 @@ class Identity:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
         agreed = 0
         anomalies: tuple[Anomaly, ...] = ()
-        for member, read, placeholder, asked, agrees in self._steps:
+        for member, read, placeholder, asked, agrees, identifies in self._steps:
             echoed = read(value)
             if echoed is None:
                 continue
@@ -140,7 +144,7 @@ class Identity:
                 anomalies += (Anomaly(f"$.{member}", None, f"comparing it raised {type(error).__name__}"),)
                 continue
             if same:
-                agreed += 1
+                agreed += identifies
             elif same is not None:
                 return Comparison(mismatch=f"the response is about another {member}")
         if self._entries is None:
@@ -163,7 +167,7 @@ class Identity:
         )
 
     def _agrees(self, body: object, entry: object) -> bool:
-        for _, read, _, asked, agrees in self._of_entry:
+        for _, read, _, asked, agrees, _ in self._of_entry:
             echoed, wanted = read(entry), None if body is None else asked(body)
             if echoed is not None and wanted is not None and agrees(wanted, echoed) is False:
                 return False
@@ -270,7 +274,7 @@ def _step(echo: Echo, body: type | None, result: type | None, placeholders: Coll
                 agrees = partial(_each, agrees)
             case True, False:
                 agrees = partial(_any, agrees)
-    return _Step(echo.member, _reader(echo.member), placeholder, _reader(of), agrees)
+    return _Step(echo.member, _reader(echo.member), placeholder, _reader(of), agrees, not echo.shared)
 
 
 def _check_member(path: str, cls: type | None, where: str) -> None:
@@ -331,8 +335,9 @@ def _itself(value: object) -> object:
     return value
 
 
-def _is_always(expected: str) -> _Agrees:
-    return lambda _, echoed: _equal(expected, echoed)
+def _is_always(expected: str | tuple[str, ...]) -> _Agrees:
+    texts = (expected,) if isinstance(expected, str) else expected
+    return lambda _, echoed: (echoed in texts) if echoed else None
 
 
 def _pairwise(agrees: _Agrees, asked: object, echoed: object) -> bool | None:

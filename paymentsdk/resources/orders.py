@@ -724,7 +724,7 @@ CREATE = Operation(
     check=_within_limits,
     resend_window=_expires_in,
     echoes=(
-        Echo("external_reference", agrees=same_reference),
+        Echo("external_reference", agrees=same_reference, shared=True),
         Echo("total_amount"),
         Echo("transactions.payments[].amount"),
         Echo("status", agrees=_is_new, fallback=True),
@@ -782,7 +782,8 @@ CANCEL: Operation[None, Order] = Operation(
     resend_window=timedelta(minutes=15),
     result=Order,
     decimal_strings=True,
-    echoes=(_THIS_ORDER,),
+    # Every response about the order has its id: that of a get or a refund tells another state.
+    echoes=(_THIS_ORDER, Echo("status", always=("canceled", "cancelled"))),
     errors=(
         _EMPTY_KEY,
         _KEY_LENGTH,

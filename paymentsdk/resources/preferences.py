@@ -536,7 +536,7 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     status=201,
     other_statuses=(200,),
     echoes=(
-        Echo("external_reference", agrees=same_reference),
+        Echo("external_reference", agrees=same_reference, shared=True),
         Echo("items[].id", agrees=same_id),
         Echo("items[].title", agrees=_same_title),
         Echo("items[].quantity"),

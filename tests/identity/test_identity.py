@@ -67,10 +67,13 @@ async def test_an_empty_object_is_no_result(client_over, name):
 REAL: list[tuple[str, object]] = [
     ("orders.create", {"id": "ORD1", "type": "qr", "external_reference": "shop-1", "total_amount": "24.90",
                        "transactions": {"payments": [{"id": "PAY1", "amount": "24.90"}]}, "client_token": "x"}),
-    ("orders.create", {"id": "ORD1", "external_reference": "shop-1", "status": "action_required"}),
+    ("orders.create", {"id": "ORD1", "total_amount": "24.90", "status": "action_required", "client_token": "x"}),
     ("orders.create", {"id": "ORD1", "total_amount": 24.9, "external_reference": ""}),
     ("orders.create", {"id": "ORD1", "total_amount": "24.9", "transactions": {"payments": [{}]}}),
     ("orders.cancel", {"id": "ORD1", "status": "canceled", "capture_mode": "automatic"}),
+    ("orders.cancel", {"id": "ORD1", "status": "cancelled", "transactions": {"payments": [PAYMENT]}}),
+    ("orders.cancel", {"id": "ORD1", "status": ""}),
+    ("orders.cancel", {"id": "ORD1"}),
     ("orders.refund", {"id": "ORD1", "status": "processed", "status_detail": "partially_refunded", "transactions": {
         "refunds": [{"id": "REF1", "transaction_id": "PAY1", "reference_id": "1", "amount": "5.00"}]}}),
     ("orders.refund", {"id": "ORD1", "status": "refunded", "transactions": {"refunds": [{"id": 4}]}, "new": 1}),
@@ -113,6 +116,31 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     assert "$.frequency is not one of its members" in more.reason
 
 
+#: What other operations answer about the same basket.
+OF_THE_BASKET = {
+    "preferences.create": {"id": "ORD1", "type": "qr", "external_reference": "shop-1", "total_amount": "24.90",
+                           "status": "created", "transactions": {"payments": [PAYMENT]}},
+    "orders.create": {"id": "77-a", "external_reference": "shop-1", "init_point": "https://a", "collector_id": 77},
+}  # fmt: skip
+
+
+@pytest.mark.control(
+    "paymentsdk._operation.identity._step",
+    around=lambda step: lambda *declared: step(*declared)._replace(identifies=True),
+)
+@pytest.mark.parametrize("name", OF_THE_BASKET)
+async def test_a_reference_alone_does_not_tell_an_order_from_a_preference(client_over, name, monkeypatch):
+    """One basket has one reference: an order with it is no preference, nor the other way round."""
+    operation = OPERATIONS[name]
+    monkeypatch.setitem(vars(operation), "identity", type(operation).identity.func(operation))
+
+    other = await outcome(client_over, name, OF_THE_BASKET[name])
+    bare = await outcome(client_over, name, {"id": "1", "external_reference": "shop-1"})
+
+    assert isinstance(other, OutcomeUnknown), other
+    assert ["$"] == [one.path for one in bare.anomalies if one.reason.startswith("unidentified response")]
+
+
 async def test_strict_does_not_believe_an_unidentified_response(client_over):
     """With `strict`, an anomaly is no result."""
     assert isinstance(await outcome(client_over, "orders.create", {"id": "ORD1"}, strict=True), OutcomeUnknown)
@@ -140,10 +168,13 @@ OTHERS: list[tuple[str, object, str]] = [
     ("preferences.create", {"id": "1", "items": [{"title": "A book", "unit_price": "?"}]}, "unit_price"),
     ("customers.create", {"id": "1", "email": "bob@example.com"}, "email"),
     ("orders.cancel", {"id": "ORD2"}, "id"),
+    *[("orders.cancel", {"id": "ORD1", "status": state}, "another status")
+      for state in ("created", "processed", "refunded", "expired", "failed", "processing", "action_required")],
+    ("orders.cancel", {"id": "ORD1", "status": "refunded", "transactions": {"refunds": [{"id": "R"}]}}, "status"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "amount": "6"}]}}, "refunds"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "transaction_id": "PAY2"}]}}, "refunds"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "amount": "NaN"}]}}, "amount"),
-    ("orders.cancel", {"id": "ORD1", "status": 500, "message": "locked"}, "members of an error"),
+    ("orders.cancel", {"id": "ORD1", "message": "locked"}, "members of an error"),
     ("customers.create", {"id": "1", "email": "ann@example.com", "status": 502}, "members of an error"),
 ]  # fmt: skip
 
