@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paymentsdk.sandbox import Sandbox, _platform
+from paymentsdk.sandbox import Sandbox, _clock, _platform
 from paymentsdk.sandbox._clock import Clock, ClockState
 from paymentsdk.sandbox._records import ORDERS
 
@@ -236,3 +236,31 @@ async def test_nobody_sees_a_part_of_what_was_due(client, plain, sandbox, order,
 
     assert ("created", "expired") == (half, (await client.orders.get(last.id)).status)
     assert 6 == len((await advance).json["happened"])
+
+
+def test_the_clock_reaches_its_ends_and_nothing_beyond():
+    """Ten years at once, the first moment of 1970 and that of 3000; a millisecond more is rejected."""
+    step = timedelta(milliseconds=1)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    one = clock(now.timestamp)
+    beginning, end = _clock.EARLIEST, _clock.LATEST
+
+    one.freeze(now + _clock.LONGEST_ADVANCE)
+    assert now + _clock.LONGEST_ADVANCE == one.now()
+    one.advance(_clock.LONGEST_ADVANCE)
+    one.freeze(beginning)
+    one.advance(timedelta(0))
+    assert beginning == one.now()
+    one.state = ClockState(frozen_at=end - step)
+    one.advance(step)
+    assert end == one.now()
+
+    with pytest.raises(ValueError, match="the year 1970 to 3000"):
+        one.advance(step)
+    with pytest.raises(ValueError, match="the year 1970 to 3000"):
+        one.freeze(beginning - step)
+    with pytest.raises(ValueError, match="ten years"):
+        clock(now.timestamp).advance(_clock.LONGEST_ADVANCE + step)
+    frozen = clock(now.timestamp, frozen_at=now)
+    with pytest.raises(ValueError, match="ten years"):
+        frozen.freeze(now + _clock.LONGEST_ADVANCE + step)
