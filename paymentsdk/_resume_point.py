@@ -10,12 +10,10 @@ class ResumePoint(int):
 
     A resume point is an ``int``; pass it to ``search(start=)``. If the search has fewer rows by then, the rows behind
     have moved up by at most the difference, and the walk begins that much earlier. To store it, keep both numbers.
-
-    Attributes:
-        total: How many rows there were; ``None`` if the platform did not say.
     """
 
     total: int | None
+    """How many rows there were; `None` if the platform did not say."""
 
     def __new__(cls, offset: int, total: int | None = None) -> Self:
         point = super().__new__(cls, offset)

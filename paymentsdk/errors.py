@@ -60,38 +60,32 @@ def visible(text: str) -> str:
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):
-    """One entry of an error answer.
-
-    Attributes:
-        code: The platform's code for this entry, as text (``"130"``, ``"property_value"``).
-        message: What the platform says about it.
-        meaning: What the contract says the code means; ``None`` for a code that it does not list.
-        details: Further lines; the Orders API names the offending field here.
-    """
+    """One entry of an error answer."""
 
     code: str | None = None
+    """The platform's code for this entry, as text (`"130"`, `"property_value"`)."""
     message: str | None = None
+    """What the platform says about it."""
     meaning: str | None = None
+    """What the contract says the code means; `None` for a code that it does not list."""
     details: tuple[str, ...] = ()
+    """Further lines; the Orders API names the offending field here."""
 
 
 class PaymentsError(Exception):
-    """Base of everything that this package raises on purpose.
-
-    Attributes:
-        operation: Name of the operation (``"orders.create"``), or ``None`` outside a call.
-        attempts: How many requests were sent or tried.
-        idempotency_key: The key of a keyed write, the same for all its attempts; else ``None``.
-        request_id: The platform's ``X-Request-Id`` of the answer to the last attempt, if one came.
-        resume_point: On an error that ended a walk: pass it to ``search(start=)`` to go on from there. To store it,
-            keep both of its numbers.
-    """
+    """Base of everything that this package raises on purpose."""
 
     operation: str | None = None
+    """Name of the operation (`"orders.create"`), or `None` outside a call."""
     attempts: int = 0
+    """How many requests were sent or tried."""
     idempotency_key: str | None = None
+    """The key of a keyed write, the same for all its attempts; else `None`."""
     request_id: str | None = None
+    """The platform's `X-Request-Id` of the answer to the last attempt, if one came."""
     resume_point: ResumePoint | None = None
+    """On an error that ended a walk: pass it to `search(start=)` to go on from there. To store it, keep both of its
+    numbers."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by way of its `__init__`: somebody's subclass may have another one, and a walk raises copies.
@@ -151,16 +145,15 @@ class NoAnswer(PaymentsError):
     Attributes:
         reason: What happened instead, at the last attempt. Where that was a 4xx which does not settle a write:
             ``platform_error:<code>``, or its status where it has no code.
-        first_reason: What happened at the first attempt that left the outcome in doubt; the same as *reason* if there
-            was only one.
-        last_error: The error of the last attempt: an :class:`APIError`, or the error that prevented the attempt, such
-            as :class:`ClientClosed`; ``None`` when there was no answer.
-        first_sent_at: When the first attempt left, UTC.
     """
 
     first_reason: str | None = None
+    """What happened at the first attempt that left the outcome in doubt; the same as *reason* if there was only one."""
     last_error: PaymentsError | None = None
+    """The error of the last attempt: an `APIError`, or the error that prevented the attempt, such as `ClientClosed`;
+    `None` when there was no answer."""
     first_sent_at: datetime | None = None
+    """When the first attempt left, UTC."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -184,10 +177,10 @@ class OutcomeUnknown(NoAnswer):
 
     Attributes:
         advice: What to do now; the text of the error ends with it.
-        in_doubt: The advice for a write that takes no key.
     """
 
     in_doubt: str = "look before you send it again"
+    """The advice for a write that takes no key."""
 
     @property
     def advice(self) -> str:

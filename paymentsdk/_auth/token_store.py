@@ -39,17 +39,14 @@ _LONGEST_WRITE = 3600.0
 
 
 class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """An access token and what renews it.
-
-    Attributes:
-        access_token: The bearer token.
-        refresh_token: Good for one renewal; ``None`` if there is none.
-        expires_at: Seconds since the epoch at which the access token ends; ``None`` if nobody knows.
-    """
+    """An access token and what renews it."""
 
     access_token: str
+    """The bearer token."""
     refresh_token: str | None = None
+    """Good for one renewal; `None` if there is none."""
     expires_at: float | None = None
+    """Seconds since the epoch at which the access token ends; `None` if nobody knows."""
     issued_at: float | None = None
     """Seconds since the epoch at which the pair was issued; ``None`` if nobody knows. Keep it with the rest: how early
     the token is refreshed depends on how long it lives."""

@@ -22,26 +22,23 @@ MOST_LINES = MOST_REPORTS + 1
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """What an observer learns of every attempt.
-
-    Attributes:
-        operation: The name of the operation (``"orders.create"``).
-        number: 1 for the first attempt of the call; 0 for a failure that kept any request from being made: there was no
-            token, or the client was closed.
-        status: The HTTP status, or ``None`` when no answer came.
-        failure: What went wrong, in words; ``None`` for a success.
-        elapsed: Seconds since the attempt began; since the call began where no request was made.
-        request_id: The platform's id of the request.
-        idempotency_key: The key of a keyed write.
-    """
+    """What an observer learns of every attempt."""
 
     operation: str
+    """The name of the operation (`"orders.create"`)."""
     number: int
+    """1 for the first attempt of the call; 0 for a failure that kept any request from being made: there was no
+    token, or the client was closed."""
     status: int | None
+    """The HTTP status, or `None` when no answer came."""
     failure: str | None
+    """What went wrong, in words; `None` for a success."""
     elapsed: float
+    """Seconds since the attempt began; since the call began where no request was made."""
     request_id: str | None
+    """The platform's id of the request."""
     idempotency_key: str | None
+    """The key of a keyed write."""
 
 
 Observer: TypeAlias = Callable[[Attempt], None]

@@ -27,26 +27,23 @@ KEY_LIFETIME = 23 * 3600.0
 
 
 class RetryPolicy(Struct, frozen=True):
-    """When a failed call is tried again. All times are in seconds.
-
-    Attributes:
-        attempts: The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a
-            refreshed token does not count.
-        base_delay: Before attempt n + 1 the client pauses for a random time from 0 to
-            ``min(max_delay, base_delay * 2**(n - 1))``; 0 to 86,400.
-        max_delay: The upper bound of that time; 0 to 86,400.
-        max_retry_after: The longest pause that the client keeps when the platform asks for one; the random pause comes
-            on top. If the platform asks for more, the call fails at once, with that pause in ``retry_after`` of its
-            error, or of the ``last_error`` of an ``OutcomeUnknown``; 0 to 86,400.
-        retry_unkeyed: When no answer came, also send a write again that takes no idempotency key (a preference, a
-            customer). The object can then exist twice. After a 5xx or a 408 such a write is never sent again.
-    """
+    """When a failed call is tried again. All times are in seconds."""
 
     attempts: int = 4
+    """The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a refreshed
+    token does not count."""
     base_delay: float = 0.5
+    """Before attempt n + 1 the client pauses for a random time from 0 to `min(max_delay, base_delay * 2**(n - 1))`;
+    0 to 86,400."""
     max_delay: float = 8.0
+    """The upper bound of that time; 0 to 86,400."""
     max_retry_after: float = 30.0
+    """The longest pause that the client keeps when the platform asks for one; the random pause comes on top. If the
+    platform asks for more, the call fails at once, with that pause in `retry_after` of its error, or of the
+    `last_error` of an `OutcomeUnknown`; 0 to 86,400."""
     retry_unkeyed: bool = False
+    """When no answer came, also send a write again that takes no idempotency key (a preference, a customer). The
+    object can then exist twice. After a 5xx or a 408 such a write is never sent again."""
 
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or not 1 <= self.attempts <= 20:  # noqa: PLR2004

@@ -43,18 +43,15 @@ _HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
 class Timeout(Struct, frozen=True):
-    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound.
-
-    Attributes:
-        total: The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the
-            pauses between them, and the wait for a token that is refreshed.
-        attempt: One attempt, to the last byte of its answer.
-        connect: The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent.
-    """
+    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound."""
 
     total: float | None = 60.0
+    """The whole call, as a true deadline: the wait for a connection, every attempt to its last byte, the pauses
+    between them, and the wait for a token that is refreshed."""
     attempt: float | None = 30.0
+    """One attempt, to the last byte of its answer."""
     connect: float | None = 5.0
+    """The wait for a connection, from the pool or a new one. When it runs out, nothing has been sent."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

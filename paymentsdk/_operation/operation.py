@@ -36,29 +36,23 @@ _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryCla
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits for which the contract gives two values; a setting of the client says which one holds.
-
-    Attributes:
-        order_expiration: The longest expiration of an order.
-    """
+    """Limits for which the contract gives two values; a setting of the client says which one holds."""
 
     order_expiration: timedelta = timedelta(hours=3600)
+    """The longest expiration of an order."""
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Names the members of a search answer that hold its rows and its position; ``paging.total`` is a nested one.
-
-    Attributes:
-        items: The rows; a walk recognises a repeated row by its ``id``.
-        total: How many rows the search has, as far as the platform says.
-        offset: The offset that the platform echoes; ``None`` if it echoes none.
-        next_offset: The offset that the platform proposes; ``None`` if it proposes none.
-    """
+    """Names the members of a search answer that hold its rows and its position; ``paging.total`` is a nested one."""
 
     items: str
+    """The rows; a walk recognises a repeated row by its `id`."""
     total: str
+    """How many rows the search has, as far as the platform says."""
     offset: str | None = None
+    """The offset that the platform echoes; `None` if it echoes none."""
     next_offset: str | None = None
+    """The offset that the platform proposes; `None` if it proposes none."""
     created_until: str | None = None
     """The filter that ends a window of creation; ``None`` if the search has none."""
 
@@ -105,72 +99,69 @@ def _place(part: object, name: str) -> str:
 class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 
-    Attributes:
-        name: ``"orders.create"``: the namespace and the method of the client.
-        method: The HTTP method.
-        path: The path below the base URL, with its placeholders in braces.
-        section: The section of the spec that defines it.
-        summary: One line for documents.
-        retry: What may be sent again, and when.
-        result: The type of a decoded answer.
-        body: The type of the request body; ``None`` when the operation takes none.
-        body_required: Whether the body must be given; ``False`` where it can be left out.
-        query: A ``TypedDict`` of the filters that go into the query.
-        headers: The header fields that a request may carry besides, by name, and what they hold; for documents.
-        example: A body for documents, as plain data.
-        errors: The documented refusals.
-        status: The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`.
-        other_statuses: Further statuses of a success that real traffic has.
-        decimal_strings: Amounts travel as decimal strings instead of JSON numbers.
-        in_doubt: What to do when nobody knows the outcome of a write without a key: the contract has no operation to
-            find out.
-        empty_answer: A 2xx without a body is a success.
-        authenticated: The call carries a bearer token.
-        page: The shape of a search answer.
-        check: Refuses a body that breaks a rule that the client's settings decide.
-        echoes: What the response repeats of the request. What is present has to agree. A connection that delivers
-            someone else's response is how money gets lost.
-        addition: The list of the response to which a write adds one entry.
-        max_response: The most bytes that an answer may have.
-        path_names: The names of the placeholders.
-        keyed: The operation takes an ``X-Idempotency-Key``.
-        writes: The operation can change something on the platform.
-        wants_fresh_connection: It cannot be sent again when a kept connection breaks, so it travels on a new one.
-
     Raises:
         RequestInvalid: The method, the path or the retry class is not valid, or a member or a placeholder that an
             `Echo` names does not exist.
     """
 
     name: str
+    """`"orders.create"`: the namespace and the method of the client."""
     method: str
+    """The HTTP method."""
     path: str
+    """The path below the base URL, with its placeholders in braces."""
     section: str
+    """The section of the spec that defines it."""
     summary: str
+    """One line for documents."""
     retry: RetryClass
+    """What may be sent again, and when."""
     result: type[R]
+    """The type of a decoded answer."""
     body: type[B] | None = None
+    """The type of the request body; `None` when the operation takes none."""
     body_required: bool = True
+    """Whether the body must be given; `False` where it can be left out."""
     query: type | None = None
+    """A `TypedDict` of the filters that go into the query."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    """The header fields that a request may carry besides, by name, and what they hold; for documents."""
     example: Mapping[str, object] | None = None
+    """A body for documents, as plain data."""
     errors: tuple[ErrorCode, ...] = ()
+    """The documented refusals."""
     status: int = 200
+    """The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`."""
     other_statuses: tuple[int, ...] = ()
+    """Further statuses of a success that real traffic has."""
     decimal_strings: bool = False
+    """Amounts travel as decimal strings instead of JSON numbers."""
     in_doubt: str = OutcomeUnknown.in_doubt
+    """What to do when nobody knows the outcome of a write without a key: the contract has no operation to find out."""
     empty_answer: bool = False
+    """A 2xx without a body is a success."""
     authenticated: bool = True
+    """The call carries a bearer token."""
     page: PageShape | None = None
+    """The shape of a search answer."""
     check: Callable[[B, Limits], None] | None = None
+    """Refuses a body that breaks a rule that the client's settings decide."""
     echoes: tuple[Echo, ...] = ()
+    """What the response repeats of the request. What is present has to agree. A connection that delivers someone
+    else's response is how money gets lost."""
     addition: Addition | None = None
+    """The list of the response to which a write adds one entry."""
     resend_window: timedelta | Callable[[B | None], timedelta] | None = None
     max_response: int = 8 * MIB
+    """The most bytes that an answer may have."""
     path_names: tuple[str, ...] = field(init=False)
+    """The names of the placeholders."""
     keyed: bool = field(init=False)
+    """The operation takes an `X-Idempotency-Key`."""
     writes: bool = field(init=False)
+    """The operation can change something on the platform."""
     wants_fresh_connection: bool = field(init=False)
+    """It cannot be sent again when a kept connection breaks, so it travels on a new one."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, str) or not _METHOD.match(self.method):

@@ -45,44 +45,37 @@ LARGEST_OFFSET = 2**53
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    """One page of a search.
-
-    Attributes:
-        items: The rows, without those that the walk has seen before.
-        total: How many rows the search has, if the platform says so; it may change from page to page.
-        offset: Where the page began, in rows.
-        resume_point: Pass it to ``search(start=)`` to go on after this page; ``None`` after the last.
-        anomalies: What in the answer did not follow the contract.
-    """
+    """One page of a search."""
 
     items: tuple[T, ...]
+    """The rows, without those that the walk has seen before."""
     total: int | None
+    """How many rows the search has, if the platform says so; it may change from page to page."""
     offset: int
+    """Where the page began, in rows."""
     resume_point: ResumePoint | None
+    """Pass it to `search(start=)` to go on after this page; `None` after the last."""
     anomalies: tuple[Anomaly, ...] = ()
+    """What in the answer did not follow the contract."""
 
 
 class WalkOptions(TypedDict, total=False):
-    """How a search is walked.
-
-    Attributes:
-        page_size: Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer.
-        start: The offset of the first row, 0 to 2**53, such as the ``resume_point`` of an earlier walk.
-        prefetch: Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is
-            used up.
-        overlap: Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default.
-            It finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a
-            total that falls.
-        limit: The platform's name for ``page_size``; give only one of the two.
-        offset: The platform's name for ``start``; give only one of the two.
-    """
+    """How a search is walked."""
 
     page_size: int | None
+    """Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer."""
     start: int | None
+    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
     prefetch: int
+    """Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is used up."""
     overlap: int
+    """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
+    finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
+    that falls."""
     limit: int | None
+    """The platform's name for `page_size`; give only one of the two."""
     offset: int | None
+    """The platform's name for `start`; give only one of the two."""
     certify: bool
     """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
     default. A search with a window of creation needs an end of it, 15 minutes ago or earlier, and no filter by what can

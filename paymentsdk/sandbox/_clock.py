@@ -21,20 +21,17 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo
 
 
 class ClockEvent(Struct, frozen=True, kw_only=True):
-    """Something that fell due.
-
-    Attributes:
-        at: When, by the clock of the sandbox.
-        kind: What: ``order.expired``, ``refund.processed``, ``refund.failed``, ``invoice.processed``,
-            ``invoice.recycling`` or ``invoice.canceled``.
-        tenant: The seller.
-        id: The order, invoice or other thing that it happened to.
-    """
+    """Something that fell due."""
 
     at: datetime
+    """When, by the clock of the sandbox."""
     kind: str
+    """What: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed`, `invoice.recycling` or
+    `invoice.canceled`."""
     tenant: int
+    """The seller."""
     id: str
+    """The order, invoice or other thing that it happened to."""
 
 
 class ClockState(Struct, frozen=True, kw_only=True):

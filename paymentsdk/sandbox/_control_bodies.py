@@ -68,21 +68,18 @@ def number_of(text: str) -> int | None:
 
 
 class PayRequest(ControlStruct):
-    """How to pay.
-
-    Attributes:
-        payment_method: What to pay with; ``account_money`` by default.
-        installments: In how many parts, with a credit card; 1 by default.
-        outcome: ``approved``, the default; ``rejected``; or ``in_review``, to be decided by another payment.
-        reject: ``true`` is short for the outcome ``rejected``.
-        payer_id: Who pays; 100000001 by default.
-    """
+    """How to pay."""
 
     payment_method: PaymentMethod = "account_money"
+    """What to pay with; `account_money` by default."""
     installments: Installments = 1
+    """In how many parts, with a credit card; 1 by default."""
     outcome: Outcome = "approved"
+    """`approved`, the default; `rejected`; or `in_review`, to be decided by another payment."""
     reject: bool = False
+    """`true` is short for the outcome `rejected`."""
     payer_id: int = DEFAULT_PAYER
+    """Who pays; 100000001 by default."""
 
     @property
     def decided(self) -> Outcome:
@@ -91,108 +88,78 @@ class PayRequest(ControlStruct):
 
 
 class ScanRequest(ControlStruct):
-    """A code to scan.
-
-    Attributes:
-        code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale.
-        tenant: The user id of the seller of that point of sale; the first seller by default.
-    """
+    """A code to scan."""
 
     code: str
+    """The `qr_data` of an order, its id, or the `external_pos_id` of a point of sale."""
     tenant: int | None = None
+    """The user id of the seller of that point of sale; the first seller by default."""
 
 
 class RefundRequest(ControlStruct):
-    """A refund of a merchant order.
-
-    Attributes:
-        amount: How much; all that is left by default.
-    """
+    """A refund of a merchant order."""
 
     amount: Decimal | None = None
+    """How much; all that is left by default."""
 
 
 class SubscribeRequest(ControlStruct):
-    """A subscription to make.
-
-    Attributes:
-        plan_id: The plan; the first seller's own by default.
-        payer_id: Who subscribes; 100000001 by default.
-        external_reference: The integrator's own name for the subscription.
-        rejections: How many attempts to collect are rejected before one is approved; -1 for all; 0 by default.
-    """
+    """A subscription to make."""
 
     plan_id: str | None = None
+    """The plan; the first seller's own by default."""
     payer_id: int = DEFAULT_PAYER
+    """Who subscribes; 100000001 by default."""
     external_reference: str | None = None
+    """The integrator's own name for the subscription."""
     rejections: int = 0
+    """How many attempts to collect are rejected before one is approved; -1 for all; 0 by default."""
 
 
 class NewPlanRequest(PlanRequest):
-    """A plan to make.
-
-    Attributes:
-        tenant: The user id of its seller; the first seller by default.
-    """
+    """A plan to make."""
 
     tenant: int | None = None
+    """The user id of its seller; the first seller by default."""
 
 
 class StatusRequest(ControlStruct):
-    """The state to bring the payment of an invoice into.
-
-    Attributes:
-        status: One of those of the contract: ``approved``, ``refunded``, ``charged_back``, ``in_mediation``, ...
-    """
+    """The state to bring the payment of an invoice into."""
 
     status: str
+    """One of those of the contract: `approved`, `refunded`, `charged_back`, `in_mediation`, ..."""
 
 
 class FreezeRequest(ControlStruct):
-    """The moment to freeze the clock at.
-
-    Attributes:
-        at: The moment, with its offset; now by default.
-    """
+    """The moment to freeze the clock at."""
 
     at: datetime | None = None
+    """The moment, with its offset; now by default."""
 
 
 class AdvanceRequest(ControlStruct):
-    """How far to move the clock.
-
-    Attributes:
-        duration: An ISO 8601 duration of weeks to seconds, such as ``PT15M`` or ``P30D``; ten years at most.
-    """
+    """How far to move the clock."""
 
     duration: str
+    """An ISO 8601 duration of weeks to seconds, such as `PT15M` or `P30D`; ten years at most."""
 
 
 class DiscountRequest(ControlStruct):
-    """A discount to promise.
-
-    Attributes:
-        code: The discount code that wallet payments may use from now on.
-    """
+    """A discount to promise."""
 
     code: str
+    """The discount code that wallet payments may use from now on."""
 
 
 class RevokeRequest(ControlStruct):
-    """A token to revoke.
-
-    Attributes:
-        token: An access token, a refresh token or an authorization code.
-    """
+    """A token to revoke."""
 
     token: str
+    """An access token, a refresh token or an authorization code."""
 
 
 class SnapshotRequest(ControlStruct):
-    """The name of a snapshot.
-
-    Attributes:
-        name: ``snapshot`` by default. A snapshot replaces an earlier one of the same name.
-    """
+    """The name of a snapshot."""
 
     name: str = "snapshot"
+    """`snapshot` by default. A snapshot replaces an earlier one of the same name."""

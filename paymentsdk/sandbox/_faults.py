@@ -29,44 +29,42 @@ _DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.memb
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule: it counts the requests that match ``operation`` and ``tenant``; the other members pick which it hits.
 
-    Attributes:
-        effect: What happens. Before anything is done: ``fail_before_commit`` (``status``, by default 500, in the shape
-            of the API), ``refuse`` (``status`` and ``code``), ``rate_limit`` (429 with ``retry_after``), ``reset`` (the
-            connection breaks), ``hang`` (no answer, ever), ``delay_before_commit`` (``seconds``). After everything is
-            done and committed: ``lose_response_after_commit`` (the connection breaks), ``delay_after_commit``,
-            ``truncate`` (half of the body), ``malformed`` (a body that is not JSON), ``wrong_content_type``, ``drip``
-            (one byte in ``seconds``, by default 1), ``html`` (``status``, by default 502). ``page_drift``: pages after
-            the first find ``rows`` more rows before them, or fewer if ``rows`` is below zero. Of searches of merchant
-            orders: ``row_inserted``, ``row_deleted`` and ``row_changed`` do that to one of the seller's, at random,
-            before the page is read; what was changed has a new ``last_updated``, and moves where that is the order.
-        operation: The name of the operation; ``*`` stands for anything (``orders.*``). Must match at least one.
-        tenant: The seller; any by default.
-        nth: Only the request with this number, from 1, among those that match.
-        probability: The share of them that is hit, at random, from 0 to 1; the same ones for the same ``seed``.
-        times: How many are hit before the rule is spent; no end by default.
-        seed: The seed of the random choice.
-        status: The status of the answer.
-        code: The code of the answer; by default the one that the contract has for the operation and ``status``.
-        seconds: How long; 1 by default.
-        retry_after: Seconds for the header Retry-After; 1 by default.
-        rows: How many rows; one fewer by default.
-
     Raises:
         ValueError: There is no such effect or operation, or the effect does not take a detail that is given.
     """
 
     effect: Effect
+    """What happens. Before anything is done: `fail_before_commit` (`status`, by default 500, in the shape of the
+    API), `refuse` (`status` and `code`), `rate_limit` (429 with `retry_after`), `reset` (the connection breaks),
+    `hang` (no answer, ever), `delay_before_commit` (`seconds`). After everything is done and committed:
+    `lose_response_after_commit` (the connection breaks), `delay_after_commit`, `truncate` (half of the body),
+    `malformed` (a body that is not JSON), `wrong_content_type`, `drip` (one byte in `seconds`, by default 1), `html`
+    (`status`, by default 502). `page_drift`: pages after the first find `rows` more rows before them, or fewer if
+    `rows` is below zero. Of searches of merchant orders: `row_inserted`, `row_deleted` and `row_changed` do that to
+    one of the seller's, at random, before the page is read; what was changed has a new `last_updated`, and moves
+    where that is the order."""
     operation: str = "*"
+    """The name of the operation; `*` stands for anything (`orders.*`). Must match at least one."""
     tenant: int | None = None
+    """The seller; any by default."""
     nth: Annotated[int, Meta(ge=1)] | None = None
+    """Only the request with this number, from 1, among those that match."""
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """The share of them that is hit, at random, from 0 to 1; the same ones for the same `seed`."""
     times: Annotated[int, Meta(ge=1)] | None = None
+    """How many are hit before the rule is spent; no end by default."""
     seed: int = 0
+    """The seed of the random choice."""
     status: Annotated[int, Meta(ge=400, le=599)] | None = None
+    """The status of the answer."""
     code: str | None = None
+    """The code of the answer; by default the one that the contract has for the operation and `status`."""
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
+    """How long; 1 by default."""
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
+    """Seconds for the header Retry-After; 1 by default."""
     rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
+    """How many rows; one fewer by default."""
 
     def __post_init__(self) -> None:
         if self.effect not in EFFECTS:

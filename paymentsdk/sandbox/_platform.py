@@ -44,27 +44,24 @@ _SLICE = 20
 
 
 class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these.
-
-    Attributes:
-        base_url: The address that it listens on.
-        access_token: A token made without OAuth.
-        client_id: The seller's application.
-        client_secret: Its secret.
-        authorization_code: Good for one token, for 10 minutes.
-        refresh_token: Good for one refresh.
-        external_pos_id: A point of sale.
-        plan_id: A plan to subscribe to.
-    """
+    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these."""
 
     base_url: str
+    """The address that it listens on."""
     access_token: str
+    """A token made without OAuth."""
     client_id: str
+    """The seller's application."""
     client_secret: str
+    """Its secret."""
     authorization_code: str
+    """Good for one token, for 10 minutes."""
     refresh_token: str
+    """Good for one refresh."""
     external_pos_id: str
+    """A point of sale."""
     plan_id: str
+    """A plan to subscribe to."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset(
         {"access_token", "client_secret", "authorization_code", "refresh_token"}

@@ -203,19 +203,16 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A policy, for people.
-
-    Attributes:
-        name: Its name.
-        value: Its default.
-        allowed: The values that it may have; empty where any number or text of its form will do.
-        description: What it decides.
-    """
+    """A policy, for people."""
 
     name: str
+    """Its name."""
     value: object
+    """Its default."""
     allowed: tuple[object, ...]
+    """The values that it may have; empty where any number or text of its form will do."""
     description: str
+    """What it decides."""
 
 
 @cache

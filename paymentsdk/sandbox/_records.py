@@ -27,49 +27,46 @@ OTHER_CURRENCY = "USD"
 
 
 class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """A seller with their application, and everything that a test needs to act for them.
-
-    Attributes:
-        user_id: The seller.
-        country: Two capitals; the currency and the site follow from it.
-        currency: The currency of their amounts, unless an item of a preference or a plan names another.
-        client_id: Their application.
-        client_secret: Its secret.
-        public_key: Its public key.
-        access_token: A token made without OAuth: a ``marketplace_fee`` is refused with it.
-        authorization_code: Good for one token, for 10 minutes.
-        refresh_token: Good for one refresh.
-        external_pos_id: Their first point of sale.
-        external_pos_ids: All of them.
-        plan_id: A plan to subscribe to.
-        marketplace: The marketplace of their application, if it has one.
-        scope: What their application may do.
-        redirect_uri: Where codes are sent; checked only when there is one.
-        policies: Their own, by name.
-        discount_promises: The discount codes that wallet payments may use.
-        compliant: Whether their identity is validated.
-        cash_withdrawals: Whether they are authorized for orders with cash withdrawals.
-    """
+    """A seller with their application, and everything that a test needs to act for them."""
 
     user_id: int
+    """The seller."""
     country: str
+    """Two capitals; the currency and the site follow from it."""
     currency: str
+    """The currency of their amounts, unless an item of a preference or a plan names another."""
     client_id: str
+    """Their application."""
     client_secret: str
+    """Its secret."""
     public_key: str
+    """Its public key."""
     access_token: str
+    """A token made without OAuth: a `marketplace_fee` is refused with it."""
     authorization_code: str
+    """Good for one token, for 10 minutes."""
     refresh_token: str
+    """Good for one refresh."""
     external_pos_id: str
+    """Their first point of sale."""
     external_pos_ids: tuple[str, ...]
+    """All of them."""
     plan_id: str
+    """A plan to subscribe to."""
     marketplace: str | None
+    """The marketplace of their application, if it has one."""
     scope: str
+    """What their application may do."""
     redirect_uri: str | None = None
+    """Where codes are sent; checked only when there is one."""
     policies: dict[str, object] = {}
+    """Their own, by name."""
     discount_promises: tuple[str, ...] = ()
+    """The discount codes that wallet payments may use."""
     compliant: bool = True
+    """Whether their identity is validated."""
     cash_withdrawals: bool = True
+    """Whether they are authorized for orders with cash withdrawals."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset(
         {"client_secret", "access_token", "authorization_code", "refresh_token"}
@@ -77,27 +74,24 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
 
 
 class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """A token, a refresh token or an authorization code.
-
-    Attributes:
-        secret: The token itself.
-        kind: ``access``, ``refresh`` or ``code``.
-        user_id: The seller that it was given by.
-        scope: What it allows, separated by spaces.
-        expires_at: When it ends.
-        oauth: Whether it came out of an authorization.
-        spent: Whether it was used, and can be used once only.
-        revoked: Whether it was ended before its time.
-    """
+    """A token, a refresh token or an authorization code."""
 
     secret: str
+    """The token itself."""
     kind: str
+    """`access`, `refresh` or `code`."""
     user_id: int
+    """The seller that it was given by."""
     scope: str
+    """What it allows, separated by spaces."""
     expires_at: datetime
+    """When it ends."""
     oauth: bool = True
+    """Whether it came out of an authorization."""
     spent: bool = False
+    """Whether it was used, and can be used once only."""
     revoked: bool = False
+    """Whether it was ended before its time."""
     access_token: str | None = None
     """Of a refresh token: the access token that it came with."""
 
@@ -136,27 +130,24 @@ CANCELED = "canceled"
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """A buyer's subscription to a plan.
-
-    Attributes:
-        id: What invoices call ``preapproval_id``.
-        plan_id: The plan.
-        payer_id: The buyer.
-        external_reference: The integrator's own name for it.
-        status: ``authorized``, ``finished`` or ``canceled``.
-        rejections: How many of the next attempts to collect are rejected; -1 for all.
-        invoices: How many invoices it has had.
-        started: When it began.
-    """
+    """A buyer's subscription to a plan."""
 
     id: str
+    """What invoices call `preapproval_id`."""
     plan_id: str
+    """The plan."""
     payer_id: int
+    """The buyer."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
     status: str = AUTHORIZED
+    """`authorized`, `finished` or `canceled`."""
     rejections: int = 0
+    """How many of the next attempts to collect are rejected; -1 for all."""
     invoices: int = 0
+    """How many invoices it has had."""
     started: datetime
+    """When it began."""
 
 
 class InvoiceRecord(Struct, frozen=True, kw_only=True):
@@ -195,29 +186,26 @@ EntryKind: TypeAlias = Literal[
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A line of the ledger: one effect.
-
-    Attributes:
-        at: When, by the clock of the sandbox.
-        tenant: The seller.
-        kind: What it is about, in one of the words of ``EntryKind``: ``order_created``, ``payment``, ...
-        amount: The money that moved: to the seller, or back when it is below zero; 0 where none did.
-        currency: Its currency.
-        id: What was made or moved: the payment, the refund, the order.
-        order_id: The order, preference, invoice or wallet payment that it belongs to.
-        external_reference: The integrator's own name for that.
-        idempotency_key: The key of the request that did it.
-    """
+    """A line of the ledger: one effect."""
 
     at: datetime
+    """When, by the clock of the sandbox."""
     tenant: int
+    """The seller."""
     kind: EntryKind
+    """What it is about, in one of the words of `EntryKind`: `order_created`, `payment`, ..."""
     amount: Decimal
+    """The money that moved: to the seller, or back when it is below zero; 0 where none did."""
     currency: str
+    """Its currency."""
     id: str
+    """What was made or moved: the payment, the refund, the order."""
     order_id: str
+    """The order, preference, invoice or wallet payment that it belongs to."""
     external_reference: str | None = None
+    """The integrator's own name for that."""
     idempotency_key: str | None = None
+    """The key of the request that did it."""
 
 
 def order_link(base_url: str, order_id: str) -> str:

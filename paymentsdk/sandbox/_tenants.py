@@ -29,32 +29,28 @@ _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
 
 
 class TenantRequest(ControlStruct):
-    """A seller to make.
-
-    Attributes:
-        country: Two capitals, ``AR`` by default; QR orders work in ``AR``, ``BR``, ``CL`` and ``UY``.
-        external_pos_ids: The points of sale; ``POS001`` by default.
-        marketplace: The marketplace of the application, ``MARKET`` by default; ``None``, in JSON ``null``, for none.
-        scope: What the application may do: ``offline_access``, ``read``, ``write``, separated by spaces; all of them
-            by default.
-        redirect_uri: Where codes are sent; checked only if given.
-        compliant: Whether the seller's identity is validated; it is by default.
-        cash_withdrawals: Whether the seller is authorized for orders with cash withdrawals, as by default.
-        discount_promises: Discount codes that wallet payments may use.
-        policies: The seller's own, by name.
-        client_id: The application of an earlier seller, to share it; by default a new application.
-    """
+    """A seller to make."""
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
+    """Two capitals, `AR` by default; QR orders work in `AR`, `BR`, `CL` and `UY`."""
     external_pos_ids: Annotated[tuple[_PosId, ...], Meta(min_length=1)] = ("POS001",)
+    """The points of sale; `POS001` by default."""
     marketplace: str | None = "MARKET"
+    """The marketplace of the application, `MARKET` by default; `None`, in JSON `null`, for none."""
     scope: _Scope = SCOPES
+    """What the application may do: `offline_access`, `read`, `write`, separated by spaces; all of them by default."""
     redirect_uri: str | None = None
+    """Where codes are sent; checked only if given."""
     compliant: bool = True
+    """Whether the seller's identity is validated; it is by default."""
     cash_withdrawals: bool = True
+    """Whether the seller is authorized for orders with cash withdrawals, as by default."""
     discount_promises: tuple[str, ...] = ()
+    """Discount codes that wallet payments may use."""
     policies: dict[str, object] = field(default_factory=dict)
+    """The seller's own, by name."""
     client_id: str | None = None
+    """The application of an earlier seller, to share it; by default a new application."""
 
 
 class TenantOptions(TypedDict, total=False):

@@ -25,37 +25,34 @@ class Headers(dict[str, str]):
 
 
 class Request(Struct, frozen=True):
-    """One attempt, ready to be sent.
-
-    Attributes:
-        method: The HTTP method, in capitals.
-        url: The absolute URL, already percent-encoded; a transport sends it as it is.
-        headers: The header fields. They hold the bearer token, so ``repr`` leaves credentials out.
-        body: The exact bytes of the body; empty for none.
-        timeout: Seconds that this attempt may take, from the wait for a connection to the last byte of the answer. The
-            caller enforces it, by cancelling ``send``.
-        connect_timeout: Seconds of these that the wait for a connection may take, be it for a place in the pool or for
-            a new one. The transport enforces it; ``None`` for no separate bound.
-        fresh: Use a connection that no earlier request has used. Set where a resend is not safe, since the server can
-            close a kept-alive connection at the very moment it is used.
-        max_response: The most bytes that the body of the answer may have.
-        operation: The name of the operation (`"orders.create"`); ``None`` for a request that the engine has not made.
-            This and what follows are for wrappers: none of it is sent.
-        attempt: Which attempt of its call this is, counted from 1.
-        account: The name of the account whose token it carries; ``None`` for none.
-    """
+    """One attempt, ready to be sent."""
 
     method: str
+    """The HTTP method, in capitals."""
     url: str
+    """The absolute URL, already percent-encoded; a transport sends it as it is."""
     headers: Mapping[str, str] = {}
+    """The header fields. They hold the bearer token, so `repr` leaves credentials out."""
     body: bytes = b""
+    """The exact bytes of the body; empty for none."""
     timeout: float = 30.0
+    """Seconds that this attempt may take, from the wait for a connection to the last byte of the answer. The caller
+    enforces it, by cancelling `send`."""
     connect_timeout: float | None = None
+    """Seconds of these that the wait for a connection may take, be it for a place in the pool or for a new one. The
+    transport enforces it; `None` for no separate bound."""
     fresh: bool = False
+    """Use a connection that no earlier request has used. Set where a resend is not safe, since the server can close
+    a kept-alive connection at the very moment it is used."""
     max_response: int = 8 * 1024 * 1024
+    """The most bytes that the body of the answer may have."""
     operation: str | None = None
+    """The name of the operation (`"orders.create"`); `None` for a request that the engine has not made. This and
+    what follows are for wrappers: none of it is sent."""
     attempt: int = 1
+    """Which attempt of its call this is, counted from 1."""
     account: str | None = None
+    """The name of the account whose token it carries; `None` for none."""
 
     def __repr__(self) -> str:
         # Bodies hold payer tokens and client secrets; their size is all that a log needs.
@@ -69,17 +66,14 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """One answer, read whole.
-
-    Attributes:
-        status: The HTTP status.
-        headers: The header fields, under any spelling of their names.
-        body: The body's bytes after transfer decoding.
-    """
+    """One answer, read whole."""
 
     status: int
+    """The HTTP status."""
     headers: Mapping[str, str] = {}
+    """The header fields, under any spelling of their names."""
     body: bytes = b""
+    """The body's bytes after transfer decoding."""
 
     def __repr__(self) -> str:
         # The body of a token answer is a token.
