@@ -26,12 +26,14 @@ from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
     SESSION_HEADER,
     Priority,
+    RefreshTimeout,
     Settings,
     Timeout,
     check_headers,
     check_key,
     check_priority,
     check_seconds,
+    masked_values,
     merged,
 )
 from paymentsdk._operation.operation import Limits
@@ -184,6 +186,7 @@ class PaymentsClient(Engine):
     ) -> None:
         # An address that is refused may have a password in it.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
+        headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         if transport is not None and session is not None:
             raise RequestInvalid("session", "cannot be combined with transport")
         _check_kinds(
@@ -289,6 +292,7 @@ class PaymentsClient(Engine):
             RequestInvalid: An option makes no sense.
         """
         access_token = masked(access_token)
+        headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
         check_methods("auth", auth, "token", "renew", sync="token")
         check_methods("observer", observer, "__call__", sync="__call__")
@@ -469,7 +473,7 @@ class PaymentsClient(Engine):
         # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
         client = self._origin or self
         # From this seller's budget, though: what fails for one must not cost another its retries.
-        client = client.with_options(auth=self._settings.auth, timeout=Timeout(total=patience, attempt=patience / 2))
+        client = client.with_options(auth=self._settings.auth, timeout=RefreshTimeout(patience, patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
         pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))

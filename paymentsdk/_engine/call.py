@@ -25,7 +25,7 @@ from paymentsdk._engine.outcome import final_error
 from paymentsdk._engine.response_checks import compare, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import Settings, connect_timeout, end_of_attempt, merged
+from paymentsdk._engine.settings import Settings, bound_of, connect_timeout, end_of_attempt, merged
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import can_hold_secrets, masked, secrets_in
@@ -215,8 +215,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
 
     def _ran_out(self) -> str:
         """Say which bound it was that ended the wait."""
-        which = "attempt" if self.deadline.when < self.total_deadline else "total"
-        return f"the time ran out (timeout.{which}={getattr(self.settings.timeout, which):g} s)"
+        bound = bound_of(self.settings.timeout, attempt=self.deadline.when < self.total_deadline)
+        return f"the time ran out ({bound})"
 
     async def _wait_for_turn(self, flow: Flow) -> Turn:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""

@@ -13,6 +13,7 @@ from paymentsdk._auth.schemes import Seller
 from paymentsdk._engine.events import Observer
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
+from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -58,6 +59,18 @@ class Timeout(Struct, frozen=True):
             value = getattr(self, name)
             if value is not None and (value is True or not (isinstance(value, int | float) and 0 < value <= 86_400)):  # noqa: PLR2004 - nor NaN
                 raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
+
+
+class RefreshTimeout(Timeout, frozen=True):
+    """That of a token refresh, which the caller knows as `refresh_timeout`: `total`, and half of it an attempt."""
+
+
+def bound_of(timeout: Timeout, *, attempt: bool) -> str:
+    """Say which bound ran out, as the caller has set it: that of an *attempt*, or that of the whole call."""
+    if isinstance(timeout, RefreshTimeout):
+        return f"{'half of ' * attempt}refresh_timeout={timeout.total:g} s"
+    name = "attempt" if attempt else "total"
+    return f"timeout.{name}={getattr(timeout, name):g} s"
 
 
 def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
@@ -151,6 +164,11 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
     """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
     replaced = {name.lower() for name in more}
     return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
+
+
+def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of *headers* whose values no traceback shows: one of them may be a credential."""
+    return {name: masked(value) for name, value in headers.items()}
 
 
 def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str, str]:

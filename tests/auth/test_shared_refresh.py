@@ -142,6 +142,8 @@ async def test_a_refresh_has_a_timeout_of_its_own(
     with pytest.raises(RefreshFailed) as failed:
         await call
     assert OutcomeUnknown is type(failed.value.cause)
+    assert f"half of refresh_timeout={refresh_timeout:g} s" in str(failed.value.cause)
+    assert "timeout.total" not in str(failed.value)
     assert refresh_timeout - 1 <= clock.monotonic() <= refresh_timeout + 8
 
 

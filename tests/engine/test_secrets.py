@@ -66,6 +66,22 @@ async def test_a_credential_that_is_bytes() -> None:
         assert_clean("".join(str(frame.locals) for frame in frames))
 
 
+@pytest.mark.control("paymentsdk.client.masked_values", dict)
+@pytest.mark.parametrize("wrong", [{"X-Api-Key": f"{ACCESS}\n"}, {"X-Api-Key": ACCESS, "Host": "x"}, {5: ACCESS}])
+def test_a_credential_in_a_header_that_is_refused(wrong: dict[str, str]) -> None:
+    """Headers of an own gateway hold credentials, too: no frame of the client shows one when a header is refused."""
+    client = PaymentsClient(base_url="https://x")
+    for make in (
+        lambda: PaymentsClient(base_url="https://x", headers=wrong),
+        lambda: client.with_options(headers=wrong),
+    ):
+        with pytest.raises(PaymentsError) as refused:
+            make()
+        shown = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
+
+
 def assert_clean(*texts: object) -> None:
     """Find no canary in what *texts* hold, however they are written."""
     for text in texts:
