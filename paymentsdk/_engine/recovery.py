@@ -112,7 +112,8 @@ class Recovery:
             call = sender.prepare(record)
             attempts: Attempts[object, object] = Attempts(call)
             async with self._journaling.turn(record.key) as later:
-                drive = driver(call, self._journaling, later, look=sender.look)
+                # What could not be sent this time is sent by the next recovery.
+                drive = driver(call, self._journaling, later, defer=True, look=sender.look)
                 told = await drive.carry_on(record, attempts.send, since=since)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")

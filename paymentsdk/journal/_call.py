@@ -119,7 +119,7 @@ class JournaledCall:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a refusal before that.
             if not self._attempts:
-                state = self._settled(row, RecordState.NOT_SENT)
+                state = self._settled(row, RecordState.DEFERRED if self._defer else RecordState.NOT_SENT)
                 self._later(self._resolve(row, Resolution(state=state, reason="cancelled")))
             raise
         return await self._close(row, await self._judge(row, heard))

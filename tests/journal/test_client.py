@@ -26,6 +26,7 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
+from paymentsdk._engine.recovery import BATCH
 from paymentsdk.journal import RecordState, SQLiteJournal, derive_key
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -417,3 +418,47 @@ async def test_over_real_sockets(tmp_path: Path) -> None:
         assert {RecordState.DONE: 1} == dict(summary.resolved)
         created = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
         assert [made.id] == [entry.id for entry in created]
+
+
+async def _unsettled(start, platform: Platform, clock: FakeClock, count: int) -> PaymentsClient:
+    """Return a client with *count* orders in doubt whose time is over, and a younger one that may be sent."""
+    platform.lose = True
+    client = start(retry=ONCE)
+    for number in range(count):
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once=f"old/{number}")
+    clock.advance(16 * 60)
+    with pytest.raises(OutcomeUnknown):
+        await client.orders.create(order(), once="young")
+    platform.lose = False
+    return client
+
+
+async def test_what_stays_unknown_hides_nothing_younger(start, platform: Platform, clock: FakeClock) -> None:
+    """More records than a batch that nobody can settle: recovery still comes to those behind them."""
+    client = await _unsettled(start, platform, clock, BATCH + 1)
+
+    assert {RecordState.UNKNOWN: BATCH + 1, RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+async def test_recovery_lets_go_of_what_stays_unknown(start, platform: Platform, clock: FakeClock) -> None:
+    """A record that stays open has no owner after the run: a caller is not told that somebody works on it."""
+    client = await _unsettled(start, platform, clock, 1)
+    await client.recover()
+
+    with pytest.raises(OutcomeUnknown):
+        await start().orders.create(order(), once="old/0")
+
+
+async def test_a_failed_recovery_leaves_what_was_deferred(start, platform: Platform) -> None:
+    """Who heard `Deferred` relies on recovery: one that reaches nobody does not close the record."""
+    transport = MemoryTransport(platform)
+    client = start(transport=transport, retry=ONCE)
+    await client.plans.search().collect()
+    transport.replies(SendFailed("connection refused", sent=False), SendFailed("connection refused", sent=False))
+    with pytest.raises(Deferred):
+        await client.orders.create(order(), once="table-7/1", defer=True)
+
+    assert {RecordState.DEFERRED: 1} == dict((await client.recover()).resolved)
+    assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
+    assert 1 == len(platform.made)
