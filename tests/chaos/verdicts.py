@@ -1,0 +1,132 @@
+"""What the journal says, what callers were told, and what the ledger of the sandbox shows: where they disagree."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from paymentsdk.journal import Record, RecordState
+
+Line = Mapping[str, Any]
+#: Seconds by which an attempt may seem late: a `Date` has no fractions, and takes its time to arrive.
+SLACK = 2.5
+#: After these there may be no effect.
+WITHOUT_EFFECT = frozenset({RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
+OPEN = frozenset({RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED})
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What is left of a run."""
+
+    sellers: Sequence[int]
+    """The platform's user ids; the name of a record begins with the place of its seller here."""
+    ledger: Sequence[Line]
+    """What took effect."""
+    told: Sequence[Line]
+    sent: Sequence[Line]
+    rows: Sequence[Record]
+    now: float
+    """The platform's time after the last recovery."""
+
+    @property
+    def effects(self) -> Mapping[str, Sequence[Line]]:
+        """What took effect under each name."""
+        found: dict[str, list[Line]] = defaultdict(list)
+        for entry in self.ledger:
+            found[entry["external_reference"]].append(entry)
+        return found
+
+
+def judge(seen: Evidence) -> Mapping[str, Sequence[str]]:
+    """Return by rule where it was broken."""
+    return {rule: check(seen) for rule, check in RULES.items()}
+
+
+def _double(seen: Evidence) -> list[str]:
+    return [name for name, entries in seen.effects.items() if len(entries) > 1]
+
+
+def _lost(seen: Evidence) -> list[str]:
+    ids = {name: {entry["id"] for entry in entries} for name, entries in seen.effects.items()}
+    told = {
+        line["name"] for line in seen.told if line.get("told") == "done" and line["id"] not in ids.get(line["name"], ())
+    }
+    kept = {row.name for row in seen.rows if row.state is RecordState.DONE and row.name not in ids}
+    return sorted(told | kept)
+
+
+def _wrong(seen: Evidence) -> list[str]:
+    rows = {row.name: row.state for row in seen.rows if row.state in WITHOUT_EFFECT}
+    told = {line["name"]: "told" for line in seen.told if line.get("told") == "refused"}
+    return [f"{name}: {state}" for name, state in {**told, **rows}.items() if name in seen.effects]
+
+
+def _foreign(seen: Evidence) -> list[str]:
+    def seller(name: str) -> int:
+        return seen.sellers[int(name.partition("-")[0][1:])]
+
+    return [name for name, entries in seen.effects.items() for entry in entries if entry["tenant"] != seller(name)]
+
+
+def _late(seen: Evidence) -> list[str]:
+    ends = {row.key: row.not_after for row in seen.rows}
+    return [
+        f"{line['key']}: {line['at'] - ends[line['key']]:.1f} s"
+        for line in seen.sent
+        if line["at"] > ends.get(line["key"], line["at"]) + SLACK
+    ]
+
+
+def _bytes(seen: Evidence) -> list[str]:
+    digests = {(line["key"], line["digest"]) for line in seen.sent}
+    return [key for key, count in Counter(key for key, _ in digests).items() if count > 1]
+
+
+def _unkept(seen: Evidence) -> list[str]:
+    return sorted({line["key"] for line in seen.sent} - {row.key for row in seen.rows})
+
+
+def _stuck(seen: Evidence) -> list[str]:
+    """Open, although nothing hinders recovery: the one reason to stay open here is that its time was over."""
+    over = {row.name for row in seen.rows if row.state is RecordState.UNKNOWN and row.not_after <= seen.now}
+    return [
+        f"{row.name}: {row.state.value}, {row.reason}" for row in seen.rows if row.state in OPEN if row.name not in over
+    ]
+
+
+RULES = {
+    "double": _double,
+    "lost": _lost,
+    "wrong": _wrong,
+    "foreign": _foreign,
+    "late": _late,
+    "bytes": _bytes,
+    "unkept": _unkept,
+    "stuck": _stuck,
+}
+
+
+def controls(seen: Evidence) -> Mapping[str, Evidence]:
+    """Return for each rule the same evidence with one thing changed that breaks it: the rule has to see that."""
+    done = next(row for row in seen.rows if row.state is RecordState.DONE and row.name in seen.effects)
+    entry = seen.effects[done.name][0]
+    others = [line for line in seen.ledger if line is not entry]
+    sent = next(line for line in seen.sent if line["key"] == done.key)
+    rows = [row for row in seen.rows if row is not done]
+
+    def with_row(state: RecordState) -> Evidence:
+        return structs.replace(seen, rows=[*rows, structs.replace(done, state=state, not_after=seen.now + 60)])
+
+    return {
+        "double": structs.replace(seen, ledger=[*seen.ledger, entry]),
+        "lost": structs.replace(seen, ledger=others),
+        "wrong": with_row(RecordState.NOT_SENT),
+        "foreign": structs.replace(seen, ledger=[*others, {**entry, "tenant": 0}]),
+        "late": structs.replace(seen, sent=[*seen.sent, {**sent, "at": done.not_after + 60}]),
+        "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),
+        "unkept": structs.replace(seen, rows=rows),
+        "stuck": with_row(RecordState.UNKNOWN),
+    }

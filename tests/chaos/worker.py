@@ -1,0 +1,194 @@
+"""One process of the chaos run: it recovers, then calls names at random until it is killed.
+
+`python -m tests.chaos.worker JSON`. What it tells its callers, and what it sends, it writes down first, in files that
+outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk import (
+    AiohttpTransport,
+    APIError,
+    Deferred,
+    InProgress,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    Request,
+    Response,
+    RetryPolicy,
+    Timeout,
+)
+from paymentsdk._clock import SystemClock
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+
+TASKS = 6
+#: Seconds in which a hasty record may be sent: so short that faults outlast it.
+HASTE = 3.0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What one process does."""
+
+    base_url: str
+    accounts: dict[str, str]
+    """Access tokens by local names."""
+    sellers: list[list[str]]
+    """The local names of each seller."""
+    folder: Path
+    number: int
+    """Of the process among those that run at once."""
+    of: int
+    seed: int
+    names: int
+    round: int
+    leases_ahead: float = 0.0
+    """Seconds by which the clock of the leases is ahead: so they end without waiting for them."""
+    wall_ahead: float = 0.0
+    """Seconds by which this process believes to be ahead of the others."""
+    control: bool = False
+    """Ignore the journal, and send with a random key, as clients do."""
+    recover_only: bool = False
+
+
+class ShiftedClock(SystemClock):
+    """The clock of a machine that is wrong."""
+
+    def __init__(self, ahead: float) -> None:
+        self.ahead = ahead
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+
+class Diary:
+    """Lines that survive the death of the process: each is one write to a file that all processes append to."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, **line: object) -> None:
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+class NotingTransport(AiohttpTransport):
+    """Writes down the key, the bytes and the time of each write before it is sent."""
+
+    def __init__(self, diary: Diary) -> None:
+        super().__init__()
+        self._diary = diary
+
+    async def send(self, request: Request) -> Response:
+        if key := request.headers.get("X-Idempotency-Key"):
+            self._diary.write(key=key, at=time.time(), digest=sha256(request.body).hexdigest())
+        return await super().send(request)
+
+
+def order(name: str) -> OrderRequest:
+    """The order of a name: the same bytes in every process."""
+    amount = Decimal("10.50")
+    payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+    return OrderRequest(external_reference=name, total_amount=amount, transactions=payments)
+
+
+def word(error: PaymentsError) -> str:
+    """What a caller is told by *error*."""
+    match error:
+        case APIError() if error.settled:
+            return "refused"
+        case NotSent() | Deferred() | InProgress() | OutcomeUnknown():
+            return type(error).__name__
+        case _:
+            return f"other: {type(error).__name__}"
+
+
+class Caller:
+    """Calls names, and writes down what it is told."""
+
+    def __init__(self, plan: Plan, client: PaymentsClient, told: Diary) -> None:
+        self._plan, self._client, self._told = plan, client, told
+        self._random = Random(f"{plan.seed}/{plan.round}/{plan.number}")
+        self._numbers = self._left() if plan.control else self._any()
+
+    def _any(self) -> Iterator[int]:
+        """Yield numbers at random, the same ones in several processes."""
+        while True:
+            yield self._random.randrange(self._plan.names)
+
+    def _left(self) -> Iterator[int]:
+        """Yield the numbers of this process alone that nobody was told to be done: what was under way comes first."""
+        text = (self._plan.folder / "told").read_text()
+        return (
+            number
+            for number in range(self._plan.number, 100_000, self._plan.of)
+            if f'"name": "{self._name(number)}", "told": "done"' not in text
+        )
+
+    def _name(self, number: int) -> str:
+        return f"s{number % len(self._plan.sellers)}-r{self._plan.round}-{number}"
+
+    async def work(self) -> None:
+        for number in self._numbers:
+            account = self._random.choice(self._plan.sellers[number % len(self._plan.sellers)])
+            await self._call(self._name(number), account, hasty=number % 7 == 0)
+
+    async def _call(self, name: str, account: str, *, hasty: bool) -> None:
+        orders = self._client.account(account).orders
+        window = timedelta(seconds=HASTE) if hasty else None
+        try:
+            if self._plan.control:
+                made = await orders.create(order(name))
+            else:
+                made = await orders.create(order(name), once=name, not_after=window)
+        except PaymentsError as error:
+            self._told.write(name=name, told=word(error), why=str(error)[:200])
+        else:
+            self._told.write(name=name, told="done", id=made.id)
+
+
+async def run(plan: Plan) -> None:
+    """Recover, and then call until somebody kills this process."""
+    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
+    journal = SQLiteJournal(plan.folder / "journal.db", now=lambda: time.time() + plan.leases_ahead)
+    async with PaymentsClient(
+        base_url=plan.base_url,
+        access_token=next(iter(plan.accounts.values())),
+        accounts=plan.accounts,
+        journal=None if plan.control else journal,
+        transport=NotingTransport(sent),
+        clock=ShiftedClock(plan.wall_ahead),
+        retry=RetryPolicy(attempts=3, base_delay=0.05, max_delay=0.3),
+        timeout=Timeout(total=4.0, attempt=1.0, connect=1.0),
+    ) as client:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        if not plan.control:
+            summary = await client.recover()
+            told.write(recovered={state.value: count for state, count in summary.resolved.items()})
+            for problem in summary.problems:
+                told.write(problem=problem)
+        if plan.recover_only:
+            return
+        caller = Caller(plan, client, told)
+        await asyncio.gather(*(caller.work() for _ in range(TASKS)))
+
+
+if __name__ == "__main__":
+    asyncio.run(run(msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, value: kind(value))))
