@@ -68,76 +68,70 @@ class CustomerAddress(RequestStruct):
 
 
 class CustomerRequest(RequestStruct):
-    """A customer to create (4.8). The contract does not say which members are required.
-
-    Attributes:
-        email: Identifies the customer: the platform has one per email and seller.
-        first_name: Given name.
-        last_name: Family name.
-        phone: Their phone number.
-        identification: Their identity document.
-        default_address: The id of the address to use.
-        address: Their address.
-        date_registered: When they became a customer of the seller.
-        description: Free text.
-        default_card: The id of the card to use.
-        metadata: The integrator's own data, returned as it was sent.
-    """
+    """A customer to create (4.8). The contract does not say which members are required."""
 
     email: Annotated[str, Meta(pattern=_EMAIL)] | None = None
+    """Identifies the customer: the platform has one per email and seller."""
     first_name: str | None = None
+    """Given name."""
     last_name: str | None = None
+    """Family name."""
     phone: CustomerPhone | None = None
+    """Their phone number."""
     identification: CustomerIdentification | None = None
+    """Their identity document."""
     default_address: Id | None = None
+    """The id of the address to use."""
     address: CustomerAddress | None = None
+    """Their address."""
     date_registered: RequestDay | None = None
+    """When they became a customer of the seller."""
     description: str | None = None
+    """Free text."""
     default_card: Id | None = None
+    """The id of the card to use."""
     metadata: Metadata | None = None
+    """The integrator's own data, returned as it was sent."""
 
     def __post_init__(self) -> None:
         read_days(self, "date_registered")
 
 
 class Customer(ResponseStruct):
-    """A customer as the platform has them.
-
-    Attributes:
-        id: The customer.
-        email: Their email address.
-        first_name: Given name.
-        last_name: Family name.
-        phone: Their phone number.
-        identification: Their identity document.
-        address: Their address.
-        description: Free text.
-        date_created: When they were created.
-        metadata: The integrator's own data.
-        date_registered: When they became a customer of the seller.
-        default_address: The id of the address to use.
-        default_card: The id of the card to use.
-        cards: Their cards. The members of a card are not part of the contract.
-        addresses: Their addresses. The members are not part of the contract.
-        live_mode: Whether this is a real customer, not a test one.
-    """
+    """A customer as the platform has them."""
 
     id: RequiredId
+    """The customer."""
     email: str | None = None
+    """Their email address."""
     first_name: str | None = None
+    """Given name."""
     last_name: str | None = None
+    """Family name."""
     phone: CustomerPhone | None = None
+    """Their phone number."""
     identification: CustomerIdentification | None = None
+    """Their identity document."""
     address: CustomerAddress | None = None
+    """Their address."""
     description: str | None = None
+    """Free text."""
     date_created: Moment | None = None
+    """When they were created."""
     metadata: Metadata | None = None
+    """The integrator's own data."""
     date_registered: Day | None = None
+    """When they became a customer of the seller."""
     default_address: Id | None = None
+    """The id of the address to use."""
     default_card: Id | None = None
+    """The id of the card to use."""
     cards: tuple[Metadata, ...] | None = None
+    """Their cards. The members of a card are not part of the contract."""
     addresses: tuple[Metadata, ...] | None = None
+    """Their addresses. The members are not part of the contract."""
     live_mode: bool | None = None
+    """Whether this is a real customer, not a test one."""
 
 
 #: The numeric codes of a 400, as the spec lists them.

@@ -78,53 +78,47 @@ class InvoicePaymentStatus(OpenEnum):
 
 
 class InvoicePayment(ResponseStruct):
-    """The payment that an invoice led to.
-
-    Attributes:
-        id: The payment.
-        status: Its state.
-        status_detail: What led to this state.
-    """
+    """The payment that an invoice led to."""
 
     id: Id | None = None
+    """The payment."""
     status: Open[InvoicePaymentStatus] | None = None
+    """Its state."""
     status_detail: str | None = None
+    """What led to this state."""
 
 
 class Invoice(ResponseStruct):
-    """One charge of a subscription.
-
-    Attributes:
-        id: The invoice.
-        type: What made it.
-        date_created: When it was made.
-        last_modified: When it was last changed: by an attempt to collect, or by its payment.
-        preapproval_id: The subscription that it belongs to.
-        reason: What the subscriber is shown.
-        external_reference: The integrator's own name for the subscription.
-        currency_id: The currency of the amount.
-        transaction_amount: What is charged.
-        debit_date: The day on which it is charged; midnight UTC where the platform sends a date alone.
-        retry_attempt: How many attempts to collect were made.
-        status: Its state.
-        summarized: Whether its collection has come to an end.
-        payment: The payment that it led to.
-    """
+    """One charge of a subscription."""
 
     id: Id
+    """The invoice."""
     type: Open[InvoiceType] | None = None
+    """What made it."""
     date_created: Moment | None = None
+    """When it was made."""
     last_modified: Moment | None = None
+    """When it was last changed: by an attempt to collect, or by its payment."""
     preapproval_id: str | None = None
+    """The subscription that it belongs to."""
     reason: str | None = None
+    """What the subscriber is shown."""
     external_reference: str | None = None
+    """The integrator's own name for the subscription."""
     currency_id: str | None = None
+    """The currency of the amount."""
     transaction_amount: Decimal | None = None
+    """What is charged."""
     debit_date: Day | None = None
+    """The day on which it is charged; midnight UTC where the platform sends a date alone."""
     retry_attempt: int | None = None
+    """How many attempts to collect were made."""
     status: Open[InvoiceStatus] | None = None
+    """Its state."""
     summarized: Open[InvoiceSummary] | None = None
+    """Whether its collection has come to an end."""
     payment: InvoicePayment | None = None
+    """The payment that it led to."""
 
 
 class InvoicePage(ResponseStruct):
@@ -135,19 +129,16 @@ class InvoicePage(ResponseStruct):
 
 
 class InvoiceFilters(TypedDict, total=False):
-    """What invoices can be searched by (4.2). The contract does not say which go together; none is required here.
-
-    Attributes:
-        id: The invoice.
-        preapproval_id: The subscription that they belong to.
-        payment_id: The payment that one led to.
-        payer_id: The buyer who is charged.
-    """
+    """What invoices can be searched by (4.2). The contract does not say which go together; none is required here."""
 
     id: Id
+    """The invoice."""
     preapproval_id: str
+    """The subscription that they belong to."""
     payment_id: Id
+    """The payment that one led to."""
     payer_id: Id
+    """The buyer who is charged."""
 
 
 class InvoiceSearch(InvoiceFilters, WalkOptions, total=False):

@@ -60,57 +60,51 @@ class Party(ResponseStruct):
 
 
 class MerchantOrderItem(ResponseStruct):
-    """A line of an order.
-
-    Attributes:
-        id: The seller's own id for it.
-        category_id: Its category.
-        currency_id: The currency of the price.
-        description: More about it.
-        picture_url: A picture of it.
-        title: What the buyer is shown.
-        quantity: How many.
-        unit_price: The price of one.
-    """
+    """A line of an order."""
 
     id: Id | None = None
+    """The seller's own id for it."""
     category_id: str | None = None
+    """Its category."""
     currency_id: str | None = None
+    """The currency of the price."""
     description: str | None = None
+    """More about it."""
     picture_url: str | None = None
+    """A picture of it."""
     title: str | None = None
+    """What the buyer is shown."""
     quantity: int | None = None
+    """How many."""
     unit_price: Decimal | None = None
+    """The price of one."""
 
 
 class MerchantOrderPayment(ResponseStruct):
-    """A payment of an order. There may be several, some of them rejected.
-
-    Attributes:
-        id: The payment.
-        transaction_amount: Its amount, without the shipment.
-        total_paid_amount: Its amount, with the shipment.
-        shipping_cost: The part of it that pays the shipment.
-        currency_id: The currency of its amounts.
-        status: Its state, such as ``approved``.
-        status_detail: What led to this state.
-        date_approved: When it was approved.
-        date_created: When it was made.
-        last_modified: When it was last changed.
-        amount_refunded: How much of it was refunded.
-    """
+    """A payment of an order. There may be several, some of them rejected."""
 
     id: Id | None = None
+    """The payment."""
     transaction_amount: Decimal | None = None
+    """Its amount, without the shipment."""
     total_paid_amount: Decimal | None = None
+    """Its amount, with the shipment."""
     shipping_cost: Decimal | None = None
+    """The part of it that pays the shipment."""
     currency_id: str | None = None
+    """The currency of its amounts."""
     status: str | None = None
+    """Its state, such as `approved`."""
     status_detail: str | None = None
+    """What led to this state."""
     date_approved: Moment | None = None
+    """When it was approved."""
     date_created: Moment | None = None
+    """When it was made."""
     last_modified: Moment | None = None
+    """When it was last changed."""
     amount_refunded: Decimal | None = None
+    """How much of it was refunded."""
 
 
 class ShipmentItem(ResponseStruct):
@@ -183,27 +177,24 @@ class Speed(ResponseStruct):
 
 
 class ShippingOption(ResponseStruct):
-    """How a shipment is carried, and at what price.
-
-    Attributes:
-        id: The option.
-        cost: What the buyer pays.
-        currency_id: The currency of both prices.
-        shipping_method_id: The method.
-        estimated_delivery: When it is expected to arrive.
-        name: What the buyer is shown.
-        list_cost: The price without a discount.
-        speed: How long it takes.
-    """
+    """How a shipment is carried, and at what price."""
 
     id: Id | None = None
+    """The option."""
     cost: Decimal | None = None
+    """What the buyer pays."""
     currency_id: str | None = None
+    """The currency of both prices."""
     shipping_method_id: Id | None = None
+    """The method."""
     estimated_delivery: EstimatedDelivery | None = None
+    """When it is expected to arrive."""
     name: str | None = None
+    """What the buyer is shown."""
     list_cost: Decimal | None = None
+    """The price without a discount."""
     speed: Speed | None = None
+    """How long it takes."""
 
 
 class Shipment(ResponseStruct):
@@ -225,51 +216,48 @@ class Shipment(ResponseStruct):
 
 
 class MerchantOrder(ResponseStruct):
-    """An order with its payments and shipments.
-
-    Attributes:
-        id: The order.
-        status: Whether it is covered by payments.
-        order_status: The outcome of its payments.
-        external_reference: The integrator's own name for it.
-        preference_id: The preference that it was paid through.
-        application_id: The application that made it.
-        site_id: The platform's site.
-        marketplace: The marketplace.
-        date_created: When it was made.
-        last_updated: When it was last changed.
-        shipping_cost: What the shipment costs.
-        total_amount: What its items cost.
-        paid_amount: What was paid.
-        refunded_amount: What was refunded.
-        additional_info: Free text.
-        collector: Who is paid.
-        payer: Who pays.
-        items: Its lines.
-        payments: Its payments.
-        shipments: Its shipments.
-    """
+    """An order with its payments and shipments."""
 
     id: Id
+    """The order."""
     status: Open[MerchantOrderStatus] | None = None
+    """Whether it is covered by payments."""
     order_status: Open[MerchantOrderState] | None = None
+    """The outcome of its payments."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
     preference_id: str | None = None
+    """The preference that it was paid through."""
     application_id: Id | None = None
+    """The application that made it."""
     site_id: str | None = None
+    """The platform's site."""
     marketplace: str | None = None
+    """The marketplace."""
     date_created: Moment | None = None
+    """When it was made."""
     last_updated: Moment | None = None
+    """When it was last changed."""
     shipping_cost: Decimal | None = None
+    """What the shipment costs."""
     total_amount: Decimal | None = None
+    """What its items cost."""
     paid_amount: Decimal | None = None
+    """What was paid."""
     refunded_amount: Decimal | None = None
+    """What was refunded."""
     additional_info: str | None = None
+    """Free text."""
     collector: Party | None = None
+    """Who is paid."""
     payer: Party | None = None
+    """Who pays."""
     items: tuple[MerchantOrderItem, ...] | None = None
+    """Its lines."""
     payments: tuple[MerchantOrderPayment, ...] | None = None
+    """Its payments."""
     shipments: tuple[Shipment, ...] | None = None
+    """Its shipments."""
 
 
 class MerchantOrderPage(ResponseStruct):
@@ -284,36 +272,34 @@ class MerchantOrderFilters(TypedDict, total=False):
     """What merchant orders can be searched by (4.7).
 
     Moments need a time zone. The contract does not say whether a range includes the moments at its ends.
-
-    Attributes:
-        status: Whether they are covered by payments, such as ``closed``.
-        preference_id: The preference that they were paid through.
-        application_id: The application that made them.
-        payer_id: The buyer.
-        sponsor_id: The sponsor of the preference or the order.
-        external_reference: The integrator's own name for them.
-        site_id: The platform's site.
-        marketplace: The marketplace.
-        date_created_from: Made at this moment or later.
-        date_created_to: Made at this moment or earlier.
-        last_updated_from: Changed last at this moment or later.
-        last_updated_to: Changed last at this moment or earlier.
-        items: The id of one of their items.
     """
 
     status: str
+    """Whether they are covered by payments, such as `closed`."""
     preference_id: str
+    """The preference that they were paid through."""
     application_id: Id
+    """The application that made them."""
     payer_id: Id
+    """The buyer."""
     sponsor_id: Id
+    """The sponsor of the preference or the order."""
     external_reference: str
+    """The integrator's own name for them."""
     site_id: str
+    """The platform's site."""
     marketplace: str
+    """The marketplace."""
     date_created_from: Moment
+    """Made at this moment or later."""
     date_created_to: Moment
+    """Made at this moment or earlier."""
     last_updated_from: Moment
+    """Changed last at this moment or later."""
     last_updated_to: Moment
+    """Changed last at this moment or earlier."""
     items: Id
+    """The id of one of their items."""
 
 
 class MerchantOrderSearch(MerchantOrderFilters, WalkOptions, total=False):

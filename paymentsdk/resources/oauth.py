@@ -51,49 +51,44 @@ class AccessTokenKind(OpenEnum):
 
 
 class AccessTokenParts(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """What an access token says about itself. ``repr`` hides the hash.
-
-    Attributes:
-        kind: ``APP_USR`` or ``TEST``.
-        client_id: The application that it was made for.
-        created: Month, day and hour of its creation, as ``MMddHH``; it has no year.
-        hash: The secret part.
-        user_id: The seller.
-    """
+    """What an access token says about itself. ``repr`` hides the hash."""
 
     kind: AccessTokenKind
+    """`APP_USR` or `TEST`."""
     client_id: str
+    """The application that it was made for."""
     created: str
+    """Month, day and hour of its creation, as `MMddHH`; it has no year."""
     hash: str
+    """The secret part."""
     user_id: str
+    """The seller."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"hash"})
 
 
 class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
     """A grant to exchange (4.1). ``repr`` hides the secret, the code, the verifier and the refresh token.
 
-    Attributes:
-        client_id: The application.
-        client_secret: Its secret.
-        grant_type: ``authorization_code`` for the first token, ``refresh_token`` for the next.
-        code: The code from the seller's authorization; valid for 10 minutes, and once.
-        refresh_token: The refresh token that came with the last access token; valid once.
-        redirect_uri: The address that the code was sent to, if the application has one.
-        code_verifier: The verifier of PKCE, if the authorization had a challenge.
-        scope: What the token may do, separated by spaces: a part of what was granted, or all of it by default.
-
     Raises:
         RequestInvalid: The grant lacks its code or its refresh token, or has both.
     """
 
     client_id: Annotated[str, Meta(min_length=1)]
+    """The application."""
     client_secret: Annotated[str, Meta(min_length=1)]
+    """Its secret."""
     grant_type: Literal["authorization_code", "refresh_token"]
+    """`authorization_code` for the first token, `refresh_token` for the next."""
     code: Annotated[str, Meta(min_length=1)] | None = None
+    """The code from the seller's authorization; valid for 10 minutes, and once."""
     refresh_token: Annotated[str, Meta(min_length=1)] | None = None
+    """The refresh token that came with the last access token; valid once."""
     redirect_uri: str | None = None
+    """The address that the code was sent to, if the application has one."""
     code_verifier: str | None = None
+    """The verifier of PKCE, if the authorization had a challenge."""
     scope: str | None = None
+    """What the token may do, separated by spaces: a part of what was granted, or all of it by default."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "code", "refresh_token", "code_verifier"})
 
     def __post_init__(self) -> None:
@@ -108,27 +103,24 @@ class TokenRequest(MaskedRepr, RequestStruct, forbid_unknown_fields=True):
 
 
 class Token(MaskedRepr, ResponseStruct):
-    """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled.
-
-    Attributes:
-        access_token: ``<type>-<client_id>-<creation_date>-<hash>-<user_id>``; see :func:`parse_access_token`.
-        token_type: ``bearer``, in whatever case.
-        expires_in: Seconds from now; 15,552,000 (180 days) as a rule.
-        scope: ``offline_access``, ``read``, ``write``, separated by spaces.
-        user_id: The seller.
-        refresh_token: Good for one refresh, which brings a new one.
-        public_key: The public key of the application.
-        live_mode: Whether the token moves real money.
-    """
+    """An access token and what goes with it. ``repr`` hides both tokens, and it cannot be pickled."""
 
     access_token: str
+    """`<type>-<client_id>-<creation_date>-<hash>-<user_id>`; see `parse_access_token`."""
     token_type: str | None = None
+    """`bearer`, in whatever case."""
     expires_in: int | None = None
+    """Seconds from now; 15,552,000 (180 days) as a rule."""
     scope: str | None = None
+    """`offline_access`, `read`, `write`, separated by spaces."""
     user_id: Id | None = None
+    """The seller."""
     refresh_token: str | None = None
+    """Good for one refresh, which brings a new one."""
     public_key: str | None = None
+    """The public key of the application."""
     live_mode: bool | None = None
+    """Whether the token moves real money."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
     def pair(self, now: float | None = None) -> TokenPair:

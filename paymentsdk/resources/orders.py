@@ -158,35 +158,26 @@ class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
 
 
 class QRConfigRequest(OrderRequestStruct):
-    """The point of sale, and the kind of its code.
-
-    Attributes:
-        external_pos_id: The seller's own id for the point of sale.
-        mode: How the buyer finds the order; the platform takes ``static`` when it is not given.
-    """
+    """The point of sale, and the kind of its code."""
 
     external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
+    """The seller's own id for the point of sale."""
     mode: QRModeName | None = None
+    """How the buyer finds the order; the platform takes `static` when it is not given."""
 
 
 class OrderConfigRequest(OrderRequestStruct):
-    """Where the order is paid.
-
-    Attributes:
-        qr: The point of sale, and the kind of its code.
-    """
+    """Where the order is paid."""
 
     qr: QRConfigRequest
+    """The point of sale, and the kind of its code."""
 
 
 class PaymentRequest(OrderRequestStruct):
-    """What is to be paid.
-
-    Attributes:
-        amount: How much, above zero; two decimals or none.
-    """
+    """What is to be paid."""
 
     amount: PositiveAmount
+    """How much, above zero; two decimals or none."""
 
 
 class CashWithdrawalRequest(OrderRequestStruct):
@@ -206,79 +197,61 @@ class TransactionsRequest(OrderRequestStruct):
 
 
 class CategoryRequest(OrderRequestStruct):
-    """A category that gives discounts to an item.
-
-    Attributes:
-        id: The platform's id of it.
-    """
+    """A category that gives discounts to an item."""
 
     id: str
+    """The platform's id of it."""
 
 
 class ItemRequest(OrderRequestStruct):
-    """A line of the order.
-
-    Attributes:
-        title: What the buyer is shown; 1 to 150 characters.
-        unit_price: The price of one, zero or more; two decimals or none.
-        quantity: How many, 1 or more.
-        unit_measure: What it is counted in; 1 to 10 characters.
-        external_code: The integrator's own code for it; at most 30 characters.
-        external_categories: Categories that give it discounts; never together with ``discounts`` of the order.
-    """
+    """A line of the order."""
 
     title: Annotated[str, Meta(min_length=1, max_length=150)]
+    """What the buyer is shown; 1 to 150 characters."""
     unit_price: Amount
+    """The price of one, zero or more; two decimals or none."""
     quantity: Annotated[int, Meta(ge=1)]
+    """How many, 1 or more."""
     unit_measure: Annotated[str, Meta(min_length=1, max_length=10)]
+    """What it is counted in; 1 to 10 characters."""
     external_code: Annotated[str, Meta(max_length=30)] | None = None
+    """The integrator's own code for it; at most 30 characters."""
     external_categories: list[CategoryRequest] | None = None
+    """Categories that give it discounts; never together with `discounts` of the order."""
 
 
 class DiscountRequest(OrderRequestStruct):
-    """The total for a buyer who pays by one kind of method.
-
-    Attributes:
-        new_total_amount: What they pay: above zero, not above the total of the order; two decimals or none.
-        type: The kind of method.
-    """
+    """The total for a buyer who pays by one kind of method."""
 
     new_total_amount: PositiveAmount
+    """What they pay: above zero, not above the total of the order; two decimals or none."""
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
+    """The kind of method."""
 
 
 class DiscountsRequest(OrderRequestStruct):
-    """Totals by kind of method.
-
-    Attributes:
-        payment_methods: At most four totals.
-    """
+    """Totals by kind of method."""
 
     payment_methods: Annotated[list[DiscountRequest], Meta(max_length=4)]
+    """At most four totals."""
 
 
 class SponsorRequest(OrderRequestStruct):
-    """The integrator's own account.
-
-    Attributes:
-        id: The user id of the account.
-    """
+    """The integrator's own account."""
 
     id: str
+    """The user id of the account."""
 
 
 class IntegrationDataRequest(OrderRequestStruct):
-    """Who made the integration; the ids are assigned by the platform.
-
-    Attributes:
-        platform_id: What the integration runs on, where that is a product of its own.
-        integrator_id: The integrator; begins with ``dev_``.
-        sponsor: The integrator's own account.
-    """
+    """Who made the integration; the ids are assigned by the platform."""
 
     platform_id: str | None = None
+    """What the integration runs on, where that is a product of its own."""
     integrator_id: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] | None = None
+    """The integrator; begins with `dev_`."""
     sponsor: SponsorRequest | None = None
+    """The integrator's own account."""
 
 
 _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must consist of ASCII letters, digits, - and _)"
@@ -287,37 +260,35 @@ _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must consist of ASCII letters, digits, - and
 class OrderRequest(OrderRequestStruct):
     """An order to create (4.10).
 
-    Attributes:
-        external_reference: The integrator's own name for the order: 1 to 64 ASCII letters, digits, ``-`` and ``_``.
-        total_amount: The amount of the payment plus that of a cash withdrawal, above zero; two decimals or none.
-        transactions: Exactly one payment.
-        config: The point of sale and the mode of the code.
-        description: At most 150 characters, with no personal data.
-        expiration_time: An ISO 8601 duration such as ``PT5M``, sent as given; at least 30 seconds and at most 3600
-            hours (``max_order_expiration`` of the client can lower that). Without one, the platform takes 15 minutes.
-        marketplace_fee: The marketplace's share: zero or more, not above the total, two decimals or none; needs a token
-            obtained through OAuth.
-        items: The lines of the order.
-        discounts: Totals by kind of method; never together with ``external_categories`` of an item.
-        integration_data: Who made the integration.
-        type: Only ``qr``.
-
     Raises:
         RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
     """
 
     external_reference: Annotated[str, Meta(min_length=1, max_length=64, pattern=_REFERENCE)]
+    """The integrator's own name for the order: 1 to 64 ASCII letters, digits, `-` and `_`."""
     total_amount: PositiveAmount
+    """The amount of the payment plus that of a cash withdrawal, above zero; two decimals or none."""
     transactions: TransactionsRequest
+    """Exactly one payment."""
     config: OrderConfigRequest | None = None
+    """The point of sale and the mode of the code."""
     description: Annotated[str, Meta(max_length=150)] | None = None
+    """At most 150 characters, with no personal data."""
     expiration_time: str | None = None
+    """An ISO 8601 duration such as `PT5M`, sent as given; at least 30 seconds and at most 3600 hours
+    (`max_order_expiration` of the client can lower that). Without one, the platform takes 15 minutes."""
     marketplace_fee: Amount | None = None
+    """The marketplace's share: zero or more, not above the total, two decimals or none; needs a token obtained
+    through OAuth."""
     items: list[ItemRequest] | None = None
+    """The lines of the order."""
     discounts: DiscountsRequest | None = None
+    """Totals by kind of method; never together with `external_categories` of an item."""
     integration_data: IntegrationDataRequest | None = None
+    """Who made the integration."""
     # A factory, since a plain default would not be sent.
     type: Literal["qr"] = field(default_factory=lambda: "qr")
+    """Only `qr`."""
 
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
@@ -367,115 +338,91 @@ def check_expiration(text: str, longest: timedelta) -> None:
 
 
 class RefundTransactionRequest(OrderRequestStruct):
-    """How much of which payment goes back.
-
-    Attributes:
-        id: The payment (``order.payment.id``).
-        amount: How much: above zero, not above what is left of it; two decimals or none.
-    """
+    """How much of which payment goes back."""
 
     id: Annotated[str, Meta(min_length=1)]
+    """The payment (`order.payment.id`)."""
     amount: PositiveAmount
+    """How much: above zero, not above what is left of it; two decimals or none."""
 
 
 class RefundRequest(OrderRequestStruct):
-    """A partial refund (4.13); without a body, the whole order is refunded.
-
-    Attributes:
-        transactions: Exactly one payment, and how much of it.
-    """
+    """A partial refund (4.13); without a body, the whole order is refunded."""
 
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
+    """Exactly one payment, and how much of it."""
 
 
 class QRConfig(ResponseStruct):
-    """The point of sale, and the kind of its code.
-
-    Attributes:
-        external_pos_id: The seller's own id for the point of sale.
-        mode: How the buyer finds the order.
-    """
+    """The point of sale, and the kind of its code."""
 
     external_pos_id: str | None = None
+    """The seller's own id for the point of sale."""
     mode: Open[QRMode] | None = None
+    """How the buyer finds the order."""
 
 
 class OrderConfig(ResponseStruct):
-    """Where the order is paid.
-
-    Attributes:
-        qr: The point of sale, and the kind of its code.
-    """
+    """Where the order is paid."""
 
     qr: QRConfig | None = None
+    """The point of sale, and the kind of its code."""
 
 
 class PaymentMethod(ResponseStruct):
-    """What the buyer paid with.
-
-    Attributes:
-        id: The method (``visa``).
-        type: Its kind (``credit_card``).
-        installments: In how many parts it is paid.
-    """
+    """What the buyer paid with."""
 
     id: str | None = None
+    """The method (`visa`)."""
     type: str | None = None
+    """Its kind (`credit_card`)."""
     installments: int | None = None
+    """In how many parts it is paid."""
 
 
 class PaymentDiscounts(ResponseStruct):
-    """The discount that applied to a payment.
-
-    Attributes:
-        type: The kind of method that it was for.
-    """
+    """The discount that applied to a payment."""
 
     type: str | None = None
+    """The kind of method that it was for."""
 
 
 class OrderPayment(ResponseStruct):
-    """The payment of an order. Amounts are in the ``currency`` of the order.
-
-    Attributes:
-        id: The payment; a partial refund needs it.
-        amount: What is to be paid.
-        status: Its state.
-        status_detail: What led to this state; ``ready_to_process`` while it waits for the buyer.
-        refunded_amount: What was refunded so far; only after a refund.
-        paid_amount: What the buyer has paid; less than ``amount`` if a discount applied.
-        reference_id: The platform's reference for it, once it was paid.
-        payment_method: What the buyer paid with.
-        discounts: The discount that applied, if there was one.
-    """
+    """The payment of an order. Amounts are in the ``currency`` of the order."""
 
     id: str
+    """The payment; a partial refund needs it."""
     amount: Decimal | None = None
+    """What is to be paid."""
     status: Open[PaymentStatus] | None = None
+    """Its state."""
     status_detail: Open[PaymentStatusDetail] | None = None
+    """What led to this state; `ready_to_process` while it waits for the buyer."""
     refunded_amount: Decimal | None = None
+    """What was refunded so far; only after a refund."""
     paid_amount: Decimal | None = None
+    """What the buyer has paid; less than `amount` if a discount applied."""
     reference_id: str | None = None
+    """The platform's reference for it, once it was paid."""
     payment_method: PaymentMethod | None = None
+    """What the buyer paid with."""
     discounts: PaymentDiscounts | None = None
+    """The discount that applied, if there was one."""
 
 
 class Refund(ResponseStruct):
-    """Money that goes back.
-
-    Attributes:
-        id: The refund.
-        transaction_id: The payment that it comes from.
-        reference_id: The platform's reference for it.
-        amount: How much, in the ``currency`` of the order.
-        status: ``processing`` until it is decided; a refund that ``failed`` moved no money.
-    """
+    """Money that goes back."""
 
     id: str
+    """The refund."""
     transaction_id: str | None = None
+    """The payment that it comes from."""
     reference_id: str | None = None
+    """The platform's reference for it."""
     amount: Decimal | None = None
+    """How much, in the `currency` of the order."""
     status: Open[RefundStatus] | None = None
+    """`processing` until it is decided; a refund that `failed` moved no money."""
 
 
 class CashWithdrawal(ResponseStruct):
@@ -497,141 +444,117 @@ class Transactions(ResponseStruct):
 
 
 class TypeResponse(ResponseStruct):
-    """The members that come with the type of an order.
-
-    Attributes:
-        qr_data: The text to show as a QR code; only with the modes ``dynamic`` and ``hybrid``.
-    """
+    """The members that come with the type of an order."""
 
     qr_data: str | None = None
+    """The text to show as a QR code; only with the modes `dynamic` and `hybrid`."""
 
 
 class Category(ResponseStruct):
-    """A category of an item.
-
-    Attributes:
-        id: The platform's id of it.
-    """
+    """A category of an item."""
 
     id: str | None = None
+    """The platform's id of it."""
 
 
 class OrderItem(ResponseStruct):
-    """A line of an order.
-
-    Attributes:
-        title: What the buyer is shown.
-        unit_price: The price of one.
-        quantity: How many.
-        unit_measure: What it is counted in.
-        external_code: The integrator's own code for it.
-        external_categories: Categories that give it discounts.
-    """
+    """A line of an order."""
 
     title: str | None = None
+    """What the buyer is shown."""
     unit_price: Decimal | None = None
+    """The price of one."""
     quantity: int | None = None
+    """How many."""
     unit_measure: str | None = None
+    """What it is counted in."""
     external_code: str | None = None
+    """The integrator's own code for it."""
     external_categories: tuple[Category, ...] | None = None
+    """Categories that give it discounts."""
 
 
 class Discount(ResponseStruct):
-    """The total for a buyer who pays by one kind of method.
-
-    Attributes:
-        new_total_amount: What they pay.
-        type: The kind of method.
-    """
+    """The total for a buyer who pays by one kind of method."""
 
     new_total_amount: Decimal | None = None
+    """What they pay."""
     type: str | None = None
+    """The kind of method."""
 
 
 class Discounts(ResponseStruct):
-    """Totals by kind of method.
-
-    Attributes:
-        payment_methods: The totals.
-    """
+    """Totals by kind of method."""
 
     payment_methods: tuple[Discount, ...] | None = None
+    """The totals."""
 
 
 class Sponsor(ResponseStruct):
-    """The integrator's own account.
-
-    Attributes:
-        id: The user id of the account.
-    """
+    """The integrator's own account."""
 
     id: str | None = None
+    """The user id of the account."""
 
 
 class IntegrationData(ResponseStruct):
-    """Who made the integration.
-
-    Attributes:
-        application_id: The application that made the order.
-        platform_id: What the integration runs on, where that is a product of its own.
-        integrator_id: The integrator.
-        sponsor: The integrator's own account.
-    """
+    """Who made the integration."""
 
     application_id: str | None = None
+    """The application that made the order."""
     platform_id: str | None = None
+    """What the integration runs on, where that is a product of its own."""
     integrator_id: str | None = None
+    """The integrator."""
     sponsor: Sponsor | None = None
+    """The integrator's own account."""
 
 
 class Order(ResponseStruct):
-    """An order as the platform has it. The answer to a refund may hold only the members that changed.
-
-    Attributes:
-        id: ``ORD`` and 26 characters; the other operations need it.
-        user_id: The seller.
-        type: ``qr``.
-        total_amount: Its total, in ``currency``.
-        external_reference: The integrator's own name for it.
-        description: What it is for.
-        expiration_time: How long after its creation it expires: an ISO 8601 duration such as ``PT15M``.
-        processing_mode: ``automatic``.
-        status: Its state.
-        status_detail: What led to this state; ``partially_refunded`` after a partial refund.
-        currency: That of the seller's account: ``ARS``, ``BRL``, ``CLP`` or ``UYU``.
-        country_code: The seller's country, in two or three capitals.
-        created_date: When it was made.
-        last_updated_date: When it was last changed.
-        marketplace_fee: The marketplace's share.
-        config: The point of sale and the mode of the code.
-        type_response: Holds the text of its QR code; see ``qr_data``.
-        transactions: Its payment and its refunds; see ``payment`` and ``refunds``.
-        items: Its lines.
-        discounts: Totals by kind of method.
-        integration_data: Who made the integration.
-    """
+    """An order as the platform has it. The answer to a refund may hold only the members that changed."""
 
     id: RequiredId
+    """`ORD` and 26 characters; the other operations need it."""
     user_id: str | None = None
+    """The seller."""
     type: str | None = None
+    """`qr`."""
     total_amount: Decimal | None = None
+    """Its total, in `currency`."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
     description: str | None = None
+    """What it is for."""
     expiration_time: str | None = None
+    """How long after its creation it expires: an ISO 8601 duration such as `PT15M`."""
     processing_mode: str | None = None
+    """`automatic`."""
     status: Open[OrderStatus] | None = None
+    """Its state."""
     status_detail: Open[OrderStatusDetail] | None = None
+    """What led to this state; `partially_refunded` after a partial refund."""
     currency: str | None = None
+    """That of the seller's account: `ARS`, `BRL`, `CLP` or `UYU`."""
     country_code: str | None = None
+    """The seller's country, in two or three capitals."""
     created_date: Moment | None = None
+    """When it was made."""
     last_updated_date: Moment | None = None
+    """When it was last changed."""
     marketplace_fee: Decimal | None = None
+    """The marketplace's share."""
     config: OrderConfig | None = None
+    """The point of sale and the mode of the code."""
     type_response: TypeResponse | None = None
+    """Holds the text of its QR code; see `qr_data`."""
     transactions: Transactions | None = None
+    """Its payment and its refunds; see `payment` and `refunds`."""
     items: tuple[OrderItem, ...] | None = None
+    """Its lines."""
     discounts: Discounts | None = None
+    """Totals by kind of method."""
     integration_data: IntegrationData | None = None
+    """Who made the integration."""
 
     @property
     def payment(self) -> OrderPayment | None:

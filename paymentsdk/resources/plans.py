@@ -66,27 +66,24 @@ class FreeTrial(ResponseStruct):
 
 
 class AutoRecurring(ResponseStruct):
-    """What is charged, and how often.
-
-    Attributes:
-        frequency: How many units lie between two charges.
-        frequency_type: The unit.
-        repetitions: How many charges there are in all; ``None`` for no end.
-        billing_day: The day of the month on which it is charged.
-        billing_day_proportional: Whether the first charge is only for the days up to the billing day.
-        free_trial: The free time at the beginning.
-        transaction_amount: What is charged each time.
-        currency_id: Its currency.
-    """
+    """What is charged, and how often."""
 
     frequency: int | None = None
+    """How many units lie between two charges."""
     frequency_type: Open[FrequencyType] | None = None
+    """The unit."""
     repetitions: int | None = None
+    """How many charges there are in all; `None` for no end."""
     billing_day: int | None = None
+    """The day of the month on which it is charged."""
     billing_day_proportional: bool | None = None
+    """Whether the first charge is only for the days up to the billing day."""
     free_trial: FreeTrial | None = None
+    """The free time at the beginning."""
     transaction_amount: Decimal | None = None
+    """What is charged each time."""
     currency_id: str | None = None
+    """Its currency."""
 
 
 class PaymentMethodsAllowed(ResponseStruct):
@@ -97,37 +94,34 @@ class PaymentMethodsAllowed(ResponseStruct):
 
 
 class Plan(ResponseStruct):
-    """A plan that buyers subscribe to.
-
-    Attributes:
-        id: The plan.
-        application_id: The application that made it.
-        collector_id: The seller.
-        reason: What the subscriber is shown.
-        auto_recurring: What is charged, and how often.
-        payment_methods_allowed: What a subscriber may pay with.
-        back_url: Where the subscriber goes after the checkout.
-        external_reference: The integrator's own name for the plan.
-        init_point: Where the subscription begins.
-        date_created: When it was made.
-        last_modified: When it was last changed.
-        subscribed: How many have subscribed; in search results only.
-        status: Its state.
-    """
+    """A plan that buyers subscribe to."""
 
     id: str
+    """The plan."""
     application_id: Id | None = None
+    """The application that made it."""
     collector_id: Id | None = None
+    """The seller."""
     reason: str | None = None
+    """What the subscriber is shown."""
     auto_recurring: AutoRecurring | None = None
+    """What is charged, and how often."""
     payment_methods_allowed: PaymentMethodsAllowed | None = None
+    """What a subscriber may pay with."""
     back_url: str | None = None
+    """Where the subscriber goes after the checkout."""
     external_reference: str | None = None
+    """The integrator's own name for the plan."""
     init_point: str | None = None
+    """Where the subscription begins."""
     date_created: Moment | None = None
+    """When it was made."""
     last_modified: Moment | None = None
+    """When it was last changed."""
     subscribed: int | None = None
+    """How many have subscribed; in search results only."""
     status: Open[PlanStatus] | None = None
+    """Its state."""
 
 
 class PlanPage(ResponseStruct):
@@ -138,19 +132,16 @@ class PlanPage(ResponseStruct):
 
 
 class PlanFilters(TypedDict, total=False):
-    """What plans can be searched by (4.6).
-
-    Attributes:
-        status: Their state, such as ``active``.
-        q: Free text to look for.
-        sort: The member to sort by.
-        criteria: The order to sort in. The contract names no values; in the sandbox they are ``asc`` and ``desc``.
-    """
+    """What plans can be searched by (4.6)."""
 
     status: str
+    """Their state, such as `active`."""
     q: str
+    """Free text to look for."""
     sort: str
+    """The member to sort by."""
     criteria: str
+    """The order to sort in. The contract names no values; in the sandbox they are `asc` and `desc`."""
 
 
 class PlanSearch(PlanFilters, WalkOptions, total=False):

@@ -130,35 +130,32 @@ class CategoryDescriptor(RequestStruct):
 
 
 class PreferenceItemRequest(RequestStruct):
-    """What is sold.
-
-    Attributes:
-        id: The seller's own id for it.
-        title: What the buyer is shown.
-        description: More about it.
-        picture_url: A picture of it.
-        category_id: Its category.
-        quantity: How many, 1 or more.
-        currency_id: The currency of the price.
-        unit_price: The price of one, zero or more; two decimals or none.
-        type: Its kind (apparel).
-        warranty: Whether it has a warranty (electro, home and deco).
-        event_date: When it takes place (entertainment, government, hospitality).
-        category_descriptor: Who travels or stays, and the route (tourism, hospitality).
-    """
+    """What is sold."""
 
     id: Id | None = None
+    """The seller's own id for it."""
     title: str | None = None
+    """What the buyer is shown."""
     description: str | None = None
+    """More about it."""
     picture_url: str | None = None
+    """A picture of it."""
     category_id: str | None = None
+    """Its category."""
     quantity: Annotated[int, Meta(ge=1)] | None = None
+    """How many, 1 or more."""
     currency_id: str | None = None
+    """The currency of the price."""
     unit_price: Amount | None = None
+    """The price of one, zero or more; two decimals or none."""
     type: str | None = None
+    """Its kind (apparel)."""
     warranty: bool | None = None
+    """Whether it has a warranty (electro, home and deco)."""
     event_date: RequestDay | None = None
+    """When it takes place (entertainment, government, hospitality)."""
     category_descriptor: CategoryDescriptor | None = None
+    """Who travels or stays, and the route (tourism, hospitality)."""
 
     def __post_init__(self) -> None:
         read_days(self, "event_date")
@@ -189,39 +186,36 @@ class PayerAddress(RequestStruct):
 
 
 class PayerRequest(RequestStruct):
-    """Who is asked to pay. Everything that the seller knows improves the rate of approvals.
-
-    Attributes:
-        name: Given name; ``first_name`` in the tables of the industries.
-        surname: Family name; ``last_name`` in the tables of the industries.
-        first_name: Given name.
-        last_name: Family name.
-        email: Their email address.
-        phone: Their phone number.
-        identification: Their identity document.
-        address: Where they live.
-        date_created: When they became a customer of the seller.
-        authentication_type: How the seller's shop knows them.
-        registration_date: When they registered.
-        is_prime_user: Whether they are a member of the seller's programme.
-        is_first_purchase_online: Whether they never bought online before.
-        last_purchase: When they bought last.
-    """
+    """Who is asked to pay. Everything that the seller knows improves the rate of approvals."""
 
     name: str | None = None
+    """Given name; `first_name` in the tables of the industries."""
     surname: str | None = None
+    """Family name; `last_name` in the tables of the industries."""
     first_name: str | None = None
+    """Given name."""
     last_name: str | None = None
+    """Family name."""
     email: str | None = None
+    """Their email address."""
     phone: PayerPhone | None = None
+    """Their phone number."""
     identification: PayerIdentification | None = None
+    """Their identity document."""
     address: PayerAddress | None = None
+    """Where they live."""
     date_created: RequestDay | None = None
+    """When they became a customer of the seller."""
     authentication_type: AuthenticationTypeName | None = None
+    """How the seller's shop knows them."""
     registration_date: RequestDay | None = None
+    """When they registered."""
     is_prime_user: bool | None = None
+    """Whether they are a member of the seller's programme."""
     is_first_purchase_online: bool | None = None
+    """Whether they never bought online before."""
     last_purchase: RequestDay | None = None
+    """When they bought last."""
 
     def __post_init__(self) -> None:
         read_days(self, "date_created", "registration_date", "last_purchase")
@@ -261,29 +255,26 @@ class PreferenceReceiverAddress(RequestStruct):
 
 
 class ShipmentsRequest(RequestStruct):
-    """How the items are shipped.
-
-    Attributes:
-        mode: Who ships.
-        local_pickup: Whether the buyer may fetch them.
-        dimensions: Text such as ``30x30x30,500`` (centimetres, grams).
-        default_shipping_method: The id of the method that is offered first.
-        free_methods: The methods that cost the buyer nothing.
-        cost: What the shipment costs.
-        free_shipping: Whether the shipment costs the buyer nothing.
-        express_shipment: Whether the shipment is fast.
-        receiver_address: Where the shipment goes.
-    """
+    """How the items are shipped."""
 
     mode: str | None = None
+    """Who ships."""
     local_pickup: bool | None = None
+    """Whether the buyer may fetch them."""
     dimensions: str | None = None
+    """Text such as `30x30x30,500` (centimetres, grams)."""
     default_shipping_method: Id | None = None
+    """The id of the method that is offered first."""
     free_methods: list[FreeMethod] | None = None
+    """The methods that cost the buyer nothing."""
     cost: Amount | None = None
+    """What the shipment costs."""
     free_shipping: bool | None = None
+    """Whether the shipment costs the buyer nothing."""
     express_shipment: bool | None = None
+    """Whether the shipment is fast."""
     receiver_address: PreferenceReceiverAddress | None = None
+    """Where the shipment goes."""
 
 
 class BackURLsRequest(RequestStruct):
@@ -318,57 +309,54 @@ class Track(RequestStruct):
 class PreferenceRequest(RequestStruct):
     """A preference to create (4.3). Only ``items`` is required.
 
-    Attributes:
-        items: What is sold; one or more.
-        payer: Who is asked to pay.
-        payment_methods: How they may pay.
-        shipments: How the items are shipped.
-        back_urls: Where the buyer goes afterwards.
-        notification_url: Where the platform tells of changes.
-        statement_descriptor: What the buyer's statement says.
-        additional_info: Free text.
-        auto_return: ``approved`` takes the buyer back without a click.
-        external_reference: The integrator's own name for it.
-        operation_type: ``regular_payment`` (a payment, the default of the platform) or ``money_transfer`` (a request of
-            money).
-        expires: Whether ``expiration_date_from`` and ``expiration_date_to`` apply.
-        expiration_date_from: The start of the time in which it can be paid; before ``expiration_date_to``.
-        expiration_date_to: The end of the time in which it can be paid.
-        date_of_expiration: The end of the time in which it can be paid by cash.
-        marketplace: The marketplace.
-        marketplace_fee: The marketplace's share, not above the sum of quantity times price over the items.
-        differential_pricing: The seller's own terms for installments.
-        tracks: Advertisements to credit the sale to.
-        binary_mode: The payment ends approved or rejected, and is never pending.
-        sponsor_id: An active user of the seller's site.
-        metadata: The integrator's own data, returned as it was sent.
-
     Raises:
         RequestInvalid: A rule between the members is broken. Rules of single members are checked by the call.
     """
 
     items: Annotated[list[PreferenceItemRequest], Meta(min_length=1)]
+    """What is sold; one or more."""
     payer: PayerRequest | None = None
+    """Who is asked to pay."""
     payment_methods: PaymentMethodsRequest | None = None
+    """How they may pay."""
     shipments: ShipmentsRequest | None = None
+    """How the items are shipped."""
     back_urls: BackURLsRequest | None = None
+    """Where the buyer goes afterwards."""
     notification_url: str | None = None
+    """Where the platform tells of changes."""
     statement_descriptor: str | None = None
+    """What the buyer's statement says."""
     additional_info: str | None = None
+    """Free text."""
     auto_return: Literal["approved"] | None = None
+    """`approved` takes the buyer back without a click."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
     operation_type: Literal["regular_payment", "money_transfer"] | None = None
+    """`regular_payment` (a payment, the default of the platform) or `money_transfer` (a request of money)."""
     expires: bool | None = None
+    """Whether `expiration_date_from` and `expiration_date_to` apply."""
     expiration_date_from: Moment | None = None
+    """The start of the time in which it can be paid; before `expiration_date_to`."""
     expiration_date_to: Moment | None = None
+    """The end of the time in which it can be paid."""
     date_of_expiration: Moment | None = None
+    """The end of the time in which it can be paid by cash."""
     marketplace: str | None = None
+    """The marketplace."""
     marketplace_fee: Amount | None = None
+    """The marketplace's share, not above the sum of quantity times price over the items."""
     differential_pricing: DifferentialPricing | None = None
+    """The seller's own terms for installments."""
     tracks: list[Track] | None = None
+    """Advertisements to credit the sale to."""
     binary_mode: bool | None = None
+    """The payment ends approved or rejected, and is never pending."""
     sponsor_id: Id | None = None
+    """An active user of the seller's site."""
     metadata: Metadata | None = None
+    """The integrator's own data, returned as it was sent."""
 
     def __post_init__(self) -> None:
         total = _total(self.items)
@@ -469,24 +457,20 @@ class BackURLs(ResponseStruct):
 
 
 class Preference(ResponseStruct):
-    """A preference as the platform has it. The members that are not listed here are those of the request.
-
-    Attributes:
-        id: ``<collector_id>-<uuid>``.
-        init_point: Where the buyer pays.
-        sandbox_init_point: Where a test buyer pays.
-        collector_id: The seller.
-        client_id: The application that made it.
-        operation_type: What it is for.
-        date_created: When it was made.
-    """
+    """A preference as the platform has it. The members that are not listed here are those of the request."""
 
     id: RequiredId
+    """`<collector_id>-<uuid>`."""
     init_point: str | None = None
+    """Where the buyer pays."""
     sandbox_init_point: str | None = None
+    """Where a test buyer pays."""
     collector_id: Id | None = None
+    """The seller."""
     client_id: Id | None = None
+    """The application that made it."""
     operation_type: Open[OperationType] | None = None
+    """What it is for."""
     items: tuple[PreferenceItem, ...] | None = None
     payer: Payer | None = None
     back_urls: BackURLs | None = None
@@ -504,6 +488,7 @@ class Preference(ResponseStruct):
     expiration_date_to: Moment | None = None
     date_of_expiration: Moment | None = None
     date_created: Moment | None = None
+    """When it was made."""
     differential_pricing: DifferentialPricing | None = None
     tracks: tuple[Track, ...] | None = None
     binary_mode: bool | None = None

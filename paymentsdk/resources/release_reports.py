@@ -53,45 +53,42 @@ class InternalManagement(ResponseStruct):
 
 
 class ReleaseReport(ResponseStruct):
-    """A report about released money. Any member can be missing: the answer to a deletion may have no body at all.
-
-    Attributes:
-        id: The report.
-        account_id: The account that it is about.
-        begin_date: The start of the time that it covers, UTC.
-        end_date: The end of the time that it covers, UTC.
-        created_from: Whether a person or the schedule made it.
-        currency_id: The currency of its amounts.
-        generation_date: When it was made.
-        internal_management: How the platform handles it.
-        is_reserve: Whether it is about reserved money.
-        is_test: Whether it is a test.
-        last_modified: When it was last changed.
-        report_id: The report that the schedule belongs to.
-        retries: How many attempts were made to generate it.
-        status: Its state; ``deleted`` after the schedule was disabled.
-        sub_type: Its kind.
-        user_id: The seller.
-        format: The format of its file.
-    """
+    """A report about released money. Any member can be missing: the answer to a deletion may have no body at all."""
 
     id: Id | None = None
+    """The report."""
     account_id: Id | None = None
+    """The account that it is about."""
     begin_date: Moment | None = None
+    """The start of the time that it covers, UTC."""
     end_date: Moment | None = None
+    """The end of the time that it covers, UTC."""
     created_from: Open[ReportOrigin] | None = None
+    """Whether a person or the schedule made it."""
     currency_id: str | None = None
+    """The currency of its amounts."""
     generation_date: Moment | None = None
+    """When it was made."""
     internal_management: tuple[InternalManagement, ...] | None = None
+    """How the platform handles it."""
     is_reserve: bool | None = None
+    """Whether it is about reserved money."""
     is_test: bool | None = None
+    """Whether it is a test."""
     last_modified: Moment | None = None
+    """When it was last changed."""
     report_id: Id | None = None
+    """The report that the schedule belongs to."""
     retries: int | None = None
+    """How many attempts were made to generate it."""
     status: Open[ReportStatus] | None = None
+    """Its state; `deleted` after the schedule was disabled."""
     sub_type: Open[ReportSubType] | None = None
+    """Its kind."""
     user_id: Id | None = None
+    """The seller."""
     format: Open[ReportFormat] | None = None
+    """The format of its file."""
 
 
 DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(

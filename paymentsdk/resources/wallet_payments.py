@@ -78,126 +78,105 @@ class ForwardData(RequestStruct):
 
 
 class WalletDiscountDetail(RequestStruct):
-    """How a discount was worked out.
-
-    Attributes:
-        cap: The most that it takes off, zero or more; two decimals or none.
-        type: What ``value`` counts.
-        value: How much it takes off, zero or more; two decimals or none.
-    """
+    """How a discount was worked out."""
 
     cap: Amount | None = None
+    """The most that it takes off, zero or more; two decimals or none."""
     type: str | None = None
+    """What `value` counts."""
     value: Amount | None = None
+    """How much it takes off, zero or more; two decimals or none."""
 
 
 class WalletDiscount(RequestStruct):
-    """A discount, which must exist as a discount promise before it is used.
-
-    Attributes:
-        amount: How much is taken off, zero or more; two decimals or none.
-        description: What the buyer is told.
-        code: The code of the discount promise.
-        detail: How it was worked out.
-    """
+    """A discount, which must exist as a discount promise before it is used."""
 
     amount: Amount | None = None
+    """How much is taken off, zero or more; two decimals or none."""
     description: str | None = None
+    """What the buyer is told."""
     code: str | None = None
+    """The code of the discount promise."""
     detail: WalletDiscountDetail | None = None
+    """How it was worked out."""
 
 
 class WalletChargeRequest(RequestStruct):
-    """What is charged to the wallet.
-
-    Attributes:
-        transaction_amount: How much, above zero; two decimals or none.
-        description: What for.
-        external_reference: The integrator's own name for the payment.
-        statement_descriptor: What the buyer's statement says.
-        forward_data: What is handed on to the acquirer.
-        discount: What is taken off.
-    """
+    """What is charged to the wallet."""
 
     transaction_amount: PositiveAmount | None = None
+    """How much, above zero; two decimals or none."""
     description: str | None = None
+    """What for."""
     external_reference: str | None = None
+    """The integrator's own name for the payment."""
     statement_descriptor: str | None = None
+    """What the buyer's statement says."""
     forward_data: ForwardData | None = None
+    """What is handed on to the acquirer."""
     discount: WalletDiscount | None = None
+    """What is taken off."""
 
 
 class WalletPayerRequest(MaskedRepr, RequestStruct):
-    """Who pays. ``repr`` hides the token.
-
-    Attributes:
-        token: The token of their wallet; not empty.
-        type_token: Its type; not empty.
-    """
+    """Who pays. ``repr`` hides the token."""
 
     token: Annotated[str, Meta(min_length=1)]
+    """The token of their wallet; not empty."""
     type_token: Annotated[str, Meta(min_length=1)]
+    """Its type; not empty."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"token"})
 
 
 class WalletPaymentRequest(RequestStruct):
-    """A payment to create (4.4).
-
-    Attributes:
-        wallet_payment: What is charged.
-        payer: Who pays.
-        binary_mode: The payment ends approved or rejected, and is never pending.
-        capture: ``False`` reserves the amount, to be captured later.
-    """
+    """A payment to create (4.4)."""
 
     wallet_payment: WalletChargeRequest
+    """What is charged."""
     payer: WalletPayerRequest
+    """Who pays."""
     binary_mode: bool | None = None
+    """The payment ends approved or rejected, and is never pending."""
     capture: bool | None = None
+    """`False` reserves the amount, to be captured later."""
 
 
 class WalletPaymentPart(ResponseStruct):
-    """One of the payments that a wallet payment consists of.
-
-    Attributes:
-        id: The payment.
-        status_detail: How it ended, such as ``accredited``.
-        payment_method_id: The method that it was paid with.
-        transaction_amount: Its amount.
-        installments: In how many parts.
-        description: What for.
-        capture: Whether it was captured; ``False`` if the amount is only reserved.
-        external_reference: The integrator's own name for it.
-    """
+    """One of the payments that a wallet payment consists of."""
 
     id: Id | None = None
+    """The payment."""
     status_detail: str | None = None
+    """How it ended, such as `accredited`."""
     payment_method_id: str | None = None
+    """The method that it was paid with."""
     transaction_amount: Decimal | None = None
+    """Its amount."""
     installments: int | None = None
+    """In how many parts."""
     description: str | None = None
+    """What for."""
     capture: bool | None = None
+    """Whether it was captured; `False` if the amount is only reserved."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
 
 
 class WalletCharge(ResponseStruct):
-    """What was charged, as it was asked for.
-
-    Attributes:
-        transaction_amount: How much; the platform may give it with the discount or without.
-        description: What for.
-        external_reference: The integrator's own name for the payment.
-        statement_descriptor: What the buyer's statement says.
-        forward_data: What is handed on to the acquirer.
-        discount: What is taken off.
-    """
+    """What was charged, as it was asked for."""
 
     transaction_amount: Decimal | None = None
+    """How much; the platform may give it with the discount or without."""
     description: str | None = None
+    """What for."""
     external_reference: str | None = None
+    """The integrator's own name for the payment."""
     statement_descriptor: str | None = None
+    """What the buyer's statement says."""
     forward_data: ForwardData | None = None
+    """What is handed on to the acquirer."""
     discount: WalletDiscount | None = None
+    """What is taken off."""
 
 
 class Disbursement(ResponseStruct):
@@ -213,29 +192,26 @@ class WalletPayer(ResponseStruct):
 
 
 class WalletPayment(ResponseStruct):
-    """A wallet payment as the platform has it.
-
-    Attributes:
-        id: The wallet payment.
-        payments: What it consists of.
-        wallet_payment: What was asked for.
-        disbursements: Who is paid.
-        payer: Who paid.
-        site_id: The platform's site.
-        binary_mode: Whether it can only be approved or rejected.
-        date_created: When it was made.
-        date_last_updated: When it was last changed.
-    """
+    """A wallet payment as the platform has it."""
 
     id: int | RequiredId
+    """The wallet payment."""
     payments: tuple[WalletPaymentPart, ...] | None = None
+    """What it consists of."""
     wallet_payment: WalletCharge | None = None
+    """What was asked for."""
     disbursements: tuple[Disbursement, ...] | None = None
+    """Who is paid."""
     payer: WalletPayer | None = None
+    """Who paid."""
     site_id: str | None = None
+    """The platform's site."""
     binary_mode: bool | None = None
+    """Whether it can only be approved or rejected."""
     date_created: Moment | None = None
+    """When it was made."""
     date_last_updated: Moment | None = None
+    """When it was last changed."""
 
 
 def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:

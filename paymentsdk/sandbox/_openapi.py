@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from http import HTTPStatus
+from importlib import import_module
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import msgspec
@@ -34,7 +38,6 @@ def _ecma(pattern: str) -> str:
 
 
 _REF = "#/components/schemas/{name}"
-_ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _DECIMAL_STRING: Schema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]}
 # No multipleOf for the cents: validators that count in floats would refuse 19.99.
 _DECIMAL_NUMBER: Schema = {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]}
@@ -132,8 +135,7 @@ def _schemas(policies: Policies) -> Schema:
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
             if name in structs:
                 _tighten(schemas[name], structs[name])
-                # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
-                _describe(schemas[name], inspect.cleandoc(structs[name].cls.__doc__ or ""))
+                _describe(schemas[name], structs[name].cls)
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
@@ -197,13 +199,31 @@ def _finished(schema: JSON, amount: Schema) -> JSON:
     return finished
 
 
-def _describe(schema: Schema, doc: str) -> None:
-    """Move what a docstring says of its attributes to the members that it speaks of."""
-    schema["description"] = doc.partition("\n\n")[0].replace("\n", " ")
-    for match in _ATTRIBUTE.finditer(doc):
-        member = schema["properties"].get(match[1])
+def _describe(schema: Schema, cls: type) -> None:
+    """Add what the docstring of *cls* says of it, and what the texts below its members say of them."""
+    # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
+    schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    for name, text in _texts(cls.__module__).get(cls.__name__, {}).items():
+        member = schema["properties"].get(name)
         if member is not None and "$ref" not in member:
-            member["description"] = " ".join(match[2].split())
+            member["description"] = text
+
+
+@cache
+def _texts(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the text below each member of each class of *module*; nothing where there is no source."""
+    try:
+        tree = ast.parse(inspect.getsource(import_module(module)))
+    except OSError:
+        return {}
+    return {node.name: dict(_members(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for member, below in pairwise(node.body):
+        match member, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                yield name, " ".join(text.split())
 
 
 def _operation(operation: AnyOperation, policies: Policies) -> Schema:
