@@ -40,6 +40,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import datetime
+from http import HTTPStatus
 from traceback import walk_tb
 
 from msgspec import Struct
@@ -492,7 +493,7 @@ _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": Idempoten
 
 def error_class(status: int, code: str | None) -> type[APIError]:
     """Return the class for an answer of *status* with *code*."""
-    if status >= 500:  # noqa: PLR2004 - whatever its code: it is no refusal
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # Whatever its code: it is no refusal.
         return ServerError
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
+from http import HTTPStatus
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -126,9 +127,9 @@ def classify_status(status: int, code: str | None = None) -> Failure:
             return Failure.CONFLICT
         case 429:
             return Failure.RATE_LIMITED
-        case _ if 400 <= status < 500:  # noqa: PLR2004
+        case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return Failure.REFUSED
-        case _ if status >= 500:  # noqa: PLR2004
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return Failure.SERVER
         case _:
             return Failure.TURNED_AWAY
@@ -161,7 +162,7 @@ _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request"})
 def can_settle(status: int, code: str) -> bool:
     """Whether a refusal may be declared with `settles=True`."""
     return (
-        400 <= status < 500  # noqa: PLR2004
+        HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
         and status not in _NEVER_SETTLE_STATUS
         and code not in _NEVER_SETTLE_CODE
         and not says_in_progress(code)
