@@ -459,7 +459,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,
         )
-        self.last_response = last.response
+        if self.permit is not None:  # Else a kept error would keep it, by its traceback and this call.
+            self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
             self._warn_outcome_unknown(last.reason)
         return error

@@ -72,7 +72,7 @@ class Limiter:
     )
 
     def __init__(self, seller: Hashable, now: float, *, adaptive: bool) -> None:
-        self.seller = seller
+        self.seller: Hashable = seller
         self.gate: Gate | None = None
         #: The one that was let through the closed gate, until it is given back.
         self.probe: Permit | None = None

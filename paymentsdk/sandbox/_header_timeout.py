@@ -7,7 +7,6 @@ application has the request; a middleware tells when. Half a request in one segm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from aiohttp import web
 
@@ -27,10 +26,18 @@ class HeaderTimeout(asyncio.Protocol):
         self._transport: asyncio.BaseTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
-        # What aiohttp calls often goes there directly.
-        self.pause_writing: Callable[[], None] = inner.pause_writing
-        self.resume_writing: Callable[[], None] = inner.resume_writing
-        self.eof_received: Callable[[], bool | None] = inner.eof_received
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self._inner.resume_writing()
+
+    def eof_received(self) -> bool | None:
+        """Pass it on."""
+        return self._inner.eof_received()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the timer: whoever connects has something to ask."""

@@ -153,7 +153,7 @@ def late(plain, sandbox, until, end_delays):
     return late
 
 
-@pytest.mark.control("paymentsdk.sandbox._platform.Platform.run_due", lambda *_: ())
+@pytest.mark.control("paymentsdk.sandbox._platform.Platform._run_some", lambda *_: False)
 @pytest.mark.parametrize("twin", [False, True])
 async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late, twin):
     """What is asked for is done as things stand then, and not as they stood when the request came."""
