@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from typing import get_args
@@ -119,7 +120,7 @@ def test_every_effect_is_explained() -> None:
     members = {member for effect in EFFECTS.values() for member in effect.members}
 
     assert set(get_args(Effect)) == set(EFFECTS)
-    assert set(EFFECTS) <= set(re.findall(r"``(\w+)``", FaultRule.__doc__))
+    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", inspect.getsource(FaultRule)))
     assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}
 
 
