@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Alarm(Protocol):
-    """What :meth:`Clock.call_at` returns."""
+    """What `Clock.call_at` returns."""
 
     def cancel(self) -> None:
         """Cancel the callback."""
@@ -33,7 +33,7 @@ class Clock(Protocol):
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
-        """Call *callback* on the running loop once :meth:`monotonic` has reached *when*."""
+        """Call *callback* on the running loop once `monotonic` has reached *when*."""
         ...
 
     def random(self) -> float:
@@ -52,20 +52,20 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
-        """See :meth:`Clock.sleep`."""
+        """See `Clock.sleep`."""
         await asyncio.sleep(seconds)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
-        """See :meth:`Clock.call_at`."""
+        """See `Clock.call_at`."""
         return asyncio.get_running_loop().call_later(when - time.monotonic(), callback)
 
     def random(self) -> float:
-        """See :meth:`Clock.random`."""
+        """See `Clock.random`."""
         import random  # noqa: PLC0415 - only a pause before another attempt needs it
 
         return random.random()  # noqa: S311 - nobody gains by guessing it
 
     def key(self) -> str:
-        """See :meth:`Clock.key`."""
+        """See `Clock.key`."""
         # The kernel's generator, not `random`: a forked worker must not repeat its parent's keys.
         return os.urandom(16).hex()

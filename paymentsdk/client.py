@@ -96,7 +96,7 @@ _KINDS = {
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of :meth:`PaymentsClient.from_env`: all but the address, the token and the application."""
+    """The keyword arguments of `PaymentsClient.from_env`: all but the address, the token and the application."""
 
     auth: Auth | None
     transport: Transport | None
@@ -129,7 +129,7 @@ class PaymentsClient(Engine):
         base_url: The address of the platform (``http://127.0.0.1:8787``), without a query.
         client_id: The application at the token endpoint; goes with *client_secret*.
         client_secret: The secret of that application.
-        auth: A source of tokens such as :class:`~paymentsdk.RefreshingToken`, in place of *access_token*.
+        auth: A source of tokens such as `RefreshingToken`, in place of *access_token*.
         transport: Carries the requests, and is closed with the client; aiohttp by default.
         session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
         timeout: How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect.
@@ -235,7 +235,7 @@ class PaymentsClient(Engine):
         ignored with ``transport`` or ``session``.
 
         Args:
-            **options: The other arguments of :class:`PaymentsClient`. With ``auth``, the token in the environment is
+            **options: The other arguments of `PaymentsClient`. With ``auth``, the token in the environment is
                 ignored.
 
         Raises:
@@ -271,7 +271,7 @@ class PaymentsClient(Engine):
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
         nothing: close the client that it comes from. A copy of a subclass also has the attributes of the original, and
-        each :class:`~paymentsdk.resources.common.Resource` among them calls with the options of the copy. An attribute
+        each `Resource` among them calls with the options of the copy. An attribute
         that holds a resource or the client in another way, such as a dict, keeps the options of the original: make it a
         ``cached_property``, which the copy computes anew.
 
@@ -283,8 +283,8 @@ class PaymentsClient(Engine):
             idempotency_key: The key of every keyed write of the copy, unless the call gives its own. Two different
                 writes with one key are a conflict: use such a copy for one intent.
             headers: Further header fields.
-            strict: See :class:`PaymentsClient`.
-            observer: See :class:`PaymentsClient`.
+            strict: See `PaymentsClient`.
+            observer: See `PaymentsClient`.
             priority: ``"batch"`` for calls that nobody waits for: where calls wait for their turn, they go after all
                 others; ``"interactive"``, the default.
 
@@ -342,7 +342,7 @@ class PaymentsClient(Engine):
     async def aclose(self, *, grace: float = 5.0) -> None:
         """Refuse further calls, and close the connections.
 
-        Calls in flight get the transport's time to end (``drain`` of :class:`~paymentsdk.AiohttpTransport`, 5 s), then
+        Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then
         they fail; calls that wait for their next attempt fail at once. First of all, the client waits for a token
         refresh that has been sent, until its pair is saved. Calls that wait for that token are not sent. Closing twice
         is allowed.

@@ -27,9 +27,9 @@
     ├── JournalUnavailable           the journal cannot keep the record, so nothing was sent
     └── ClientClosed                 the client was closed, or belongs to another event loop or process
 
-A failed write has exactly one of three outcomes, and each needs a different reaction: :class:`NotSent` (do it again),
-:class:`APIError` (the platform said no: fix the request; ``settled`` tells whether that is also true of an earlier
-call with a key that you gave) or :class:`OutcomeUnknown` (send the same body again with the
+A failed write has exactly one of three outcomes, and each needs a different reaction: `NotSent` (do it again),
+`APIError` (the platform said no: fix the request; ``settled`` tells whether that is also true of an earlier
+call with a key that you gave) or `OutcomeUnknown` (send the same body again with the
 same ``idempotency_key``, within 23 hours; if the key is ``None``, the error's ``advice`` says what to do).
 
 Every error pickles, and none holds a credential.

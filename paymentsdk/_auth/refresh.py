@@ -60,7 +60,7 @@ class RefreshingToken:
     Cancelling one of the waiting calls does not cancel the refresh. The new pair is saved before anyone uses it. An
     early refresh holds up only the call that begins it; if it fails, or takes too long, the live token stays in use. A
     spent grant is remembered: once the live token has expired or is refused, every call fails at once with
-    :class:`~paymentsdk.ReauthorizationRequired`.
+    `ReauthorizationRequired`.
 
     Args:
         pair: The first pair; ``None`` to begin with the pair in *store*. A refresh looks in the store first, and takes
@@ -122,7 +122,7 @@ class RefreshingToken:
         raise TypeError("a RefreshingToken cannot be copied, as its refresh token is good once: share it, or its store")
 
     def token(self, now: float) -> str | None:
-        """See :meth:`Auth.token`."""
+        """See `Auth.token`."""
         pair = self._state.pair
         if (ends := pair.expires_at) is None or now < ends - lead(pair, self._early):
             return pair.access_token
@@ -135,7 +135,7 @@ class RefreshingToken:
         return None if due else pair.access_token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
-        """See :meth:`Auth.renew`."""
+        """See `Auth.renew`."""
         pair = self._state.pair
         if rejected is not None and usable(pair, rejected, now):
             return pair.access_token  # Someone else has refreshed it in the meantime.

@@ -46,7 +46,7 @@ class Auth(Protocol):
     """Gives calls their bearer token: a source of tokens is any object with these two methods."""
 
     def token(self, now: float) -> str | None:
-        """Return the token to use at *now* (seconds since the epoch), or ``None`` if :meth:`renew` must be awaited."""
+        """Return the token to use at *now* (seconds since the epoch), or ``None`` if `renew` must be awaited."""
         ...
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
@@ -56,7 +56,7 @@ class Auth(Protocol):
         the new token, and return it to the others as well.
 
         Args:
-            rejected: The token that the platform refused; ``None`` when :meth:`token` had none.
+            rejected: The token that the platform refused; ``None`` when `token` had none.
             exchange: Asks the platform for a new pair.
             now: Seconds since the epoch.
 
@@ -89,11 +89,11 @@ class StaticToken:
         self._token = check_token(token)
 
     def token(self, now: float) -> str | None:  # noqa: ARG002 - see Auth
-        """See :meth:`Auth.token`."""
+        """See `Auth.token`."""
         return self._token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
-        """See :meth:`Auth.renew`."""
+        """See `Auth.renew`."""
         return None
 
     def __repr__(self) -> str:
@@ -128,9 +128,9 @@ class NoToken:
     __slots__ = ()
 
     def token(self, now: float) -> str | None:  # noqa: ARG002
-        """See :meth:`Auth.token`."""
+        """See `Auth.token`."""
         return None
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
-        """See :meth:`Auth.renew`."""
+        """See `Auth.renew`."""
         raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")

@@ -113,11 +113,11 @@ class MemoryTokenStore:
         self._pair = pair
 
     async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`."""
+        """See `TokenStore.load`."""
         return self._pair
 
     async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`."""
+        """See `TokenStore.save`."""
         pair = masked(pair)
         check_pair(pair)
         self._pair = pair
@@ -155,11 +155,11 @@ class FileTokenStore:
         return self._named.resolve()
 
     async def load(self) -> TokenPair | None:
-        """See :meth:`TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
+        """See `TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, pair: TokenPair) -> None:
-        """See :meth:`TokenStore.save`. Waits up to 20 s if the process may open no further file."""
+        """See `TokenStore.save`. Waits up to 20 s if the process may open no further file."""
         pair = masked(pair)
         check_pair(pair)
         loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ class FileTokenStore:
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:
-        """See :meth:`LockingTokenStore.lock`. A process that dies releases its lock.
+        """See `LockingTokenStore.lock`. A process that dies releases its lock.
 
         Raises:
             TimeoutError: Another process has held it for two minutes.

@@ -69,7 +69,7 @@ class Engine(ABC):
         The methods of the resources call it, too; use it for the attempts, the headers or the anomalies.
 
         Args:
-            operation: One of :data:`paymentsdk.OPERATIONS`, or one of your own.
+            operation: One of `OPERATIONS`, or one of your own.
             body: The request body, an instance of ``operation.body``.
             query: The filters of a search.
             idempotency_key: 1 to 64 visible ASCII characters, for operations that take one; random by default.

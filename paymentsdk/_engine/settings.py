@@ -89,7 +89,7 @@ def connect_timeout(timeout: Timeout, left: float) -> float:
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a client is set up with, and what a copy of it may change. See :class:`paymentsdk.PaymentsClient`."""
+    """What a client is set up with, and what a copy of it may change. See `PaymentsClient`."""
 
     base_url: str
     auth: Auth

@@ -70,7 +70,7 @@ class PageShape(Struct, frozen=True, kw_only=True):
 
 
 class PageFields(NamedTuple):
-    """What a page shows, by the names of its :class:`PageShape`."""
+    """What a page shows, by the names of its `PageShape`."""
 
     items: Sequence[object] | None
     total: int | None
@@ -246,7 +246,7 @@ class Operation(Generic[B, R]):
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode an answer without a client.
 
-        Returns the value, and one :class:`Anomaly` for each member that had to be mended or dropped.
+        Returns the value, and one `Anomaly` for each member that had to be mended or dropped.
 
         Raises:
             ValueError: The body is not JSON, or not of a shape that holds the result.

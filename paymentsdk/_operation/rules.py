@@ -32,7 +32,7 @@ MAX_UNSETTLED = 2
 
 
 class RetryClass(Enum):
-    """When an operation may be sent again; the rows of the table in :mod:`paymentsdk._operation.rules`.
+    """When an operation may be sent again; the rows of the table in `rules`.
 
     `REPEATABLE` is for every write that needs no key, since doing it twice changes no more than once; also for a PUT.
     """

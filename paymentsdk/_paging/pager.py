@@ -94,19 +94,19 @@ class Pager(Generic[T]):
     """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
 
     A walk that fails raises; it never ends early. One that comes to an empty page before the total of that page, or
-    before the last known one if that page gives none, raises :class:`~paymentsdk.Incomplete`. Pass the error's
+    before the last known one if that page gives none, raises `Incomplete`. Pass the error's
     ``resume_point`` to ``search(start=)`` to go on from there. If rows have vanished in the meantime, the rows behind
     them have moved up, so the walk begins that many rows earlier. Some rows may then come twice: recognise them by
     their ids.
 
     Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
     before it has been handed out. If the iterator is closed before its end, the next request for a row raises
-    :class:`~paymentsdk.ClientClosed`.
+    `ClientClosed`.
 
     Args:
         engine: Makes the calls; a client is one.
         operation: The search.
-        page_size: See :class:`WalkOptions`, as for the next three.
+        page_size: See `WalkOptions`, as for the next three.
         start: Where the walk begins.
         prefetch: How far it looks ahead.
         overlap: How many rows it reads again.

@@ -56,7 +56,7 @@ class OpenEnum(StrEnum):
 
 if TYPE_CHECKING:
     E = TypeVar("E", bound=OpenEnum)
-    #: A member of an answer whose values are those of an :class:`OpenEnum`, or any other text. To type checkers it is
+    #: A member of an answer whose values are those of an `OpenEnum`, or any other text. To type checkers it is
     #: a union with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send
     #: others. When a program runs, the value is always of the enum: msgspec takes no union of it with ``str``.
     Open: TypeAlias = E | str

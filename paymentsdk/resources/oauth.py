@@ -124,7 +124,7 @@ class Token(MaskedRepr, ResponseStruct):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
     def pair(self, now: float | None = None) -> TokenPair:
-        """Return the pair that a :class:`~paymentsdk.TokenStore` keeps.
+        """Return the pair that a `TokenStore` keeps.
 
         Args:
             now: When the token was made, in seconds since the epoch; now by default.

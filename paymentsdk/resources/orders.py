@@ -780,7 +780,7 @@ class Orders(Resource):
         """Return the order with its payment and its refunds (4.11).
 
         Args:
-            order_id: ``ORD`` and 26 characters, as :meth:`create` returned it.
+            order_id: ``ORD`` and 26 characters, as `create` returned it.
 
         Raises:
             RequestInvalid: *order_id* has a character that no id has; nothing was sent.
@@ -794,10 +794,10 @@ class Orders(Resource):
 
         Args:
             order_id: The order.
-            **options: As in :meth:`create`.
+            **options: As in `create`.
 
         Raises:
-            RequestInvalid, BadRequest, NotFound: As in :meth:`get`.
+            RequestInvalid, BadRequest, NotFound: As in `get`.
             Conflict: The order's state does not allow it, or the key was used with another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
@@ -820,14 +820,14 @@ class Orders(Resource):
             order_id: The order.
             payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
             amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
-            **options: As in :meth:`create`. Each partial refund needs a key, or a name (`once`), of its own. So does a
+            **options: As in `create`. Each partial refund needs a key, or a name (`once`), of its own. So does a
                 new try of a refund that has ``failed``: under the old key the platform repeats its response.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
             BadRequest, Conflict: The amount is above what is left, the order's state does not allow a refund, or the
                 key was used with another request.
-            NotFound: As in :meth:`get`.
+            NotFound: As in `get`.
             OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
         """
         body = None

@@ -203,7 +203,7 @@ class Plans(Resource):
         """Search plans (4.6). Nothing is sent before the first row is asked for.
 
         Args:
-            **search: The members of :class:`PlanFilters` and of :class:`~paymentsdk.WalkOptions`.
+            **search: The members of `PlanFilters` and of `WalkOptions`.
 
         Raises:
             RequestInvalid: A filter is unknown, empty or of the wrong type, or an option is out of bounds.

@@ -44,7 +44,7 @@ DEFAULT_PAYER = 100_000_001
 class Buyer:
     """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
 
-    Every method raises :class:`Refused` if it cannot do what it is asked to: an expired order cannot be paid, and an
+    Every method raises `Refused` if it cannot do what it is asked to: an expired order cannot be paid, and an
     unknown code cannot be scanned.
 
     Args:

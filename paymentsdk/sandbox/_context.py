@@ -99,7 +99,7 @@ class SellerContext:
         offset: int = 0,
         shuffle: int | None = None,
     ) -> list[D]:
-        """Return the seller's documents that meet all *conditions*; see :meth:`Store.find`."""
+        """Return the seller's documents that meet all *conditions*; see `Store.find`."""
         return self.store.find(
             table,
             self.tenant.user_id,

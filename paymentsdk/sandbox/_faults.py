@@ -83,7 +83,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AddedFault(AbstractContextManager["AddedFault"]):
-    """A rule in force, until it is removed: the context manager that :meth:`Faults.add` returns.
+    """A rule in force, until it is removed: the context manager that `Faults.add` returns.
 
     Attributes:
         id: Its number.

@@ -68,7 +68,7 @@ class Sandbox:
         db: The file that keeps everything across restarts and kills, except faults, snapshots and the list of requests;
             without it, everything is in memory.
         seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
-        policies: By name, for as long as the sandbox runs; see :class:`Policies`. They win over policies in ``db``,
+        policies: By name, for as long as the sandbox runs; see `Policies`. They win over policies in ``db``,
             which were changed while an earlier sandbox ran, and do not replace them there.
         frozen_at: Freeze the clock at this moment: since 1970, ten years ahead at most, and with a time zone.
         frozen: Freeze the clock as it stands.
@@ -236,7 +236,7 @@ class Sandbox:
         """Make another seller, with credentials and a context of their own.
 
         Args:
-            **options: The members of :class:`TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
+            **options: The members of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
                 ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
                 ``client_id``.
 

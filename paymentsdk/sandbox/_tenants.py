@@ -54,7 +54,7 @@ class TenantRequest(ControlStruct):
 
 
 class TenantOptions(TypedDict, total=False):
-    """The members of :class:`TenantRequest`, as keywords."""
+    """The members of `TenantRequest`, as keywords."""
 
     country: str
     external_pos_ids: Sequence[str]

@@ -24,8 +24,8 @@ class MemoryTransport:
     """Answers from a function or a script, without a socket.
 
     Args:
-        handler: Called with each :class:`~paymentsdk.Request`; returns a :class:`~paymentsdk.Response`, or an awaitable
-            of one, or raises. A :class:`~paymentsdk.SendFailed` passes as it is; after any other exception the
+        handler: Called with each `Request`; returns a `Response`, or an awaitable
+            of one, or raises. A `SendFailed` passes as it is; after any other exception the
             request counts as sent. Instead of a function, give a script: an iterable of responses, statuses and
             exceptions, used up one by one.
 
@@ -46,7 +46,7 @@ class MemoryTransport:
         self._script.extend(answers)
 
     async def send(self, request: Request) -> Response:
-        """See :class:`~paymentsdk.Transport`."""
+        """See `Transport`."""
         if self.closed:
             raise ClientClosed("the transport is closed")
         self.requests.append(request)
@@ -70,7 +70,7 @@ class MemoryTransport:
         self.discarded.append(response)
 
     async def aclose(self) -> None:
-        """See :class:`~paymentsdk.Transport`."""
+        """See `Transport`."""
         self.closed = True
 
     def _next(self) -> Response:
@@ -111,29 +111,29 @@ class FakeClock:
         self._order = itertools.count()
 
     def now(self) -> float:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         return self._now
 
     def monotonic(self) -> float:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         return self._monotonic
 
     def random(self) -> float:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         return self._random.random()
 
     def key(self) -> str:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         return f"{self._random.getrandbits(128):032x}"
 
     async def sleep(self, seconds: float) -> None:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         self.slept.append(seconds)
         self.advance(seconds)
         await asyncio.sleep(0)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Alarm:
-        """See :class:`~paymentsdk.Clock`."""
+        """See `Clock`."""
         alarm = _Alarm(callback)
         heapq.heappush(self._alarms, (when, next(self._order), alarm))
         return alarm

@@ -5,7 +5,7 @@ Each page is one test. Its blocks run in order:
 - ``python``: executed, with ``await`` at the top level; the blocks of a page share their names. A block that defines
   tests is run by pytest, on its own. A remark behind a ``print`` is what it prints, unless it is a sentence.
 - ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until they tell their
-  address. Any other command has to be in :data:`ELSEWHERE`. What is shown below a command is what it prints.
+  address. Any other command has to be in `ELSEWHERE`. What is shown below a command is what it prints.
 - ``json`` and ``toml``: parsed. ``text``: left alone. No other language is allowed, so that no block slips through.
 
 A block that only works against the real platform stands below ``<!-- not run: the reason -->``; Python is then compiled
