@@ -65,9 +65,18 @@ def floors(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Run README.md and the pages below docs/."""
+    """Build the site into site/, offline and strictly, look at what was built, and run README.md and the pages."""
     install(session, "docs")
+    session.run("python", "-m", "zensical", "build", "--clean", "--strict")
     session.run("pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def material(session: nox.Session) -> None:
+    """Build the same mkdocs.yml with mkdocs-material. It gates nothing: mkdocs notes what it finds broken."""
+    install(session, "site")
+    session.install("mkdocs-literate-nav", "mkdocs-material")
+    session.run("python", "-m", "mkdocs", "build", "--clean", "--site-dir", session.create_tmp(), *session.posargs)
 
 
 @nox.session

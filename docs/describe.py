@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import inspect as python
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from textwrap import dedent
 
-from msgspec import NODEFAULT, Struct, inspect
+from msgspec import inspect
 
 from paymentsdk._codec.encode import rule_of
 from paymentsdk._codec.type_walk import entries
@@ -88,9 +87,9 @@ def kind(info: inspect.Type) -> str:
         case inspect.UnionType(types=types):
             return " or ".join(kind(one) for one in types if not isinstance(one, inspect.NoneType))
         case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
-            return joined("text", span(least, most, "character"), pattern and rule_of(pattern))
+            return joined("string", span(least, most, "character"), pattern and rule_of(pattern))
         case inspect.IntType(ge=least, le=most):
-            return joined("whole number", span(least, most))
+            return joined("integer", span(least, most))
         case inspect.FloatType(ge=least, le=most):
             return joined("number", span(least, most))
         case inspect.LiteralType(values=values):
@@ -108,9 +107,9 @@ def kind(info: inspect.Type) -> str:
 
 
 _PLAIN: dict[type[inspect.Type], str] = {
-    inspect.BoolType: "true or false",
-    inspect.CustomType: "date or moment",
-    inspect.DateTimeType: "moment",
+    inspect.BoolType: "boolean",
+    inspect.CustomType: "date or date-time",
+    inspect.DateTimeType: "date-time",
     inspect.DecimalType: "amount",
     inspect.DictType: "any object",
 }
@@ -165,34 +164,3 @@ def row_of(page: type) -> type:
     held = below(inspect.type_info(page))
     inner = (below(member.type) for member in (held[1].fields if held else ()))
     return next(found[1].cls for found in inner if found and found[0].startswith("[]"))
-
-
-def parameters(of: Callable[..., object], leave_out: Container[str] = (), like: type | None = None) -> str:
-    """Return the table of the keyword arguments of a callable, with the meanings that *like* gives them, if given."""
-    meanings = attributes(like) if like else section(of.__doc__, "Args")
-    rows = []
-    for name, parameter in python.signature(of).parameters.items():
-        if name != "self" and name not in leave_out:
-            if parameter.kind is parameter.VAR_KEYWORD:
-                rows.append([code(f"**{name}"), "", meanings[f"**{name}"]])
-                continue
-            default = "required" if parameter.default is parameter.empty else shown(parameter.default)
-            rows.append([code(name), default, meanings[name]])
-    return table(["Argument", "Default", "Meaning"], rows)
-
-
-def fields(of: type[Struct]) -> str:
-    """Return the table of the members of a setting."""
-    meanings = attributes(of)
-    info = inspect.type_info(of)
-    if not isinstance(info, inspect.StructType):
-        raise TypeError(f"{of} is not a Struct")
-    rows = ([code(field.name), shown(field.default), meanings[field.name]] for field in info.fields)
-    return table(["Member", "Default", "Meaning"], rows)
-
-
-def shown(default: object) -> str:
-    """Return a default as it is written."""
-    if isinstance(default, timedelta):
-        return f"{default / timedelta(hours=1):g} hours"
-    return "" if default is NODEFAULT or default is None else code(default)

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference from the declarations that the code runs on.
+"""Writes the pages of docs/reference and docs/api from the declarations that the code runs on.
 
 ::
 
@@ -9,30 +9,20 @@
 from __future__ import annotations
 
 import inspect as python
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
-from docs.describe import attributes, code, fields, members, opening, parameters, row_of, table
+from docs import api
+from docs.describe import attributes, code, members, opening, row_of, table
 from docs.records import records
 from paymentsdk import (
-    _HOMES,
     OPERATIONS,
-    AiohttpTransport,
     ErrorCode,
-    FlowControl,
-    Http11Transport,
     Operation,
-    Pager,
     PaymentsClient,
-    RateShare,
-    RefreshingToken,
-    RetryPolicy,
-    Timeout,
-    WalkOptions,
     errors,
 )
 from paymentsdk._operation.error_response import TERMINAL
@@ -43,18 +33,18 @@ from paymentsdk.sandbox._control import PREFIX
 from paymentsdk.sandbox._effects import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
 
-REFERENCE = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
 NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not this page. -->"
 
 
 ABOUT_OPERATIONS = """\
 Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of the contract.
-See [Answers](answers.md) for the answers, [Errors and codes](errors.md) for the refusals, and
+See [Responses](responses.md) for what comes back, [Errors and codes](errors.md) for error responses, and
 [Why a failed write has three outcomes](../explanation/why-three-outcomes.md) for what is sent again.
 
 Import the classes of the parts of a body from the same module as the class of the body."""
 
-ABOUT_ANSWERS = """\
+ABOUT_RESPONSES = """\
 Every member can be `None`, except the `id` or access token without which a value has no meaning. Members that the
 platform adds later are ignored; values that it adds to a list of values are kept as they come. Amounts are exact
 `Decimal`s, moments are `datetime`s with a zone."""
@@ -97,11 +87,11 @@ EVENTS = """Stream what happens from now on, as server-sent events: documents un
 there were more events than could be sent, `everything`."""
 
 ABOUT_CONTROL = f"""\
-How a test, a script or a person controls a running sandbox over HTTP. Paths are below `{PREFIX}`. Bodies and answers
-are JSON, amounts in answers are texts; a refusal is `{{"code": ..., "message": ...}}`. A list with `limit` holds the
-newest 100 rows, or as many as `limit` says; `tenant` picks the rows of one seller, by their user id. A row of orders,
-merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a browser sends
-for a web page from elsewhere are refused.
+How a test, a script or a person controls a running sandbox over HTTP. Paths are below `{PREFIX}`. Bodies and
+responses are JSON, amounts in responses are strings; an error is `{{"code": ..., "message": ...}}`. A list with `limit`
+holds the newest 100 rows, or as many as `limit` says; `tenant` picks the rows of one seller, by their user id. A row of
+orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a
+browser sends for a web page from elsewhere are refused.
 
 The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
 `paymentsdk sandbox --help`."""
@@ -117,19 +107,6 @@ A fault is a rule that makes requests go wrong. In Python a rule is in force unt
 `with sandbox.faults.add(FaultRule(effect="hang", operation="orders.create", times=1)): ...`. On the command line:
 `paymentsdk sandbox faults add hang operation=orders.create times=1`."""
 
-ABOUT_TRANSPORT = """\
-Connections, TLS and proxies, for `PaymentsClient(transport=AiohttpTransport(...))`. How to:
-[Set up the transport](../how-to/own-transport.md#set-up-the-one-that-is-there)."""
-
-ABOUT_TOKENS = """\
-For `PaymentsClient(auth=RefreshingToken(...))`. How to: [Get and keep tokens](../how-to/tokens.md)."""
-
-ABOUT_SHARE = """\
-For `PaymentsClient(flow=FlowControl(share=RateShare(...)))`. How to:
-[Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
-ABOUT_HTTP11 = """\
-The fast transport, for `PaymentsClient(transport=Http11Transport(...))`. How to:
-[Choose a transport](../how-to/choose-a-transport.md)."""
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
 ([how to run it](../how-to/own-transport.md#prove-it)). `Http11Transport` keeps all of them, and
@@ -158,15 +135,15 @@ def operations() -> str:
 
 def described(operation: Operation[object, object]) -> str:
     """Say in a few lines how an operation is called and answered."""
-    answer = answered(operation)
+    answer = response_of(operation)
     statuses = " or ".join(map(str, (operation.status, *operation.other_statuses)))
-    link = f"[{code(answer.__name__)}](answers.md#{answer.__name__.lower()})"
+    link = f"[{code(answer.__name__)}](responses.md#{answer.__name__.lower()})"
     lines = [
         f"{operation.summary} ({operation.section}).",
         "",
         *(f"- Method: {code(method)}" for method in methods_of(operation)),
         f"- Request: {code(f'{operation.method} {operation.path}')}",
-        f"- Answer: {statuses}, {'pages of ' if operation.page else ''}{link}",
+        f"- Response: {statuses}, {'pages of ' if operation.page else ''}{link}",
     ]
     if operation.identity is not None:
         lines.append(f"- Compared with the request: {', '.join(map(code, operation.identity.members))}")
@@ -192,7 +169,7 @@ def methods_of(operation: Operation[object, object]) -> Iterator[str]:
         yield f"await client.{noun}.{name}{shape}"
 
 
-def answered(operation: Operation[object, object]) -> type:
+def response_of(operation: Operation[object, object]) -> type:
     """Return what an operation answers; of a search, what a row is."""
     return operation.result if operation.page is None else row_of(operation.result)
 
@@ -202,13 +179,13 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
     if operation.body is not None:
         optional = "" if operation.body_required else "; can be left out"
         yield f"Body: {code(f'{operation.body.__module__}.{operation.body.__name__}')}{optional}."
-        yield table(["Member", "Kind", "Required", "Meaning"], members(operation.body))
+        yield table(["Member", "Type", "Required", "Meaning"], members(operation.body))
     if operation.query is not None:
-        yield "Filters, beside those of [every walk](settings.md#a-walk):"
+        yield "Filters, beside the options of every search (`WalkOptions`):"
         position = [code("offset"), code("limit")]
         meanings = attributes(filters_of(operation.query))
         rows = (row[:2] for row in members(operation.query) if row[0] not in position)
-        yield table(["Filter", "Kind", "Meaning"], ([*row, meanings[row[0].strip("`")]] for row in rows))
+        yield table(["Filter", "Type", "Meaning"], ([*row, meanings[row[0].strip("`")]] for row in rows))
 
 
 def filters_of(query: type) -> type:
@@ -217,13 +194,13 @@ def filters_of(query: type) -> type:
     return filters
 
 
-def answers() -> str:
+def responses() -> str:
     """Write what comes back."""
-    parts = ["# Answers", ABOUT_ANSWERS]
-    results = dict.fromkeys(map(answered, OPERATIONS.values()))
+    parts = ["# Responses", ABOUT_RESPONSES]
+    results = dict.fromkeys(map(response_of, OPERATIONS.values()))
     for result in results:
         parts += [f"## {result.__name__}", f"`{result.__module__}.{result.__name__}`: {opening(result.__doc__)}"]
-        parts.append(table(["Member", "Kind", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))
+        parts.append(table(["Member", "Type", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))
     return "\n\n".join(parts)
 
 
@@ -245,18 +222,10 @@ def errors_and_codes() -> str:
         ]
         for (status, name, meaning, settles), raised in known.items()
     )
-    told = [value for name, value in vars(errors).items() if _HOMES.get(name) == "errors"]
-    told_of = (
-        [code(name), code(cls.__name__), text]
-        for cls in sorted(told, key=lambda cls: not issubclass(cls, errors.PaymentsError))
-        for name, text in attributes(cls).items()
-    )
     return "\n\n".join([
         "# Errors and codes",
         "```text\n" + python.cleandoc(tree) + "\n```",
-        "## What an error holds",
-        "Subclasses have the attributes of their base classes, too.",
-        table(["Attribute", "Of", "Meaning"], told_of),
+        "The attributes of each: [API](../api/errors.md).",
         "## Documented codes",
         ABOUT_CODES,
         table(["Status", "Code", "Meaning", "Operation", "Raised as", "Settles"], rows),
@@ -289,38 +258,6 @@ def raised_as(status: int, name: str, operations: Iterable[Operation[object, obj
     return " or ".join(dict.fromkeys(unknown if one.writes else usual for one in operations))
 
 
-def settings() -> str:
-    """Write what a client can be set up with."""
-    variables = re.findall(r"``(PAYMENTSDK_\w+)``", PaymentsClient.from_env.__doc__ or "")
-    parts = ["# Settings", "## PaymentsClient", parameters(PaymentsClient)]
-    for cls in (RetryPolicy, Timeout, FlowControl):
-        parts += [f"## {cls.__name__}", opening(cls.__doc__), fields(cls)]
-    parts += [
-        "## AiohttpTransport",
-        ABOUT_TRANSPORT,
-        parameters(AiohttpTransport),
-        "## Http11Transport",
-        ABOUT_HTTP11,
-        parameters(Http11Transport),
-        "## RefreshingToken",
-        ABOUT_TOKENS,
-        parameters(RefreshingToken),
-        "## RateShare",
-        ABOUT_SHARE,
-        parameters(RateShare),
-        "## Environment",
-        "`PaymentsClient.from_env()` reads these; `paymentsdk sandbox pay` and commands like it read the first.",
-        "\n".join(f"- `{name}`" for name in variables),
-        "## One call",
-        "`client.with_options(...)` returns a copy with other options on the same connections:",
-        parameters(PaymentsClient.with_options),
-        "## A walk",
-        "Every `search(...)` takes these, besides its filters:",
-        parameters(Pager, leave_out=("engine", "operation", "filters"), like=WalkOptions),
-    ]
-    return "\n\n".join(parts)
-
-
 def control() -> str:
     """Write what the control API of a sandbox takes."""
     rows, bodies = [], {}
@@ -338,7 +275,7 @@ def control() -> str:
     rows.append([asked("GET", "events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
-        parts += [f"## {name}", opening(body.__doc__), table(["Member", "Kind", "Required", "Meaning"], members(body))]
+        parts += [f"## {name}", opening(body.__doc__), table(["Member", "Type", "Required", "Meaning"], members(body))]
     return "\n\n".join(parts)
 
 
@@ -365,7 +302,7 @@ def policies() -> str:
 
 def faults() -> str:
     """Write what a fault can be."""
-    rules = table(["Member", "Kind", "Required", "Meaning"], members(FaultRule))
+    rules = table(["Member", "Type", "Required", "Meaning"], members(FaultRule))
     rows = ([code(name), effect.words, ", ".join(map(code, effect.members))] for name, effect in EFFECTS.items())
     return "\n\n".join(["# Faults", ABOUT_FAULTS, rules, "## Effects", table(["Effect", "", "Takes"], rows)])
 
@@ -375,7 +312,7 @@ def refusals() -> str:
     parts = ["# Refusals and magic values", ABOUT_REFUSALS]
     for operation in OPERATIONS.values():
         where = _handlers.HANDLERS[operation.name].magic
-        parts.append(f"## {operation.name}")
+        parts.append(f"## Errors of {operation.name}")
         when = " of the order when it is created" if where and where.later else ""
         parts.append(f"Magic values go into {code(where.member)}{when}." if where else "It takes no magic value.")
         rows = (
@@ -400,9 +337,8 @@ def transports() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "operations.md": operations,
-    "answers.md": answers,
+    "responses.md": responses,
     "errors.md": errors_and_codes,
-    "settings.md": settings,
     "control-api.md": control,
     "policies.md": policies,
     "faults.md": faults,
@@ -412,19 +348,34 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def written() -> Iterator[tuple[str, str]]:
+    """Yield the path of each page below docs/, and its text."""
+    texts = [(f"reference/{name}", page()) for name, page in PAGES.items()]
+    for path, text in [*texts, *((f"api/{name}", text) for name, text in api.pages())]:
+        title, _, rest = text.partition("\n\n")
+        yield path, f"{title}\n\n{NOTE}\n\n{rest}\n".lstrip()
+
+
 def main(arguments: list[str]) -> None:
     """Write the pages, or check them."""
-    stale = []
-    for name, page in PAGES.items():
-        path = REFERENCE / name
-        title, _, rest = page().partition("\n\n")
-        text = f"{title}\n\n{NOTE}\n\n{rest}\n"
-        if arguments != ["--check"]:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    if stale:
-        sys.exit(f"not up to date, run `python -m docs.generate`: {', '.join(stale)}")
+    pages = dict(written())
+    stale = [path for path, text in pages.items() if not is_current(DOCS / path, text)]
+    stale += [path for one in (DOCS / "api").glob("*.md") if (path := one.relative_to(DOCS).as_posix()) not in pages]
+    if arguments == ["--check"]:
+        if stale:
+            sys.exit(f"not up to date, run `python -m docs.generate`: {', '.join(stale)}")
+        return
+    for path in stale:
+        (DOCS / path).parent.mkdir(exist_ok=True)
+        if path in pages:
+            (DOCS / path).write_text(pages[path], encoding="utf-8")
+        else:
+            (DOCS / path).unlink()
+
+
+def is_current(path: Path, text: str) -> bool:
+    """Whether a page is what would be written."""
+    return path.exists() and path.read_text(encoding="utf-8") == text
 
 
 if __name__ == "__main__":

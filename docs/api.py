@@ -1,0 +1,106 @@
+"""Writes the pages below docs/api: which public names stand on which, for mkdocstrings to fill from docstrings."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+
+import paymentsdk
+from docs.describe import opening
+from paymentsdk import Operation
+
+#: The top-level names by the module or package below `paymentsdk` that defines them.
+GROUPS = {
+    "client": "The client",
+    "_engine": "Calls, timeouts and rates",
+    "errors": "Errors",
+    "_auth": "Credentials and tokens",
+    "_paging": "Pagination",
+    "_operation": "Operations",
+    "transports": "Transports",
+}
+OTHERS = "Other names"
+
+#: How the docstring of a module is shown: without its name, which is the title, and without its members.
+ABOUT_MODULE = "members: false, show_root_heading: false, show_root_toc_entry: false"
+
+ABOUT = """\
+Every public name, with its docstring. Whatever is not here is private, and may change in any version."""
+
+
+def public_modules() -> Iterator[ModuleType]:
+    """Yield the package and every module below it whose path has no underscore in front of a part."""
+    yield paymentsdk
+    for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk."):
+        if not any(part.startswith("_") for part in info.name.split(".")):
+            yield importlib.import_module(info.name)
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the name of each page, and its text."""
+    index, nav = [], ["- [All public names](README.md)"]
+    for module in public_modules():
+        for title, names in grouped(module).items():
+            file = title.lower().replace(",", "").replace(" ", "-").replace(".", "-") + ".md"
+            nav.append(f"- [{title}]({file})")
+            index.append(f"## {title}\n")
+            index += [f"- [`{name}`][{module.__name__}.{name}]{summary(getattr(module, name))}" for name in names]
+            index.append("")
+            about = "" if module is paymentsdk else f"::: {module.__name__}\n    options: {{{ABOUT_MODULE}}}\n\n"
+            where = f"`from {module.__name__} import ...`\n\n"
+            yield file, f"# {title}\n\n{about}{where}" + "\n\n".join(entry(module, name) for name in names)
+    yield "README.md", f"# All public names\n\n{ABOUT}\n\n" + "\n".join(index).rstrip()
+    yield "NAV.md", "\n\n" + "\n".join(nav)
+
+
+def grouped(module: ModuleType) -> dict[str, list[str]]:
+    """Return the names of a module by the page on which they stand."""
+    if module is not paymentsdk:
+        # Classes first, then functions, then what has no docstring of its own.
+        names = sorted(module.__all__, key=lambda name: (rank(getattr(module, name)), name))
+        return {module.__name__.removeprefix("paymentsdk."): names} if names else {}
+    groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
+    for name in module.__all__:
+        home = str(getattr(getattr(module, name), "__module__", "")).split(".")
+        groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
+    return {title: names for title, names in groups.items() if names}
+
+
+def rank(value: object) -> int:
+    """Return where a value stands on its page: classes before functions before constants."""
+    return 0 if inspect.isclass(value) else 1 if inspect.isroutine(value) else 2
+
+
+def entry(module: ModuleType, name: str) -> str:
+    """Return the directive for a name, with the methods that it has from private bases."""
+    text = f"::: {module.__name__}.{name}"
+    value = getattr(module, name)
+    if isinstance(value, Operation):  # The page of operations says what it is.
+        return f"{text}\n    options: {{show_attribute_values: false}}\n\nSee `{value.name}`."
+    if inspect.isclass(value) and (inherited := inherited_members(value)):
+        text += f"\n    options: {{inherited_members: [{', '.join(inherited)}]}}"
+    return text
+
+
+def inherited_members(cls: type) -> list[str]:
+    """Return the public members that a class has from bases of ours that are not public themselves."""
+    bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("paymentsdk") and not is_public(base)]
+    return sorted({name for base in bases for name in vars(base) if not name.startswith("_")} - vars(cls).keys())
+
+
+def is_public(cls: type) -> bool:
+    """Whether a class is listed by a public module."""
+    return any(
+        getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in module.__all__
+    )
+
+
+def summary(value: object) -> str:
+    """Return the first sentence of a docstring of ours, behind a colon."""
+    if not str(getattr(value, "__module__", "")).startswith("paymentsdk") or not value.__doc__:
+        return ""
+    line = opening(value.__doc__).split("\n\n")[0].split(". ")[0].rstrip(".")
+    return f": {line}"

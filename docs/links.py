@@ -1,0 +1,79 @@
+"""A Markdown extension: what is named in backticks, or by its section of the contract, leads to its page.
+
+`RetryPolicy` in a page or a docstring becomes a link to the page of the public name; `orders.create` and (4.10) lead to
+the operation.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from re import Match
+from xml.etree.ElementTree import Element, SubElement
+
+from markdown import Extension, Markdown
+from markdown.inlinepatterns import InlineProcessor
+from markdown.util import AtomicString
+
+from paymentsdk import OPERATIONS
+
+API = Path(__file__).parent / "api"
+
+
+def public_names() -> dict[str, str]:
+    """Return the full path of each public name, by the name alone, as far as that is one."""
+    found: dict[str, str] = {}
+    for page in sorted(API.glob("*.md")):
+        for path in re.findall(r"^::: (paymentsdk\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            name = path.rpartition(".")[2]
+            found[name] = "" if name in found else path
+    return {name: path for name, path in found.items() if path}
+
+
+class Names(InlineProcessor):
+    """Links code in backticks that is a public name, or a member of one."""
+
+    def __init__(self, md: Markdown) -> None:
+        super().__init__(r"(?<![`\\\[])(`{1,2})((?:paymentsdk\.)?[A-Za-z_][\w.]*)(\(\))?\1(?!`)", md)
+        self._names = public_names()
+        self._operations = {name: name.replace(".", "") for name in OPERATIONS}
+
+    def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int] | tuple[None, None, None]:
+        """Return the link, or nothing where the name is none of ours."""
+        name = m[2].removeprefix("paymentsdk.")
+        first, _, rest = name.partition(".")
+        path = self._names.get(first) if first[0].isupper() else self._operations.get(name)
+        if path is None:
+            return None, None, None
+        member = f".{rest}" if rest and first[0].isupper() else ""
+        link = Element("autoref", {"identifier": path + member, "optional": ""})
+        SubElement(link, "code").text = AtomicString(m[2] + (m[3] or ""))
+        return link, m.start(0), m.end(0)
+
+
+class Sections(InlineProcessor):
+    """Links `(4.10)`, and `(4.10 to 4.13)`, to the operations of these sections."""
+
+    def __init__(self, md: Markdown) -> None:
+        super().__init__(r"(?<=[(, ])4\.\d+(?=\)| to 4|, 4)", md)
+        self._operations = {one.section: name.replace(".", "") for name, one in OPERATIONS.items()}
+
+    def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int]:
+        """Return the link."""
+        link = Element("autoref", {"identifier": self._operations.get(m[0], m[0]), "optional": ""})
+        link.text = AtomicString(m[0])
+        return link, m.start(0), m.end(0)
+
+
+class Links(Extension):
+    """Both."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Register them: names before code is code (190)."""
+        md.inlinePatterns.register(Names(md), "public-names", 195)
+        md.inlinePatterns.register(Sections(md), "sections", 50)
+
+
+def makeExtension(**options: object) -> Links:
+    """Return the extension; Markdown asks for it by this name."""
+    return Links(**options)

@@ -1,0 +1,133 @@
+"""The documentation site, built as the gate builds it, and read as a browser would."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ROOT.joinpath("tests/public_names.txt").read_text(encoding="utf-8").splitlines()
+#: A public name in the snapshot, without what it takes; its members stand in lines of their own.
+PUBLIC = sorted(
+    {
+        match[0]
+        for line in NAMES
+        if (match := re.match(r"paymentsdk\.(?:[a-z_]\w*\.)*\w+", line)) and line[match.end() :][:1] in {"", " ", "("}
+    }
+)
+
+pytestmark = pytest.mark.skipif(not find_spec("zensical"), reason="needs zensical: the group `docs`")
+
+
+def build(root: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of *root*, and fail on what is broken, without the network."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=55, check=False)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built from a copy of the pages."""
+    root = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mkdocs.yml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, root)
+    done = build(root)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return root / "site"
+
+
+@pytest.fixture(scope="session")
+def pages(site: Path) -> dict[str, str]:
+    """The HTML of each page, by its path."""
+    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+
+
+def inventory(site: Path) -> dict[str, str]:
+    """Return where each object of the API is, by its name: what other projects link to."""
+    entries = zlib.decompress(site.joinpath("objects.inv").read_bytes().split(b"\n", 4)[4]).decode().splitlines()
+    return {name: place.replace("$", name) for name, _, _, place, *_ in (entry.split(" ") for entry in entries)}
+
+
+def seen(markup: str) -> str:
+    """Return what a reader sees of *markup*."""
+    return html.unescape(re.sub(r"<[^>]+>", "", markup))
+
+
+@pytest.mark.parametrize(
+    "broken", ["[gone](gone.md)", "[gone](#gone)", "::: paymentsdk.Gone", "[`Gone`][paymentsdk.Gone]"]
+)
+def test_what_leads_nowhere_fails_the_build(tmp_path: Path, broken: str):
+    """A page, an anchor, a public name or a cross reference that does not exist is an error, not a note."""
+    for name in ("links.py", "site.css", "__init__.py"):
+        tmp_path.joinpath("docs").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    tmp_path.joinpath("docs/NAV.md").write_text("- [Home](README.md)\n", encoding="utf-8")
+    tmp_path.joinpath("docs/README.md").write_text(f"# Home\n\n{broken}\n", encoding="utf-8")
+
+    assert 0 != build(tmp_path).returncode
+
+
+def test_every_public_name_has_its_place(site: Path, pages: dict[str, str]):
+    """Whoever looks a public name up, in the inventory or the search, lands on its heading."""
+    places = inventory(site)
+
+    assert 150 < len(PUBLIC)
+    assert [] == [name for name in PUBLIC if name not in places]
+    for name in PUBLIC:
+        page, _, anchor = places[name].partition("#")
+        assert f'id="{anchor}"' in pages[page], name
+
+
+def test_no_private_path_is_shown(pages: dict[str, str]):
+    """A reader imports what they read: no heading and no signature names a module with an underscore."""
+    shown = re.compile(r'<h[1-6][ >].*?</h[1-6]>|<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
+    texts = [seen(found[0]) for page in pages.values() for found in shown.finditer(page)]
+
+    assert 1000 < len(texts)
+    assert [] == [text for text in texts if re.search(r"paymentsdk\.(?:\w+\.)*_(?!_)", text)]
+
+
+def test_no_markup_of_another_system_is_shown(pages: dict[str, str]):
+    """No page has a role of Sphinx, or an autoref that was not resolved, as text."""
+    found = [(path, match[0]) for path, page in pages.items() for match in re.finditer(r":[a-z]+:`|<autoref", page)]
+
+    assert [] == found
+
+
+def test_nothing_comes_from_elsewhere(pages: dict[str, str]):
+    """The site works offline, and tells nobody who reads it: scripts, styles, fonts and pictures are its own."""
+    loads = re.compile(
+        r'<(?:script|img|iframe)[^>]* src="(https?:)?//|<link[^>]*(?:stylesheet|preconnect)[^>]*href="(https?:)?//'
+    )
+
+    assert [] == [path for path, page in pages.items() if loads.search(page)]
+
+
+def test_a_page_has_what_readers_expect(site: Path, pages: dict[str, str]):
+    """Search, a dark mode, links to headings, buttons that copy code, and a width that follows the phone's."""
+    page = pages["how-to/retry-safely.html"]
+
+    assert "content.code.copy" in page
+    assert 'class="headerlink"' in page
+    assert 'data-md-color-scheme="slate"' in page
+    assert 'name="viewport" content="width=device-width' in page
+    found = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))
+    assert 500 < len(found["items"])
+
+
+def test_a_section_of_the_contract_leads_to_its_operation(pages: dict[str, str]):
+    """What a docstring says of the contract, such as (4.10), is a link."""
+    page = pages["api/resources-orders.html"]
+
+    assert re.search(r'<a [^>]*href="../reference/operations.html#orderscreate"[^>]*>4\.10</a>', page)
