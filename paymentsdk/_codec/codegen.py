@@ -18,10 +18,8 @@ from msgspec import Struct, structs
 Search = Callable[[object], bool]
 
 
-def compile_visitor(
-    kind: type, conditions: Mapping[type, str], names: Mapping[str, object], *, trusting: bool = True
-) -> Search:
-    """Compile the search through the values of *kind*.
+def compile_visitor(kind: type, conditions: Mapping[type, str], names: Mapping[str, object]) -> Search:
+    """Compile the search through the values of *kind*, which are as their types say, since a decoder has made them.
 
     A value in which the search itself fails counts as found.
 
@@ -29,10 +27,7 @@ def compile_visitor(
         kind: A Struct.
         conditions: What is looked for, by the type of the members: a Python expression, with `{0}` for the member.
         names: What the expressions refer to.
-        trusting: The values are as their types say, since a decoder has made them. Otherwise, a value of another class
-            counts as found.
     """
-    classes: dict[str, object] | None = None if trusting else {}
     deeper: dict[str, object] = {}
 
     def again(part: object) -> str:
@@ -40,11 +35,11 @@ def compile_visitor(
         if part == kind:
             return "search"
         name = f"again{len(deeper)}"
-        deeper[name] = cache(lambda: compile_visitor(cast("type", part), conditions, names, trusting=trusting))
+        deeper[name] = cache(lambda: compile_visitor(cast("type", part), conditions, names))
         return f"{name}()"
 
-    found = list(_search(kind, (), conditions, classes, again))
-    scope = {**names, **(classes or {}), **deeper}
+    found = list(_search(kind, (), conditions, again))
+    scope = {**names, **deeper}
     # Defaults of arguments are found faster than globals.
     given = "".join(f", {name}={name}" for name in scope)
     lines = [
@@ -63,13 +58,9 @@ def _search(
     kind: object,
     above: tuple[object, ...],
     conditions: Mapping[type, str],
-    classes: dict[str, object] | None,
     again: Callable[[object], str],
 ) -> Iterator[str]:
-    """Yield the source that searches the variable of this depth, which is not None, in what is *above* it.
-
-    With *classes*, to which each is added under a name, the source also checks the class of every Struct and list.
-    """
+    """Yield the source that searches the variable of this depth, which is not None, in what is *above* it."""
     value, below = f"v{len(above)}", f"v{len(above) + 1}"
     for part in _parts(kind):
         cls = get_origin(part) or part  # A generic Struct with its parameters is no class itself.
@@ -81,23 +72,14 @@ def _search(
             yield f"if {again(part)}({value}):"
             yield "    return True"
         elif isclass(cls) and issubclass(cls, Struct):
-            inner = []
             for field in structs.fields(cast("type[Struct]", part)):
-                if search := list(_search(field.type, (*above, part), conditions, classes, again)):
-                    inner += [f"{below} = {value}.{field.name}", f"if {below} is not None:", *_indented(search)]
-            yield from _guarded(value, cls, inner, classes)
-        elif (
-            kinds
-            and cls in (list, tuple)
-            and (search := list(_search(kinds[0], (*above, None), conditions, classes, again)))
-        ):
-            yield from _guarded(value, cls, [f"for {below} in {value}:", *_indented(search)], classes)
-        elif classes is not None and any(
-            # Free-form data may be anything.
-            object not in _parts(inner) and list(_search(inner, above, conditions, classes, again))
-            for inner in kinds
-        ):
-            yield "return True"  # In a Sequence, a dict and the like: whoever asks has to look more closely.
+                if search := list(_search(field.type, (*above, part), conditions, again)):
+                    yield f"{below} = {value}.{field.name}"
+                    yield f"if {below} is not None:"
+                    yield from _indented(search)
+        elif kinds and cls in (list, tuple) and (search := list(_search(kinds[0], (*above, None), conditions, again))):
+            yield f"for {below} in {value}:"
+            yield from _indented(search)
 
 
 def _parts(kind: object) -> Iterator[object]:
@@ -109,15 +91,6 @@ def _parts(kind: object) -> Iterator[object]:
             yield from _parts(part)
     else:
         yield kind
-
-
-def _guarded(value: str, cls: object, search: list[str], classes: dict[str, object] | None) -> Iterator[str]:
-    if search and classes is not None:
-        name = f"class{len(classes)}"
-        classes[name] = cls
-        yield f"if {value}.__class__ is not {name}:"
-        yield "    return True"
-    yield from search
 
 
 def _indented(lines: Iterator[str] | list[str], levels: int = 1) -> Iterator[str]:

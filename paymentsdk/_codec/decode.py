@@ -51,6 +51,12 @@ class ResponseDecoder(Generic[R]):
         Raises:
             Undecodable: Nothing in it can be trusted.
         """
+        try:  # Nearly every response takes this way alone.
+            value = self._exact(body)
+            if not self._unusable(value):
+                return value, ()
+        except MALFORMED:
+            pass
         steps = self.steps(body)
         try:
             while True:

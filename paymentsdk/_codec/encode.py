@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from decimal import Decimal
 from enum import Enum
 from typing import Generic, Literal, TypeVar, get_origin
 
@@ -18,32 +17,12 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import fields
 
-from paymentsdk import money
-from paymentsdk._codec.codegen import compile_visitor
 from paymentsdk._codec.place import below
 from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._secrets import Secret
 from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
-
-#: Which members may need another form on the wire, or have to be refused: an amount unless it is above zero and has two
-#: decimals or none, any moment, and any day. By their type, as Python expressions; nearly no body has one.
-_UNUSUAL = {
-    Decimal: (
-        "{0}.__class__ is not Decimal or not ({0}.same_quantum(cents) or {0}.same_quantum(one))"
-        " or not zero < {0} < most"
-    ),
-    datetime: "True",
-    object: "True",
-}
-_AMOUNTS = {
-    "Decimal": Decimal,
-    "cents": Decimal("0.01"),
-    "one": Decimal(1),
-    "zero": money.ZERO,
-    "most": Decimal(10**money.MOST_DIGITS),
-}
 
 _RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
@@ -54,12 +33,12 @@ class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation."""
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
-        from paymentsdk._codec import wire_form  # noqa: PLC0415 - only programs that write need it, and `inspect`
+        from paymentsdk._codec import plain, wire_form  # noqa: PLC0415 - only programs that write need it, and `inspect`
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
-        self._unusual = compile_visitor(body, _UNUSUAL, _AMOUNTS, trusting=False)
         self._wire_form = wire_form.compile_body(body)
+        self._is_plain = plain.compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_in_clear).encode
         self._decode = msgspec.json.Decoder(body).decode
@@ -72,12 +51,13 @@ class BodyEncoder(Generic[B]):
         """
         if not isinstance(body, self._class):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}")
-        value = self._on_wire(body)
         encoded = b""
         try:
-            encoded = self._encode(value)
+            if self._is_plain(body):
+                return self._encode(body)
+            encoded = self._encode(self._on_wire(body))
             read = self._decode(encoded)
-            if read != body:  # Nearly always the same: then nothing was written in another form.
+            if read != body:
                 _compare(body, read)
         except ValidationError as error:
             failure = request_invalid(error, self._type)
@@ -103,16 +83,14 @@ class BodyEncoder(Generic[B]):
             raise request_invalid(error, self._type) from None
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
-        self._on_wire(value)  # It refuses what the decoder lets through, such as an amount of three decimals.
+        try:
+            self._on_wire(value)  # It refuses what the decoder lets through, such as an amount of three decimals.
+        except RequestInvalid as error:
+            raise below("$", error) from None
         return value
 
     def _on_wire(self, body: B) -> object:
-        if self._wire_form is None or not self._unusual(body):
-            return body
-        try:
-            return self._wire_form(body)
-        except RequestInvalid as error:
-            raise below("$", error) from None
+        return body if self._wire_form is None else self._wire_form(body)
 
 
 def _compare(given: object, read: object) -> None:

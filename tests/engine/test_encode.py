@@ -345,12 +345,6 @@ def test_amounts_are_never_rounded(reason: str) -> None:
     assert_refused(reason)
 
 
-def test_free_form_data_costs_no_second_look() -> None:
-    """It may hold anything, so there is nothing to look for: a body that has it is encoded like any other."""
-    assert not NUMBERS._unusual(Body(line=Line(title="abc", free={"a": [Decimal("1.555")]})))
-    assert NUMBERS._unusual(Body(line=Line(at=NOON)))
-
-
 def test_free_form_data_is_json() -> None:
     """A number that JSON does not know cannot go out as one, not even in free-form data."""
     with pytest.raises(RequestInvalid, match="cannot be written as JSON"):

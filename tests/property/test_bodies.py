@@ -1,0 +1,173 @@
+"""Laws of request bodies: the short way of encoding one is the long way, or it is not taken."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum, StrEnum
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+import pytest
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
+
+from paymentsdk import OPERATIONS, RequestInvalid
+from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
+from tests.engine.declared import declared
+
+
+class Mode(StrEnum):
+    """As a caller may give the text of a literal."""
+
+    ON = "on"
+    OTHER = "other"
+
+
+class Number(int):
+    """An integer, and more."""
+
+
+class Text(str):
+    """A text, and more."""
+
+    __slots__ = ()
+
+
+class Odd(Enum):
+    """No text at all."""
+
+    ON = "on"
+
+
+class Line(RequestStruct, forbid_unknown_fields=True):
+    """A part with a rule across its members."""
+
+    price: Amount
+    count: Annotated[int, Meta(ge=1, lt=100)] = 1
+    flag: bool | None = None
+
+    def __post_init__(self) -> None:
+        require(self.count != 13, "$.count", "is unlucky")
+
+
+class LongLine(Line):
+    """A line, and more: the platform would not read the rest."""
+
+    more: str = "more"
+
+
+class Body(RequestStruct):
+    """Every kind of member that a body has."""
+
+    lines: Annotated[list[Line], Meta(min_length=1, max_length=2)]
+    total: PositiveAmount
+    name: Annotated[str, Meta(min_length=1, max_length=4, pattern=r"\A[a-z]*\Z")] = "a"
+    note: str | None = None
+    mode: Literal["on", "off"] | None = None
+    line: Line | None = None
+    free: dict[str, object] | None = None
+    at: Moment | None = None
+    either: int | str | None = None
+    number: int = 0
+    type: Literal["qr"] = field(default_factory=lambda: "qr")
+
+
+class Stranger(Struct):
+    """A Struct with the members of a line."""
+
+    price: Decimal = Decimal(1)
+    count: int = 1
+    flag: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Have no rules."""
+
+
+@dataclass
+class Cell:
+    """No Struct."""
+
+    price: Decimal = Decimal(1)
+
+
+GOOD = Line(price=Decimal(1))
+#: What callers put into bodies, by mistake or not.
+VALUES = [
+    *(
+        Decimal(text)
+        for text in ("1.00", "12.34", "5", "0", "-1.00", "1.5", "1E+2", "NaN", "sNaN", "Infinity", "1.005")
+    ),
+    *(Decimal(10**18), Decimal("-0.00"), 1.5, "1.00", float("nan")),
+    *(1, 99, 0, 100, 13, -(2**63), -(2**63) - 1, 2**63, 2**64, True, False, 1.0, Number(5), Number(100)),
+    *("", "a", "ab", "abcd", "abcde", "A", "ab\n", "\ud800", "ä", b"a", Text("a"), Mode.ON, Mode.OTHER, Odd.ON),
+    *("on", "off", "other", "qr", Text("on"), b"on", "2026-01-31", UUID(int=5)),
+    *(datetime(2026, 1, 31, tzinfo=UTC), datetime(2026, 1, 31), None),  # noqa: DTZ001
+    *(
+        [],
+        {},
+        (),
+        [GOOD],
+        (GOOD,),
+        frozenset([GOOD]),
+        [GOOD] * 2,
+        [GOOD] * 3,
+        [None],
+        {"a": 1},
+        {"a": float("nan")},
+        {1: 2},
+    ),
+    *(
+        GOOD,
+        LongLine(price=Decimal(1), more="x"),
+        [LongLine(price=Decimal(1), more="x")],
+        Stranger(),
+        [Stranger()],
+        Cell(),
+        [Cell()],
+    ),
+    *({"price": "1.00"}, [{"price": "1.00"}], ["on"]),
+]
+
+
+def bodies() -> Iterator[Body]:
+    """Yield bodies that are right but for one member, or one of a line."""
+    right = {"lines": [GOOD], "total": Decimal(5)}
+    yield Body(**right)
+    for value in VALUES:
+        for name in Body.__struct_fields__:
+            yield Body(**right | {name: value})
+        for name in Line.__struct_fields__:
+            line = copy.copy(GOOD)
+            force_setattr(line, name, value)  # As a list in it can be changed after it was made.
+            yield Body(**right | {"line": line})
+            yield Body(**right | {"lines": [line]})
+
+
+@pytest.mark.control("paymentsdk._codec.plain._lengths", lambda info, value: iter(()))
+@pytest.mark.parametrize("decimal_strings", [True, False])
+def test_a_plain_body_is_what_its_bytes_are_read_as(decimal_strings: bool) -> None:
+    """Whether a body goes the short way or the long way, the same bytes go out, or the same error is raised."""
+    short = declared(body=Body, decimal_strings=decimal_strings).encoder
+    long = declared(body=Body, decimal_strings=decimal_strings).encoder
+    long._is_plain = lambda body: False
+
+    def outcome(encoder: object, body: Body) -> object:
+        try:
+            return encoder.encode(body)
+        except RequestInvalid as error:
+            return error.path, error.reason
+
+    assert [] == [body for body in bodies() if outcome(long, body) != outcome(short, body)]
+
+
+@pytest.mark.parametrize("name", ["orders.create", "orders.refund", "wallet_payments.create"])
+def test_what_moves_money_goes_the_short_way(name: str) -> None:
+    """Orders, refunds and wallet payments as the contract has them are plain."""
+    operation = OPERATIONS[name]
+
+    assert operation.encoder._is_plain(msgspec.convert(operation.example, operation.body, strict=False))
