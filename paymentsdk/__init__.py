@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paymentsdk import events as events
     from paymentsdk import journal as journal
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     )
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
-    from paymentsdk._engine.events import Attempt
     from paymentsdk._engine.flow import FlowControl
     from paymentsdk._engine.rate_share import RateShare
     from paymentsdk._engine.result import Result
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         RequestInvalid,
         ServerError,
     )
+    from paymentsdk.events import Attempt
     from paymentsdk.resources import OPERATIONS
     from paymentsdk.transports.aiohttp import AiohttpTransport
     from paymentsdk.transports.base import DiscardingTransport, Headers, Request, Response, SendFailed, Transport
@@ -151,7 +152,7 @@ _HOMES = {
     "Addition": "_operation.identity",
     "AiohttpTransport": "transports.aiohttp",
     "Anomaly": "_codec.anomaly",
-    "Attempt": "_engine.events",
+    "Attempt": "events",
     "Auth": "_auth.schemes",
     "AuthenticationFailed": "errors",
     "BadRequest": "errors",
@@ -211,7 +212,7 @@ _HOMES = {
     "WalkOptions": "_paging.pager",
     "__version__": "_version",
 }
-_MODULES = frozenset({"journal", "resources", "sandbox", "testing"})
+_MODULES = frozenset({"events", "journal", "resources", "sandbox", "testing"})
 
 # Silent until the program sets up logging.
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
@@ -20,7 +20,7 @@ from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.engine import Engine
-from paymentsdk._engine.events import Attempt
+from paymentsdk._engine.events import check_observers, tell
 from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
@@ -49,6 +49,7 @@ from paymentsdk.errors import (
     RefreshFailed,
     RequestInvalid,
 )
+from paymentsdk.events import Attempt, Observer, TokenRefreshed
 from paymentsdk.transports.base import Transport
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class ClientOptions(TypedDict, total=False):
     session_header: str
     headers: Mapping[str, str] | None
     strict: bool
+    observers: Iterable[Observer] | None
     observer: Callable[[Attempt], None] | None
     clock: Clock | None
     allow_http: bool | None
@@ -144,7 +146,9 @@ class PaymentsClient(Engine):
         headers: Header fields to send with every request.
         strict: Refuse an answer that breaks the contract, instead of mending it. After a write, the refusal is an
             ``OutcomeUnknown``. A token is accepted all the same: its grant is already spent.
-        observer: Called after every attempt, for metrics. It must not block; its exceptions are logged and dropped.
+        observers: Called with what happens to the calls, see `paymentsdk.events`. They must not block; what they raise
+            is logged and dropped.
+        observer: The former name, for one observer that is called after every attempt alone.
         clock: Where time and chance come from; for tests.
         allow_http: Allow plain ``http`` to another machine, as between containers: whoever is on the way can read the
             credentials. By default the environment decides: only ``PAYMENTSDK_ALLOW_HTTP=1`` allows it. This machine
@@ -177,6 +181,7 @@ class PaymentsClient(Engine):
         session_header: str = SESSION_HEADER,
         headers: Mapping[str, str] | None = None,
         strict: bool = False,
+        observers: Iterable[Observer] | None = None,
         observer: Callable[[Attempt], None] | None = None,
         clock: Clock | None = None,
         allow_http: bool | None = None,
@@ -201,7 +206,6 @@ class PaymentsClient(Engine):
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
         check_methods("auth", auth, "token", "renew", sync="token")
-        check_methods("observer", observer, "__call__", sync="__call__")
         check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", sync="now")
         check_headers({session_header: "any"}, "session_header")
         auth = _auth(access_token, auth)
@@ -217,7 +221,7 @@ class PaymentsClient(Engine):
             headers=merged(_HEADERS, check_headers(headers or {})),
             idempotency_key=None,
             strict=strict,
-            observer=observer,
+            observers=check_observers(observers, observer) or (),
             accounts=None if accounts is None else Accounts(accounts),
         )
         # Not `transport or ...`: one of the caller's own may be false, such as a list of the requests that it was sent.
@@ -264,6 +268,7 @@ class PaymentsClient(Engine):
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         strict: bool | None = None,
+        observers: Iterable[Observer] | None = None,
         observer: Callable[[Attempt], None] | None = None,
         priority: Priority | None = None,
     ) -> Self:
@@ -284,7 +289,8 @@ class PaymentsClient(Engine):
                 writes with one key are a conflict: use such a copy for one intent.
             headers: Further header fields.
             strict: See `PaymentsClient`.
-            observer: See `PaymentsClient`.
+            observers: Instead of those of the client; see `PaymentsClient`.
+            observer: The former name; see `PaymentsClient`.
             priority: ``"batch"`` for calls that nobody waits for: where calls wait for their turn, they go after all
                 others; ``"interactive"``, the default.
 
@@ -295,7 +301,6 @@ class PaymentsClient(Engine):
         headers = masked_values(headers) if isinstance(headers, Mapping) else headers
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
         check_methods("auth", auth, "token", "renew", sync="token")
-        check_methods("observer", observer, "__call__", sync="__call__")
         if priority is not None:
             check_priority(priority)
         changes = {
@@ -305,7 +310,7 @@ class PaymentsClient(Engine):
             "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
             "headers": None if headers is None else merged(self._settings.headers, check_headers(headers)),
             "strict": strict,
-            "observer": observer,
+            "observers": check_observers(observers, observer),
             "priority": priority,
         }
         given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
@@ -401,7 +406,7 @@ class PaymentsClient(Engine):
         journaling = self._state.journaling
         if journaling is None:
             raise RequestInvalid("journal", "was not given to this client")
-        return Recovery(journaling, self._sender)
+        return Recovery(journaling, self._sender, self._settings.observers)
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""
@@ -473,9 +478,14 @@ class PaymentsClient(Engine):
         # On the client's own terms: the copy that happens to begin it may have a deadline of a second, and no retries.
         client = self._origin or self
         # From this seller's budget, though: what fails for one must not cost another its retries.
-        client = client.with_options(auth=self._settings.auth, timeout=RefreshTimeout(patience, patience / 2))
+        account, started = self._settings.account, self._state.clock.monotonic()
+        client = client.with_options(auth=self._settings.auth) if account is None else client.account(account)
+        client = client.with_options(timeout=RefreshTimeout(patience, patience / 2))
         # The access token is looked at when it is used: whatever it is, the refresh token must not be lost.
         pair = (await client.oauth.refresh(refresh_token)).pair(self._state.clock.now())
+        if self._settings.observers:
+            elapsed = self._state.clock.monotonic() - started
+            tell(TokenRefreshed(account=account, elapsed=elapsed, expires_at=pair.expires_at), self._settings.observers)
         return pair if pair.refresh_token else structs.replace(pair, refresh_token=str(refresh_token))
 
     # A program imports the resources that it uses: all of them together take longer than the engine.

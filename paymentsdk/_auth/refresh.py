@@ -121,6 +121,16 @@ class RefreshingToken:
         # A `deepcopy` of some configuration would spend the grant of all others.
         raise TypeError("a RefreshingToken cannot be copied, as its refresh token is good once: share it, or its store")
 
+    @property
+    def revoked(self) -> bool:
+        """Whether the refresh token is spent: a person has to authorise again."""
+        return isinstance(self._state, Revoked)
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the access token ends, in seconds since the epoch; `None` if that is not known."""
+        return self._state.pair.expires_at
+
     def token(self, now: float) -> str | None:
         """See `Auth.token`."""
         pair = self._state.pair

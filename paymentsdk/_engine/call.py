@@ -8,11 +8,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import Anomaly, Undecodable
@@ -21,26 +19,26 @@ from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import AttemptFailed, client_closed, error_response, no_response, no_token, unreadable
 from paymentsdk._engine.limiter import NO_PERMIT
+from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.outcome import final_error
 from paymentsdk._engine.response_checks import compare, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import Settings, bound_of, connect_timeout, end_of_attempt, merged
+from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt, merged
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import can_hold_secrets, masked, secrets_in
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
+from paymentsdk.events import AttemptEnded, Throttled
 from paymentsdk.transports.base import Headers, Request, Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange
     from paymentsdk._codec.decode import ResponseDecoder
     from paymentsdk._engine.bearer import Bearer
-    from paymentsdk._engine.client_state import ClientState
     from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.flow import Flow
     from paymentsdk._engine.limiter import Permit as Turn
-    from paymentsdk._operation.operation import Operation
     from paymentsdk.journal._call import Permit
 
 B = TypeVar("B")
@@ -50,16 +48,11 @@ R = TypeVar("R")
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Call(Struct, Generic[B, R], kw_only=True, eq=False):
+class Call(ObservedCall[B, R], kw_only=True, eq=False):
     """One thing that the caller wants done: one body, one key and one deadline for all attempts at it."""
 
-    state: ClientState
-    settings: Settings
-    seller: Hashable
-    """Whose budgets and permits it takes."""
     bearer: Bearer
     exchange: Exchange
-    operation: Operation[B, R]
     decoder: ResponseDecoder[R]
     body: B | None
     path: Mapping[str, str]
@@ -67,16 +60,12 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     offset: object
     """Where the page begins that is asked for."""
     content: bytes
-    url: str
     headers: Mapping[str, str] | None
     """Header fields of this call alone."""
-    key: str | None
-    """The idempotency key."""
     caller_supplied_key: bool
     """Whether the key is the caller's own: an earlier call may have sent it."""
-    started: float
-    """When the call began, on the monotonic clock, as the next two."""
     total_deadline: float
+    """When the call has to end, on the monotonic clock, as the next one."""
     sending: float
     """When the attempt under way began."""
     sending_wall: float = 0.0
@@ -87,8 +76,6 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
     refreshed: bool = False
     """Whether a refused token was refreshed; the next refusal is final."""
-    attempts: int = 0
-    """How many requests were sent or tried."""
     history: History | None = None
     """What the failures have shown; `None` before the first of them."""
     disputed: tuple[str, ...] = ()
@@ -151,6 +138,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             if self.history is not None or self.permit is not None:
                 await self._ensure_may_send(flow, turn)
             self.attempts += 1
+            self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
             self.sending_wall = self.state.clock.now()
             request = self._request()
@@ -221,6 +209,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
     async def _wait_for_turn(self, flow: Flow) -> Turn:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
         self.state.deadlines.reset(self.deadline, self.total_deadline)
+        since = self.state.clock.monotonic()
         why = f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)"
         try:
             turn = await flow.acquire(self.seller, self.settings.priority)
@@ -228,6 +217,9 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             if not self.deadline.uncancel():
                 raise
             turn, why = None, f"{self._ran_out()} while it waited for its turn"
+        if self.settings.observers:
+            waited = self.state.clock.monotonic() - since
+            self.tell(Throttled, number=self.attempts + 1, waited=waited, admitted=turn is not None)
         if turn is None or self.state.closed:
             flow.release(turn or NO_PERMIT)
             self._ensure_open()
@@ -278,7 +270,10 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         if isinstance(self.settings.auth, RefreshingToken):
             self.state.refreshing.add(self.settings.auth)
         try:
-            self.token = await self.bearer.refresh(masked(self.token), self.exchange, self.state.clock.now())
+            try:
+                self.token = await self.bearer.refresh(masked(self.token), self.exchange, self.state.clock.now())
+            finally:
+                self.tell_if_revoked()
             if self.deadline.expired or self.deadline.cancelled_by_others():
                 raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
         except (asyncio.CancelledError, Exception) as error:
@@ -304,6 +299,8 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
             headers["X-Idempotency-Key"] = self.key
         if self.headers is not None:
             headers = Headers(merged(headers, self.headers))
+        if self.settings.observers and (added := self.added_headers()):
+            headers = Headers(merged(headers, added))
         operation = self.operation
         left = self.deadline.when - self.sending
         return Request(
@@ -375,7 +372,7 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
-        if self.settings.observer is not None or events.logs_successes():  # Nearly always nobody listens.
+        if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
             self._report(response)
         return Result(
             value=value,
@@ -466,21 +463,30 @@ class Call(Struct, Generic[B, R], kw_only=True, eq=False):
         return error
 
     def _report(self, response: Response | None, failure: AttemptFailed | None = None) -> None:
-        """Tell the observer and the log that an attempt brought *response*, or what its *failure* was."""
+        """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
         number = self.attempts if failure is None or failure.begun else 0
-        event = self._event(number, None if failure is None else failure.reason, self.sending, response)
-        events.attempt_ended(event, self.settings.observer)
+        event = self._event(number, None if failure is None else failure.reason, self.sending, response, failure)
+        events.attempt_ended(event, self.settings.observers)
 
     def _warn_outcome_unknown(self, why: str) -> None:
         events.outcome_unknown(self._event(self.attempts, why, self.started))
 
-    def _event(self, number: int, why: str | None, since: float, response: Response | None = None) -> events.Attempt:
-        return events.Attempt(
-            operation=self.operation.name,
+    def _event(
+        self,
+        number: int,
+        why: str | None,
+        since: float,
+        response: Response | None = None,
+        failure: AttemptFailed | None = None,
+    ) -> AttemptEnded:
+        return AttemptEnded(
+            **self.about(),
             number=number,
             status=None if response is None else response.status,
+            kind=None if failure is None else failure.kind,
             failure=why,
             elapsed=self.state.clock.monotonic() - since,
+            queued=self.queued if number else 0.0,
+            reused=getattr(response, "reused", None),
             request_id=None if response is None else header(response.headers, "X-Request-Id"),
-            idempotency_key=self.key,
         )

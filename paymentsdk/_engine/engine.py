@@ -111,13 +111,14 @@ class Engine(ABC):
                 headers=headers,
             )
             if once is not None or not_after is not None or defer:
-                return await self._call_once(
+                made = self._call_once(
                     call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
                 )
+                return await (call.observed(made) if self._settings.observers else made)
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
-        return await call.run()
+        return await (call.observed(call.run()) if self._settings.observers else call.run())
 
     async def _call_once(
         self,

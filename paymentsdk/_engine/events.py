@@ -1,4 +1,4 @@
-"""How a program learns of its calls while they run: an observer for metrics, and the log.
+"""How a program learns of its calls while they run: what observers are told (`paymentsdk.events`), and the log.
 
 The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
 failed, WARNING for what a person should look at. No record holds a credential, nor anything of an answer but the
@@ -7,13 +7,21 @@ message of a refusal.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
+from paymentsdk._validate import check_methods
+from paymentsdk.errors import (
+    APIError,
+    NoAnswer,
+    OutcomeUnknown,
+    RequestInvalid,
+)
+from paymentsdk.events import AttemptEnded, CallOutcome, Event, Observer
 
 logger = logging.getLogger("paymentsdk")
 
@@ -21,49 +29,82 @@ logger = logging.getLogger("paymentsdk")
 MOST_LINES = MOST_REPORTS + 1
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
-    """What an observer learns of every attempt."""
-
-    operation: str
-    """The name of the operation (`"orders.create"`)."""
-    number: int
-    """1 for the first attempt of the call; 0 for a failure that kept any request from being made: there was no
-    token, or the client was closed."""
-    status: int | None
-    """The HTTP status, or `None` when no answer came."""
-    failure: str | None
-    """What went wrong, in words; `None` for a success."""
-    elapsed: float
-    """Seconds since the attempt began; since the call began where no request was made."""
-    request_id: str | None
-    """The platform's id of the request."""
-    idempotency_key: str | None
-    """The key of a keyed write."""
-
-
-Observer: TypeAlias = Callable[[Attempt], None]
-
-
 def logs_successes() -> bool:
     """Whether anyone listens to what the log says of a success."""
     return logger.isEnabledFor(logging.DEBUG)
 
 
-def attempt_ended(attempt: Attempt, observer: Observer | None) -> None:
-    """Tell the *observer* and the log how an *attempt* ended."""
+def tell(event: Event, observers: Iterable[Observer]) -> None:
+    """Call *observers* with *event*: whatever one of them raises, the call goes on, and the others are called."""
+    for observer in observers:
+        try:
+            observer(event)
+        except (Exception, asyncio.CancelledError):
+            # An observer must not turn money that moved into an error.
+            logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
+
+
+def attempt_ended(attempt: AttemptEnded, observers: Iterable[Observer]) -> None:
+    """Tell the *observers* and the log how an *attempt* ended."""
     level = logging.DEBUG if attempt.failure is None else logging.INFO
     if logger.isEnabledFor(level):
         what = f"attempt {attempt.number}" if attempt.number else "no request"
         _log(level, f"{what}: {attempt.failure or 'success'}", attempt)
+    tell(attempt, observers)
+
+
+def outcome_of(error: BaseException | None) -> CallOutcome:
+    """Say what the *error* of a call means for whoever counts; `None` for a success."""
+    match error:
+        case None:
+            return CallOutcome.SUCCEEDED
+        case OutcomeUnknown():
+            return CallOutcome.UNKNOWN
+        case NoAnswer():
+            return CallOutcome.NO_ANSWER
+        case APIError():
+            return CallOutcome.REFUSED
+        case asyncio.CancelledError():
+            return CallOutcome.CANCELLED
+        case _:
+            return CallOutcome.NOT_SENT
+
+
+def check_observers(
+    observers: Iterable[Observer] | None, observer: Callable[[AttemptEnded], None] | None
+) -> tuple[Observer, ...] | None:
+    """Return what is to be called with events; *observer* is the former name, for the ends of attempts alone.
+
+    Raises:
+        RequestInvalid: One of them cannot be called, or is async.
+    """
+    check_methods("observer", observer, "__call__", sync="__call__")
+    if observers is None:
+        return None if observer is None else (_OfAttempts(observer),)
     if observer is not None:
-        try:
-            observer(attempt)
-        except Exception:
-            # An observer must not turn money that moved into an error.
-            logger.exception("%s: the observer raised", attempt.operation)
+        raise RequestInvalid("observer", "cannot be combined with observers")
+    if not isinstance(observers, Iterable):
+        raise RequestInvalid("observers", f"must be a list of functions, not {type(observers).__name__}")
+    all_ = tuple(observers)
+    for number, one in enumerate(all_):
+        if not callable(one):
+            raise RequestInvalid(f"observers[{number}]", f"must be a function, not {type(one).__name__}")
+        check_methods(f"observers[{number}]", one, "__call__", sync="__call__")
+    return all_
 
 
-def outcome_unknown(attempt: Attempt) -> None:
+class _OfAttempts:
+    """Calls an observer with the ends of attempts alone."""
+
+    def __init__(self, observer: Callable[[AttemptEnded], None]) -> None:
+        self._observer = observer
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded):
+            self._observer(event)
+
+
+def outcome_unknown(attempt: AttemptEnded) -> None:
     """Warn that a write was sent, and that nobody can say whether it took effect.
 
     The key is in the text: often it is the only trace of it, and few formatters show the other fields.
@@ -72,6 +113,11 @@ def outcome_unknown(attempt: Attempt) -> None:
         why = f"{attempt.failure} (idempotency_key={attempt.idempotency_key!r})"
         attempt = structs.replace(attempt, failure=why)
     _log(logging.WARNING, f"the outcome is unknown: {attempt.failure}", attempt)
+
+
+def header_left_out(operation: str, why: RequestInvalid) -> None:
+    """Report a header that an observer wanted to add, and that cannot be sent."""
+    logger.error("%s: a header of an observer was left out: %s", operation, why)
 
 
 def refresh_failed(operation: str, why: str) -> None:
@@ -92,6 +138,7 @@ def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:
         logger.warning("%s: %d more members, from %s on", operation, len(more), more[0].path, extra=extra)
 
 
-def _log(level: int, message: str, attempt: Attempt) -> None:
-    extra = {f"payments_{name}": getattr(attempt, name) for name in attempt.__struct_fields__}
+def _log(level: int, message: str, attempt: AttemptEnded) -> None:
+    extra = {f"payments_{name}": getattr(attempt, name) for name in attempt.__struct_fields__ if name != "call"}
+    extra["payments_kind"] = None if attempt.kind is None else attempt.kind.value
     logger.log(level, "%s: %s", attempt.operation, message, extra=extra)

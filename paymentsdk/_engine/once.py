@@ -10,6 +10,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from paymentsdk._engine import events
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import end_of_attempt
@@ -25,6 +26,7 @@ from paymentsdk.errors import (
 )
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._call import JournaledCall, Later, Look, Permit, Told
+from paymentsdk.journal._events import RecordResolved
 from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
@@ -101,7 +103,25 @@ async def call_once(
     attempts = Attempts(call)
     async with journaling.turn(key) as later:
         told = await driver(call, journaling, later, defer=defer).run(record, attempts.send)
+    if told.own:
+        tell_resolved(call, journaling, told, recovered=False)
     return attempts.told(told)
+
+
+def tell_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recovered: bool) -> None:
+    """Tell the observers what has become of the record that *call* was about."""
+    row = told.record
+    if call.settings.observers:
+        event = RecordResolved(
+            account=row.account,
+            operation=row.operation,
+            name=row.name,
+            idempotency_key=row.key,
+            state=told.state,
+            age=max(0.0, (journaling.platform_clock.now() or row.begun) - row.begun),
+            recovered=recovered,
+        )
+        events.tell(event, call.settings.observers)
 
 
 def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
@@ -121,10 +141,14 @@ def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | Non
 
 
 class Attempts(Generic[B, R]):
-    """The attempts that a `Call` makes at a record, and what its caller is told in the end."""
+    """The attempts that a `Call` makes at a record, and what its caller is told in the end.
 
-    def __init__(self, call: Call[B, R]) -> None:
+    With *recovering*, nobody else tells the observers when the call begins and ends.
+    """
+
+    def __init__(self, call: Call[B, R], *, recovering: bool = False) -> None:
         self._call = call
+        self._observing = recovering and bool(call.settings.observers)
         self._result: Result[R] | None = None
         self._error: PaymentsError | None = None
 
@@ -141,7 +165,7 @@ class Attempts(Generic[B, R]):
         end = end_of_attempt(call.settings.timeout, call.sending, call.total_deadline)
         call.deadline = state.deadlines.add(end)
         try:
-            self._result = result = await call.run()
+            self._result = result = await (call.observed(call.run()) if self._observing else call.run())
         except PaymentsError as error:
             self._error = error
             return _resolution(error, call)

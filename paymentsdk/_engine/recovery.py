@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
-from paymentsdk._engine.once import LEASE, Attempts, driver
+from paymentsdk._engine import events
+from paymentsdk._engine.once import LEASE, Attempts, driver, tell_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
+from paymentsdk.journal._events import RecordsOpen
 from paymentsdk.journal._states import OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
 from paymentsdk.journal._summary import RecoverySummary
 from paymentsdk.journal._time import Moment
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
     from paymentsdk._engine.journaling import Journaling
     from paymentsdk._operation.operation import Operation
+    from paymentsdk.events import Observer
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -50,10 +54,17 @@ class Recovery:
     Args:
         journaling: What the journaled calls of the client share.
         sender_of: Returns what sends for an account, by its name; `None` for the client itself.
+        observers: Who is told what stays open.
     """
 
-    def __init__(self, journaling: Journaling, sender_of: Callable[[str | None], Sender]) -> None:
+    def __init__(
+        self,
+        journaling: Journaling,
+        sender_of: Callable[[str | None], Sender],
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
         self._journaling = journaling
+        self._observers = observers
         self._sender_of = sender_of
         self._senders: dict[str, Sender] = {}
         self._told: set[str] = set()
@@ -72,7 +83,9 @@ class Recovery:
             await asyncio.gather(*(self._finish(record, since) for record in batch))
             if progress is not None:
                 progress(self._summary)
-        left = [row for row in await self._open() if row.key not in self._told]
+        still_open = await self._open()
+        self._tell_open(still_open)
+        left = [row for row in still_open if row.key not in self._told]
         self._summary = structs.replace(self._summary, left=tuple(left))
         if progress is not None:
             progress(self._summary)
@@ -106,11 +119,17 @@ class Recovery:
     async def _open(self) -> list[Record]:
         return await self._journaling.journal.records(OPEN, limit=ALL)
 
+    def _tell_open(self, rows: Sequence[Record]) -> None:
+        """Tell the observers what is open."""
+        now = self._journaling.platform_clock.now()
+        oldest = max(0.0, now - min(row.begun for row in rows)) if rows and now is not None else None
+        events.tell(RecordsOpen(account=None, count=Counter(row.state for row in rows), oldest=oldest), self._observers)
+
     async def _finish(self, record: Record, since: Moment) -> None:
         sender = self._senders[record.seller]
         try:
             call = sender.prepare(record)
-            attempts: Attempts[object, object] = Attempts(call)
+            attempts: Attempts[object, object] = Attempts(call, recovering=True)
             async with self._journaling.turn(record.key) as later:
                 # What could not be sent this time is sent by the next recovery.
                 drive = driver(call, self._journaling, later, defer=True, look=sender.look)
@@ -119,6 +138,7 @@ class Recovery:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
         self._told.add(record.key)
+        tell_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1

@@ -217,6 +217,11 @@ class RetryBudgets:
                 del self._spent[next(iter(self._spent))]
         return cost
 
+    def left(self, seller: object, rule: RetryClass) -> float:
+        """Return what is left of a budget: 1.0 for all of it."""
+        budget = self._spent.get((seller, GROUP[rule]))
+        return 1.0 if budget is None else budget.tokens / budget.FULL
+
     def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
         """Note a success; see `RetryBudget.give_back`."""
         place = seller, GROUP[rule]

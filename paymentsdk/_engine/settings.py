@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from paymentsdk._auth.schemes import Seller
-from paymentsdk._engine.events import Observer
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
@@ -19,6 +18,7 @@ from paymentsdk.errors import RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk._auth.accounts import Accounts
     from paymentsdk._auth.schemes import Auth, Credentials
+    from paymentsdk.events import Observer
 
 #: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
@@ -102,7 +102,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     idempotency_key: str | None
     strict: bool
-    observer: Observer | None
+    observers: tuple[Observer, ...] = ()
     accounts: Accounts | None = None
     account: str | None = None
     priority: Priority = "interactive"

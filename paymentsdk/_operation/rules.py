@@ -48,19 +48,19 @@ class RetryClass(Enum):
 class Failure(Enum):
     """How an attempt can fail."""
 
-    NOT_SENT = auto()
+    NOT_SENT = "not_sent"
     #: Sent, and no answer that can be trusted.
-    NO_TRUSTED_RESPONSE = auto()
+    NO_TRUSTED_RESPONSE = "no_trusted_response"
     #: 5xx and 408: an answer that does not say what happened.
-    SERVER = auto()
-    RATE_LIMITED = auto()
+    SERVER = "server_error"
+    RATE_LIMITED = "rate_limited"
     #: 409, 423 and 425: something else holds the thing, perhaps an own earlier attempt.
-    CONFLICT = auto()
-    UNAUTHORIZED = auto()
+    CONFLICT = "conflict"
+    UNAUTHORIZED = "unauthorized"
     #: 3xx and 403: not about this request but about the way to the platform.
-    TURNED_AWAY = auto()
+    TURNED_AWAY = "turned_away"
     #: Every other 4xx.
-    REFUSED = auto()
+    REFUSED = "refused"
 
 
 class Verdict(Enum):

@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+from paymentsdk.journal._events import RecordResolved, RecordsOpen
 from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._sqlite import SQLiteJournal
@@ -17,7 +18,9 @@ __all__ = [
     "Action",
     "Journal",
     "Record",
+    "RecordResolved",
     "RecordState",
+    "RecordsOpen",
     "RecoverySummary",
     "Resolution",
     "SQLiteJournal",

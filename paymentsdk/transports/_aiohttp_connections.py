@@ -132,13 +132,15 @@ def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
 class Attempt:
     """One request on its way."""
 
-    __slots__ = ("cancelling", "ended", "large", "wire")
+    __slots__ = ("cancelling", "ended", "large", "reused", "wire")
 
     def __init__(self, task: asyncio.Task[object], *, large: bool) -> None:
         self.cancelling = task.cancelling()
         self.large = large
         #: Its connection; `None` as long as nothing can have been sent.
         self.wire: Wire | None = None
+        #: Whether that has carried a request before; `None` if the pool is another's.
+        self.reused: bool | None = None
         #: Whether the transport was closed meanwhile.
         self.ended = False
 
@@ -242,6 +244,7 @@ class Connector(aiohttp.TCPConnector):
         if handler is None or transport is None:
             return False
         wire = transport.get_protocol()
+        attempt.reused = isinstance(wire, Wire)
         if not isinstance(wire, Wire):
             # It is new. With TLS there may be session tickets to read: these bytes say nothing.
             wire = Wire(handler, transport, self.gate, host)

@@ -112,6 +112,7 @@ class Connection(asyncio.Protocol):
         "_pool",
         "_readable",
         "_received",
+        "_reused",
         "_size",
         "_status",
         "_tail",
@@ -131,6 +132,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._closed = False
         self._paused = False
+        self._reused = False
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._parser = HttpResponseParser(self)
@@ -403,7 +405,8 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         if waiting is not None and not waiting.done():
-            waiting.set_result(ConnectionResponse(self._status, ResponseHeaders(self._head), body, self))
+            waiting.set_result(ConnectionResponse(self._status, ResponseHeaders(self._head), body, self._reused, self))
+        self._reused = True
         if self._writing:
             self.abort()  # Closed, it would go on to write what is left.
         elif self._keep and not self._has_surplus():

@@ -367,9 +367,8 @@ class AiohttpTransport:
         except BaseException:
             attempt.abandon()
             raise
-        return _Answer(
-            response.status, response.headers, content, None if attempt.wire is None else attempt.wire.reference
-        )
+        wire = None if attempt.wire is None else attempt.wire.reference
+        return _Answer(response.status, response.headers, content, attempt.reused, wire)
 
     def _failure_of(self, error: Exception, attempt: Attempt) -> SendFailed | ClientClosed:
         failure = failure_of(error)

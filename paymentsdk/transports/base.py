@@ -74,6 +74,8 @@ class Response(Struct, frozen=True):
     """The header fields, under any spelling of their names."""
     body: bytes = b""
     """The body's bytes after transfer decoding."""
+    reused: bool | None = None
+    """Whether its connection had carried a request before; `None` where the transport does not say."""
 
     def __repr__(self) -> str:
         # The body of a token answer is a token.

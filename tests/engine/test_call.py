@@ -758,7 +758,7 @@ async def test_an_observer_that_raises_changes_nothing(make_client, caplog, answ
     with pytest.raises(PaymentsError) if answer == 400 else nullcontext():
         await client.orders.cancel("ORD1")
 
-    assert ["orders.cancel: the observer raised"] == [record.message for record in caplog.records]
+    assert ["orders.cancel: an observer raised"] == [record.message for record in caplog.records]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

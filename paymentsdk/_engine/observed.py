@@ -1,0 +1,121 @@
+"""What the observers of a call are told, besides the ends of its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+
+from msgspec import Struct
+
+from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._engine import events
+from paymentsdk._engine.settings import Settings, check_headers
+from paymentsdk.errors import APIError, RequestInvalid
+from paymentsdk.events import AttemptStarted, CallEnded, CallEvent, CallStarted, ReauthorizationDue
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.client_state import ClientState
+    from paymentsdk._operation.operation import Operation
+
+B = TypeVar("B")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_NUMBERS = count(1)
+
+
+class About(TypedDict):
+    """What each event of a call has in common."""
+
+    account: str | None
+    call: int
+    operation: str
+    method: str
+    route: str
+    idempotency_key: str | None
+
+
+class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
+    """What of a call its observers learn."""
+
+    state: ClientState
+    settings: Settings
+    seller: Hashable
+    """Whose budgets and permits it takes."""
+    operation: Operation[B, R]
+    url: str
+    key: str | None
+    """The idempotency key."""
+    started: float
+    """When the call began, on the monotonic clock."""
+    number: int = 0
+    """Another for each call of the process that is observed."""
+    attempts: int = 0
+    """How many requests were sent or tried."""
+    queued: float = 0.0
+    """Seconds that the attempt under way has waited for its turn."""
+    queued_before: float = 0.0
+    """The same of the attempts before it."""
+
+    async def observed(self, made: Awaitable[T]) -> T:
+        """Await what this call has *made*, and tell the observers when it begins and ends."""
+        self.number = next(_NUMBERS)
+        self.tell(CallStarted, url=self.address)
+        try:
+            result = await made
+        except BaseException as error:
+            self._tell_end(error)
+            raise
+        self._tell_end(None, getattr(result, "status", None))
+        return result
+
+    def _tell_end(self, error: BaseException | None, status: int | None = None) -> None:
+        self.tell(
+            CallEnded,
+            outcome=events.outcome_of(error),
+            error=None if error is None else type(error).__name__,
+            status=error.status if isinstance(error, APIError) else status,
+            attempts=self.attempts,
+            elapsed=self.state.clock.monotonic() - self.started,
+            queued=self.queued_before + self.queued,
+            retry_budget=self.state.budgets.left(self.seller, self.operation.retry),
+        )
+
+    def tell(self, kind: Callable[..., CallEvent], **what: object) -> None:
+        """Tell the observers of an event of this call."""
+        events.tell(kind(**self.about(), **what), self.settings.observers)
+
+    def about(self) -> About:
+        """Return what each event of the call has in common."""
+        return {
+            "account": self.settings.account,
+            "call": self.number,
+            "operation": self.operation.name,
+            "method": self.operation.method,
+            "route": self.operation.path,
+            "idempotency_key": self.key,
+        }
+
+    def added_headers(self) -> dict[str, str]:
+        """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
+        given: dict[str, str] = {}
+        self.tell(AttemptStarted, url=self.address, number=self.attempts, queued=self.queued, headers=given)
+        added: dict[str, str] = {}
+        for name, value in given.items():
+            try:
+                added |= check_headers({name: value})
+            except RequestInvalid as error:
+                events.header_left_out(self.operation.name, error)
+        return added
+
+    @property
+    def address(self) -> str:
+        """The URL without its query, which may hold a payer's data."""
+        return self.url.partition("?")[0]
+
+    def tell_if_revoked(self) -> None:
+        """Tell the observers if the token cannot be refreshed any more."""
+        auth = self.settings.auth
+        if self.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
+            self.tell(ReauthorizationDue, expires_at=auth.expires_at)

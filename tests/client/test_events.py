@@ -1,0 +1,400 @@
+"""What observers learn of calls: `PaymentsClient(observers=)` and `paymentsdk.events`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import (
+    FlowControl,
+    Http11Transport,
+    MemoryTokenStore,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    ReauthorizationRequired,
+    RefreshingToken,
+    Request,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+    TokenPair,
+)
+from paymentsdk.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CallEnded,
+    CallEvent,
+    CallOutcome,
+    CallStarted,
+    Event,
+    Failure,
+    ReauthorizationDue,
+    Throttled,
+    TokenRefreshed,
+)
+from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState, SQLiteJournal
+from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.test_client import order
+
+ORDER = Response(200, {"X-Request-Id": "req-1"}, b'{"id":"ORD1"}')
+TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
+NO_JITTER = RetryPolicy(base_delay=0)
+
+
+class Seen(list[Event]):
+    """An observer that keeps what it is told."""
+
+    __call__ = list.append
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self if isinstance(event, kind)]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self]
+
+
+def make(seen: Callable[[Event], None], transport: MemoryTransport, **settings: object) -> PaymentsClient:
+    """Make a client whose observer is *seen*."""
+    known = {"base_url": "https://platform.test", "clock": FakeClock(), "access_token": TOKEN, "retry": NO_JITTER}
+    return PaymentsClient(transport=transport, observers=[seen], **{**known, **settings})
+
+
+async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
+    """In order, with one number for all, the route and not the path, and each duration its own."""
+    seen, clock = Seen(), FakeClock()
+    durations = iter([2.0, 0.5])
+
+    def answer(request: Request) -> Response:
+        clock.advance(next(durations))
+        return Response(503) if len(transport.requests) == 1 else ORDER
+
+    transport = MemoryTransport(answer)
+    retry = RetryPolicy(base_delay=4.0)
+    await make(seen, transport, clock=clock, retry=retry).orders.get("ORD1")
+
+    assert ["CallStarted", *["AttemptStarted", "AttemptEnded"] * 2, "CallEnded"] == seen.kinds
+    about = {(e.call, e.operation, e.method, e.route, e.account) for e in seen if isinstance(e, CallEvent)}
+    assert {(seen[0].call, "orders.get", "GET", "/v1/orders/{order_id}", None)} == about
+    assert ["https://platform.test/v1/orders/ORD1"] * 2 == [event.url for event in seen.of(AttemptStarted)]
+    first, second = seen.of(AttemptEnded)
+    assert (1, 503, Failure.SERVER, 2.0) == (first.number, first.status, first.kind, first.elapsed)
+    assert (2, 200, None, 0.5, "req-1") == (
+        second.number,
+        second.status,
+        second.kind,
+        second.elapsed,
+        second.request_id,
+    )
+    [end] = seen.of(CallEnded)
+    assert (CallOutcome.SUCCEEDED, None, 200, 2) == (end.outcome, end.error, end.status, end.attempts)
+    assert end.elapsed == pytest.approx(2.5 + sum(clock.slept))
+    assert clock.slept
+
+
+async def test_two_calls_have_two_numbers() -> None:
+    """Events of calls that run at once can be told apart."""
+    seen = Seen()
+    client = make(seen, MemoryTransport(lambda request: ORDER))
+
+    await asyncio.gather(client.orders.get("ORD1"), client.orders.get("ORD1"))
+
+    numbers = [event.call for event in seen.of(CallStarted)]
+    assert 2 == len(set(numbers))
+    assert sorted(numbers) == sorted(event.call for event in seen.of(CallEnded))
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "error", "status", "kind"),
+    [
+        (Response(404, {}, b"{}"), CallOutcome.REFUSED, "NotFound", 404, Failure.REFUSED),
+        (SendFailed("no route", sent=False), CallOutcome.NOT_SENT, "NotSent", None, Failure.NOT_SENT),
+        (Response(503), CallOutcome.UNKNOWN, "OutcomeUnknown", None, Failure.SERVER),
+    ],
+)
+async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> None:
+    """The three outcomes of a write are values of an enum, and so is the kind of each failure."""
+    seen, transport = Seen(), MemoryTransport([answer])
+
+    with pytest.raises((NotFound, NotSent, OutcomeUnknown)):
+        await make(seen, transport, retry=RetryPolicy(attempts=1)).orders.create(order())
+
+    [attempt], [end] = seen.of(AttemptEnded), seen.of(CallEnded)
+    assert kind is attempt.kind
+    assert (outcome, error, status) == (end.outcome, end.error, end.status)
+    assert end.idempotency_key == transport.requests[0].headers["X-Idempotency-Key"]
+
+
+async def test_a_read_without_an_answer_and_a_cancelled_call_end_as_well() -> None:
+    """Whatever ends a call, a `CallEnded` follows its `CallStarted`."""
+    seen = Seen()
+    client = make(seen, MemoryTransport([SendFailed("reset"), asyncio.CancelledError()]))
+    once = client.with_options(retry=RetryPolicy(attempts=1))
+
+    with pytest.raises(PaymentsError):
+        await once.orders.get("ORD1")
+    with pytest.raises(asyncio.CancelledError):
+        await once.orders.get("ORD1")
+
+    assert [CallOutcome.NO_ANSWER, CallOutcome.CANCELLED] == [event.outcome for event in seen.of(CallEnded)]
+    assert 2 == len(seen.of(AttemptEnded))
+
+
+async def test_every_observer_is_told_and_none_breaks_a_call(caplog) -> None:
+    """One that raises at every event, even a cancellation, changes nothing for the call or the others; it is logged."""
+    before, after = Seen(), Seen()
+
+    def broken(event: Event) -> None:
+        raise asyncio.CancelledError if isinstance(event, CallStarted) else LookupError("a defect")
+
+    transport = MemoryTransport([Response(503), ORDER])
+    client = make(broken, transport).with_options(observers=[before, broken, after])
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+
+    assert before == after
+    assert 6 == len(before)
+    raised = [record for record in caplog.records if record.message == "orders.get: an observer raised"]
+    assert 6 == len(raised)
+
+
+async def test_an_observer_adds_headers_to_an_attempt(caplog) -> None:
+    """Each attempt carries what the observers add to it; the next begins without. What the client writes stays."""
+
+    def trace(event: Event) -> None:
+        if isinstance(event, AttemptStarted):
+            event.headers["traceparent"] = f"00-{event.number:032x}-{event.number:016x}-01"
+            event.headers["Authorization"] = "Bearer mine"
+            event.headers["X-Bad"] = "two\r\nlines"
+
+    transport = MemoryTransport([Response(503), ORDER])
+    await make(trace, transport).with_options(headers={"TraceParent": "old"}).orders.get("ORD1")
+
+    sent = [{name.lower(): value for name, value in request.headers.items()} for request in transport.requests]
+    assert [f"00-{n:032x}-{n:016x}-01" for n in (1, 2)] == [headers["traceparent"] for headers in sent]
+    assert [f"Bearer {TOKEN}"] * 2 == [headers["authorization"] for headers in sent]
+    assert "x-bad" not in sent[0]
+    left_out = [record.message for record in caplog.records if "left out" in record.message]
+    assert 4 == len(left_out)
+    assert not any("mine" in line or "lines" in line for line in left_out)
+
+
+async def test_events_name_the_account() -> None:
+    """One observer counts by seller."""
+    seen = Seen()
+    client = make(seen, MemoryTransport(lambda request: ORDER), access_token=None, accounts={"shop-1": TOKEN})
+
+    await client.account("shop-1").orders.get("ORD1")
+
+    assert {"shop-1"} == {event.account for event in seen}
+
+
+async def test_no_event_holds_a_secret_or_a_query() -> None:
+    """Neither the token nor what a search asks for is in the text of any event."""
+    seen = Seen()
+    body = b'{"paging":{"offset":0,"total":0},"results":[]}'
+    client = make(seen, MemoryTransport(lambda request: Response(200, {}, body)))
+
+    await client.plans.search(q="payer@example.com").first()
+
+    text = repr(seen)
+    assert "plans.search" in text
+    assert TOKEN not in text
+    assert "payer" not in text
+
+
+async def test_a_wait_for_a_turn_is_told() -> None:
+    """After a 429 the next call waits: the observers learn of it, and how long; it is no part of the attempt."""
+    seen, clock = Seen(), FakeClock()
+    answers = [Response(429, {"Retry-After": "5"}, b"{}"), ORDER]
+    once = RetryPolicy(attempts=1)
+    client = make(seen, MemoryTransport(answers), clock=clock, retry=once, flow=FlowControl())
+
+    with pytest.raises(PaymentsError):
+        await client.orders.get("ORD1")
+    await client.orders.get("ORD1")
+
+    [throttled] = seen.of(Throttled)
+    last, end = seen.of(AttemptEnded)[-1], seen.of(CallEnded)[-1]
+    assert throttled.admitted
+    assert throttled.waited == pytest.approx(0.1)
+    assert (last.queued, end.queued) == pytest.approx((0.1, 0.1))
+    assert (0.0, 0.1) == (last.elapsed, pytest.approx(end.elapsed))
+    assert Failure.RATE_LIMITED is seen.of(AttemptEnded)[0].kind
+
+
+async def test_a_budget_that_is_spent_shows() -> None:
+    """What is left of the budget for retries is on the end of each call."""
+    seen = Seen()
+    client = make(seen, MemoryTransport([SendFailed("reset")] * 4))
+
+    with pytest.raises(PaymentsError):
+        await client.orders.get("ORD1")
+
+    [end] = seen.of(CallEnded)
+    assert 0.97 == end.retry_budget
+
+
+def token(number: int) -> Response:
+    """A response of the token endpoint."""
+    body = b'{"access_token":"APP_USR-new-%d-77","refresh_token":"TG-%d","expires_in":15552000}' % (number, number)
+    return Response(200, {}, body)
+
+
+def with_refresh(seen: Seen, handler: Callable[[Request], Response], expires_at: float) -> PaymentsClient:
+    """Make a client whose token ends at *expires_at*."""
+    pair = TokenPair(access_token="APP_USR-old-77", refresh_token="TG-0", expires_at=expires_at)
+    auth = RefreshingToken(pair, store=MemoryTokenStore(pair))
+    application = {"client_id": "app", "client_secret": "secret-1"}
+    return make(seen, MemoryTransport(handler), access_token=None, accounts={"shop-1": auth}, **application)
+
+
+async def test_a_refresh_is_told_once() -> None:
+    """However many calls wait for it; with the account, and when the new token ends."""
+    seen = Seen()
+
+    def answer(request: Request) -> Response:
+        return token(1) if request.operation == "oauth.token" else ORDER
+
+    client = with_refresh(seen, answer, expires_at=1.0).account("shop-1")
+    await asyncio.gather(*(client.orders.get("ORD1") for _ in range(3)))
+
+    [refreshed] = seen.of(TokenRefreshed)
+    assert ("shop-1", 1_700_000_000.0 + 15_552_000) == (refreshed.account, refreshed.expires_at)
+    assert {"shop-1"} == {event.account for event in seen}
+    assert "TG-" not in repr(seen)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_a_spent_refresh_token_is_told_while_there_is_time(alive: bool) -> None:
+    """An early refresh that is refused does no harm yet: whoever observes learns until when a person has to act."""
+    seen = Seen()
+    end = 1_700_000_000.0 + (100.0 if alive else -1.0)
+
+    def answer(request: Request) -> Response:
+        return Response(400, {}, b'{"error":"invalid_grant"}') if request.operation == "oauth.token" else ORDER
+
+    client = with_refresh(seen, answer, expires_at=end).account("shop-1")
+    if alive:
+        await client.orders.get("ORD1")
+    else:
+        with pytest.raises(ReauthorizationRequired):
+            await client.orders.get("ORD1")
+
+    [due] = seen.of(ReauthorizationDue)
+    assert ("shop-1", end, "orders.get") == (due.account, due.expires_at, due.operation)
+    assert [] == seen.of(TokenRefreshed)
+
+
+async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
+    """A call that resolves a record says so, one that finds it resolved does not, and a recovery tells what is open."""
+    seen = Seen()
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    once = RetryPolicy(attempts=1)
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(
+            sandbox.access_token, base_url=sandbox.base_url, journal=journal, observers=[seen], retry=once
+        ) as client,
+    ):
+        await client.orders.create(order(), once="table-7/1")
+        await client.orders.create(order(), once="table-7/1")
+        lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1)
+        with sandbox.faults.add(lost), pytest.raises(OutcomeUnknown):
+            await client.orders.create(order("A-2"), once="table-7/2")
+        assert [RecordState.DONE, RecordState.UNKNOWN] == [event.state for event in seen.of(RecordResolved)]
+        del seen[:]
+        await client.recover()
+
+    [resolved] = seen.of(RecordResolved)
+    assert ("table-7/2", "orders.create", RecordState.DONE, True) == (
+        resolved.name,
+        resolved.operation,
+        resolved.state,
+        resolved.recovered,
+    )
+    assert [{}] == [dict(event.count) for event in seen.of(RecordsOpen)]
+    assert [CallOutcome.SUCCEEDED] == [event.outcome for event in seen.of(CallEnded)]
+
+
+async def test_records_that_stay_open_are_counted(tmp_path: Path) -> None:
+    """By state, with the age of the oldest."""
+    seen, clock = Seen(), FakeClock()
+
+    def answer(request: Request) -> Response:
+        date = {"Date": formatdate(clock.now(), usegmt=True)}
+        return Response(503, date) if request.method == "POST" else Response(200, date, b'{"results":[]}')
+
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    once = RetryPolicy(attempts=1)
+    async with make(seen, MemoryTransport(answer), journal=journal, clock=clock, retry=once) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once="table-7/1")
+        clock.advance(30.0)
+        await client.recover()
+
+    [left] = seen.of(RecordsOpen)
+    assert {RecordState.UNKNOWN: 1} == left.count
+    assert left.oldest == pytest.approx(30.0, abs=1.5)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+async def test_a_kept_connection_is_told(fast: bool) -> None:
+    """The first request opens a connection, the second reuses it."""
+    seen = Seen()
+    transport = Http11Transport() if fast else None
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(
+            sandbox.access_token, base_url=sandbox.base_url, transport=transport, observers=[seen]
+        ) as client,
+    ):
+        for _ in range(2):
+            await client.merchant_orders.search().first()
+
+    assert [False, True] == [event.reused for event in seen.of(AttemptEnded)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"observers": 5}, "observers"),
+        ({"observers": [5]}, r"observers\[0\]"),
+        ({"observers": [print, Seen]}, r"observers\[1\]"),
+        ({"observers": [print], "observer": print}, "observer"),
+    ],
+)
+def test_what_is_no_observer_is_refused(settings: dict[str, object], place: str) -> None:
+    """The error names which of them it is."""
+    with pytest.raises(RequestInvalid, match=place):
+        PaymentsClient(TOKEN, base_url="https://platform.test", **settings)
+
+
+def test_an_async_observer_is_refused() -> None:
+    """It would never be awaited."""
+
+    async def observe(event: Event) -> None: ...
+
+    with pytest.raises(RequestInvalid, match="must not be async"):
+        PaymentsClient(TOKEN, base_url="https://platform.test", observers=[observe])
+
+
+async def test_the_former_name_observes_attempts_alone() -> None:
+    """`observer=` is told of the end of each attempt, as it ever was."""
+    seen = Seen()
+    client = PaymentsClient(
+        TOKEN, base_url="https://platform.test", transport=MemoryTransport([ORDER]), observer=seen.append
+    )
+
+    await client.orders.get("ORD1")
+
+    assert ["AttemptEnded"] == seen.kinds
