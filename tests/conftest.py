@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -22,13 +23,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
-from hypothesis import settings
-
-# A failure must be the same for everybody, and a loaded machine is no reason to fail. To search further:
-# `pytest --hypothesis-profile=search`.
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("search", max_examples=5_000, deadline=None)
-settings.load_profile("ci")
 
 #: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
 DESCRIPTORS = Path("/dev/fd")
@@ -42,11 +36,15 @@ PATIENCE = 30.0
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Load the package's own plugin, now that coverage looks.
+    """Take Ctrl-C as a terminal would give it, and load the package's own plugin, now that coverage looks.
+
+    A shell has what it starts in the background ignore Ctrl-C, and what that starts too.
 
     As an entry point it is imported before, and the package with it: no line that runs at import would be counted.
     So pyproject.toml keeps the entry point out, and the plugin's own tests start pytest anew to see it work.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_spec("paymentsdk.pytest_plugin"):
         session.config.pluginmanager.import_plugin("paymentsdk.pytest_plugin")
 
@@ -148,7 +146,15 @@ def shown(condition: Callable[[], object]) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the mark, and the profiles of hypothesis."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        # A failure must be the same for everybody, and a loaded machine is no reason to fail. To search further:
+        # `pytest --hypothesis-profile=search`.
+        settings.register_profile("ci", derandomize=True, deadline=None)
+        settings.register_profile("search", max_examples=5_000, deadline=None)
+        settings.load_profile(config.getoption("--hypothesis-profile") or "ci")
     config.addinivalue_line(
         "markers", "control(name, replacement, *, around, raises=AssertionError): the test fails without name"
     )
@@ -163,8 +169,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take a defence away, if this run is a control."""
+def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Take a defence away, if this run is a control, and say whether it is."""
     mark = getattr(request, "param", None)
     if mark is not None:
         name, *given = mark.args
@@ -175,6 +181,7 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
                 f"the control of {name} is stale, as its replacement cannot be called alike: {why}", pytrace=False
             )
         monkeypatch.setattr(name, replacement)
+    return mark is not None
 
 
 def misfit(original: object, replacement: object) -> str:
@@ -192,6 +199,12 @@ def misfit(original: object, replacement: object) -> str:
     except TypeError as error:
         return str(error)
     return ""
+
+
+@pytest.fixture
+def patience(request: pytest.FixtureRequest) -> float:
+    """Seconds to wait for what has to happen: as the test stands it does, on the slowest machine; in a control not."""
+    return 0.3 if request.getfixturevalue("defence") else PATIENCE
 
 
 @pytest.hookimpl(wrapper=True)

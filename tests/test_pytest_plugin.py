@@ -41,6 +41,8 @@ def run(pytester):
         plugin = ("-p", "no:paymentsdk", "-p", "paymentsdk.pytest_plugin")
         # Some of these tests look at what the one before has left: plugins that shuffle, where there are any, must not.
         plugin += ("-p", "no:randomly", "-p", "no:random_order")
+        # It takes longer to import than most of these tests take.
+        plugin += ("-p", "no:hypothesispytest")
         return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", *options)
 
     return run

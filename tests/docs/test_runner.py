@@ -26,7 +26,9 @@ def read(pytester: pytest.Pytester):
         pytester.makeini("[pytest]")  # The project ends here, wherever this directory is.
         pytester.makeconftest(CONFTEST)
         pytester.makepyfile(test_pages=Path(__file__).with_name("test_pages.py").read_text(encoding="utf-8"))
-        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", "-k", "README")
+        return pytester.runpytest_inprocess(
+            "-p", "no:cacheprovider", "-p", "no:asyncio", "--assert=plain", "-k", "README"
+        )
 
     return read
 

@@ -667,7 +667,7 @@ def test_what_happens_is_what_the_contract_promises():
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=settings().max_examples // 5,
+            max_examples=settings().max_examples // 10,
             stateful_step_count=40,
             # A failure is shown as it is found: to make it smaller would take the controls minutes.
             phases=[Phase.explicit, Phase.generate],

@@ -59,7 +59,7 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
     assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
 
 
-async def closed_by_the_server(sandbox: Sandbox, *requests: str) -> bool:
+async def closed_by_the_server(sandbox: Sandbox, patience: float, *requests: str) -> bool:
     """Send *requests* on one connection, and say whether it ends."""
     host = sandbox.base_url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*host.split(":"))
@@ -68,7 +68,7 @@ async def closed_by_the_server(sandbox: Sandbox, *requests: str) -> bool:
             await reader.readuntil(b"\r\n\r\n")
         writer.write(request.replace("\n", "\r\n").encode())
     try:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(patience):
             await reader.read()
     except ConnectionResetError:
         return True
@@ -94,23 +94,23 @@ _FORM = "Content-Type: application/x-www-form-urlencoded\n"
         f"POST /qr/ORD1 {_POST}{_FORM}\nmethod",
     ],
 )
-async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, request_):
+async def test_a_body_that_is_never_sent_whole_is_closed(sandbox, monkeypatch, patience, request_):
     """A client that stops sending does not keep a connection for ever; the others are served."""
     if _delivery.READ_TIMEOUT < 60:
         monkeypatch.setattr(_delivery, "READ_TIMEOUT", 0.01)
 
-    assert await closed_by_the_server(sandbox, request_)
+    assert await closed_by_the_server(sandbox, patience, request_)
 
 
 @pytest.mark.control("paymentsdk.sandbox._header_timeout.HEADER_TIMEOUT", 3600.0)
 @pytest.mark.parametrize("before", [[], ["GET /_sandbox/state HTTP/1.1\nHost: 127.0.0.1\n\n"]], ids=["first", "second"])
-async def test_headers_that_are_never_sent_whole_are_closed(sandbox, monkeypatch, before):
+async def test_headers_that_are_never_sent_whole_are_closed(sandbox, monkeypatch, patience, before):
     """On many new connections, and on those that had a request before."""
     if _header_timeout.HEADER_TIMEOUT < 60:
         monkeypatch.setattr(_header_timeout, "HEADER_TIMEOUT", 0.5)
 
     half = "POST /v1/orders HTTP/1.1\nHost: 127"
-    assert all(await asyncio.gather(*(closed_by_the_server(sandbox, *before, half) for _ in range(40))))
+    assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
 
 
 async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(sandbox, connect, monkeypatch):

@@ -391,13 +391,13 @@ class Wire:
             end.close()
 
 
-async def answered(transport: Http11Transport, wire: Wire, body: bytes) -> Response:
+async def answered(transport: Http11Transport, wire: Wire, body: bytes, patience: float = 30.0) -> Response:
     """Send a request, which is answered on a new connection."""
 
     async def answer() -> None:
         (await wire.request()).send(http(200, body))
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(patience), asyncio.TaskGroup() as tasks:
         tasks.create_task(answer())
         return await transport.send(Request("GET", wire.url))
 
@@ -406,7 +406,7 @@ async def answered(transport: Http11Transport, wire: Wire, body: bytes) -> Respo
     "paymentsdk.transports._http11_connection.Connection.is_usable", lambda self: not self.closed, raises=Exception
 )
 @pytest.mark.parametrize("stray", [http(200, b"stray"), b"\r\n", None], ids=["response", "line break", "end"])
-async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None) -> None:
+async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None, patience: float) -> None:
     """Bytes on an idle connection, or its end, are noticed even if the event loop has not read them yet."""
     async with Wire() as wire, opened() as transport:
         await answered(transport, wire, b"first")
@@ -415,7 +415,7 @@ async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None) -> None:
         else:
             wire.accepted[0].send(stray)
 
-        assert b"second" == (await answered(transport, wire, b"second")).body
+        assert b"second" == (await answered(transport, wire, b"second", patience)).body
 
 
 async def test_an_idle_connection_that_hears_something_is_closed() -> None:
@@ -566,7 +566,7 @@ def forgetful(self: Pool, server: object, granted: asyncio.Future[object]) -> No
 
 @pytest.mark.control("paymentsdk.transports._http11_pool.Pool._give_back", forgetful, raises=TimeoutError)
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-async def test_cancellation_leaves_nothing_behind(secure: bool) -> None:
+async def test_cancellation_leaves_nothing_behind(secure: bool, patience: float) -> None:
     """Cancelled after any number of turns of the event loop, a request leaves its place to the next one.
 
     That is while it waits for a place, as it gets one, while it connects, shakes hands, and waits for the response.
@@ -580,7 +580,7 @@ async def test_cancellation_leaves_nothing_behind(secure: bool) -> None:
                 await turns(count)
                 cut_off.cancel()
                 await asyncio.wait([cut_off])
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(patience):
                     await before
                     assert 200 == (await transport.send(Request("GET", server.url()))).status
             await transport.aclose()
@@ -643,7 +643,9 @@ def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
 def test_a_forked_child_leaves_the_connections_to_its_parent(forked: bool) -> None:
     """A child that was forked after a request sends nothing on its parent's connections, and does not close them."""
     unnoticed = "from paymentsdk.transports import _http11_pool\n_http11_pool._POOLS.clear()\nchild = os.fork()"
-    program = FORKING if forked else FORKING.replace("child = os.fork()", unnoticed.replace("\n", "\n    "))
+    program = FORKING
+    if not forked:
+        program = program.replace("child = os.fork()", unnoticed.replace("\n", "\n    ")).replace("=5.0", "=0.5")
     command = [sys.executable, "-c", program, "paymentsdk.transports.http11", "Http11Transport"]
 
     parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
