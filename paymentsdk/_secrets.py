@@ -139,7 +139,7 @@ def can_hold_secrets(body: type[object]) -> bool:
 
 
 def _declares_secrets(body: type[object]) -> bool:
-    from msgspec import inspect  # noqa: PLC0415 - asked once for each class
+    from msgspec import inspect  # asked once for each class
 
     seen: set[type] = set()
 

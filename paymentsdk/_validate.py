@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
+_DAY = 86_400
 #: The variable that allows plain http to another machine where it is ``1``.
 ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 
@@ -30,6 +31,19 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
         raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
 
 
+def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
+    """Return *value* if it is a number of seconds above 0 (or 0, with *zero*) and at most 86,400.
+
+    Raises:
+        RequestInvalid: It is not.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN is not in the range either.
+    if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
+        raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
+    return value
+
+
 def check_proxy(proxy: str | None) -> None:
     """Refuse what is not the URL of a proxy; ``None`` is none.
 
@@ -43,7 +57,7 @@ def check_proxy(proxy: str | None) -> None:
 
 def is_http(url: str) -> bool:
     """Whether *url* is one of http or https."""
-    from yarl import URL  # noqa: PLC0415 - only who has a proxy needs it
+    from yarl import URL  # only who has a proxy needs it
 
     if not isinstance(url, str):
         return False

@@ -32,13 +32,12 @@ from paymentsdk._engine.settings import (
     check_headers,
     check_key,
     check_priority,
-    check_seconds,
     masked_values,
     merged,
 )
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_methods
+from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk._version import __version__
 from paymentsdk.errors import (
     APIError,
@@ -233,8 +232,10 @@ class PaymentsClient(Engine):
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
-        """Make a client from ``PAYMENTSDK_BASE_URL``, ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
-        ``PAYMENTSDK_CLIENT_SECRET``; only the first is required. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
+        """Make a client from environment variables.
+
+        ``PAYMENTSDK_BASE_URL`` is required; ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
+        ``PAYMENTSDK_CLIENT_SECRET`` are not. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
         ``PAYMENTSDK_TRANSPORT`` is ``aiohttp``, the default, or ``http11``, which needs the extra ``fast``; it is
         ignored with ``transport`` or ``session``.
 
@@ -244,7 +245,7 @@ class PaymentsClient(Engine):
 
         Raises:
             RequestInvalid: A variable is missing or makes no sense.
-        """  # noqa: D205 - the names do not fit on one line
+        """
         base_url = masked(os.environ.get("PAYMENTSDK_BASE_URL"))
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment")

@@ -33,13 +33,17 @@ def exact(value: object) -> Decimal:
         ValueError: For a float, a bool, NaN, an infinity, an exponent above zero, more than two decimals, more than 18
             digits before the point, or any other type. The text names the rule, but not the place.
     """
-    if type(value) is int:
-        value = Decimal(value)
-    if not isinstance(value, Decimal):
-        raise ValueError(f"an amount is a Decimal, not {type(value).__name__}")  # noqa: TRY004 - one error for all rules
+    match value:
+        case int() if type(value) is int:
+            value = Decimal(value)
+        case Decimal() if value.is_finite():
+            pass
+        case Decimal():
+            raise ValueError(f"an amount is finite, not {value}")
+        case _:
+            raise ValueError(f"an amount is a Decimal, not {type(value).__name__}")
     sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        raise ValueError(f"an amount is finite, not {value}")  # noqa: TRY004 - as above
+    exponent = int(exponent)  # It is a letter only where there is no finite number.
     if exponent > 0:
         raise ValueError("an amount is written without an exponent")
     if exponent < -_MOST_DECIMALS:

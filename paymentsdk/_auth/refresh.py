@@ -371,5 +371,5 @@ async def _awaited(given: Awaitable[R]) -> R:
     return await given if isawaitable(given) else cast("R", given)
 
 
-async def _ask_nobody(refresh_token: str) -> TokenPair:  # noqa: ARG001 - see Exchange
+async def _ask_nobody(_: str) -> TokenPair:
     raise ClientClosed("the client is closed")

@@ -231,21 +231,22 @@ class FileTokenStore:
         content, path = masked(msgspec.json.encode(pair)), self._path
         # mkstemp makes a file for its owner alone, in the same folder so that the replacement is one step.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        unfinished = path.parent / name
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                os.replace(name, path)  # noqa: PTH105
+                unfinished.replace(path)
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
                 # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
                 _write_over(path, content)
-                os.unlink(name)  # noqa: PTH108
+                unfinished.unlink()
         except BaseException:
-            os.unlink(name)  # noqa: PTH108
+            unfinished.unlink()
             raise
         # A mark that stays is of another pair by now.
         with suppress(OSError):
@@ -266,7 +267,7 @@ def _clear(path: Path, until: float) -> None:
             # One that cannot be removed does not keep the others.
             with suppress(OSError):
                 if _is_unfinished(file.name, path.name) and file.stat().st_mtime < until:
-                    os.unlink(file.path)  # noqa: PTH108
+                    (path.parent / file.name).unlink()
 
 
 def _fingerprint(pair: TokenPair) -> str:

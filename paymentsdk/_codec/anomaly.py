@@ -12,7 +12,7 @@ MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 MOST_REPORTS = 100
 
 
-class Undecodable(ValueError):  # noqa: N818 - it says what the body is
+class DecodingError(ValueError):
     """The body is not JSON, or not of a shape that can hold the result."""
 
 

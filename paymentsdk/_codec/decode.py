@@ -49,7 +49,7 @@ class ResponseDecoder(Generic[R]):
         """Return the value in *body*, and what had to be repaired.
 
         Raises:
-            Undecodable: Nothing in it can be trusted.
+            DecodingError: Nothing in it can be trusted.
         """
         try:  # Nearly every response takes this way alone.
             value = self._exact(body)
@@ -124,21 +124,21 @@ class ResponseDecoder(Generic[R]):
     @cached_property
     def _repaired(self) -> Callable[[bytes], tuple[object, list[Anomaly]]]:
         """Reads and repairs a body."""
-        from paymentsdk._codec import repair  # noqa: PLC0415 - only a malformed response needs it
+        from paymentsdk._codec import repair  # only a malformed response needs it
 
         return repair.compile_body(self._type)
 
     @cached_property
     def _dates(self) -> re.Pattern[bytes] | None:
         """What finds days without a time, unless there are none, or other data that may have the same names."""
-        from paymentsdk._codec import repair  # noqa: PLC0415 - as above
+        from paymentsdk._codec import repair
 
         return repair.days_without_time(self._type)
 
     @cached_property
     def _rows(self) -> Rows | None:
         """The member with the rows, if this is a response with one kind of rows."""
-        from paymentsdk._codec import repair  # noqa: PLC0415 - as above, or a large one
+        from paymentsdk._codec import repair
 
         found = repair.rows_of(self._type)
         if found is None:

@@ -33,7 +33,7 @@ class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation."""
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
-        from paymentsdk._codec import plain, wire_form  # noqa: PLC0415 - only programs that write need it, and `inspect`
+        from paymentsdk._codec import plain, wire_form  # only programs that write need it, and `inspect`
 
         self._type = body
         self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
@@ -173,7 +173,7 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
     if body is not None and reason.startswith("Invalid enum value"):
-        from paymentsdk._codec import wire_form  # noqa: PLC0415 - as above
+        from paymentsdk._codec import wire_form
 
         if choices := wire_form.choices(body, path):
             reason += f": must be one of {', '.join(map(str, choices))}"
@@ -220,7 +220,7 @@ class QueryEncoder:
 
 
 def _quoted(name: str, value: object) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - only searches need it
+    from urllib.parse import quote  # only searches need it
 
     try:
         return quote(_query_text(value), safe="")

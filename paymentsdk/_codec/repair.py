@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
-from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Undecodable
+from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError
 from paymentsdk._codec.relaxed import Member, RepairRow
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import alternatives, walk
@@ -53,20 +53,20 @@ def _untyped(body: bytes) -> object:
     try:
         return _READ(body)
     except MALFORMED as error:
-        raise Undecodable(f"the body is not JSON: {error}") from None
+        raise DecodingError(f"the body is not JSON: {error}") from None
 
 
 def compile_body(kind: type) -> Callable[[bytes], tuple[object, list[Anomaly]]]:
     """Compile what reads and repairs a body: it returns the value, and what was wrong.
 
-    It raises `Undecodable` where nothing in the body can be trusted.
+    It raises `DecodingError` where nothing in the body can be trusted.
     """
     repair = repair_for(inspect.type_info(kind))
 
     def read(body: bytes) -> tuple[object, list[Anomaly]]:
         raw = _untyped(body)
         if not isinstance(raw, dict):
-            raise Undecodable(f"the body holds {_kind(raw)}, not an object")
+            raise DecodingError(f"the body holds {_kind(raw)}, not an object")
         anomalies: list[Anomaly] = []
         return repair(raw, "$", anomalies), anomalies
 
@@ -123,7 +123,7 @@ def _strings(info: inspect.Type) -> Iterator[tuple[str, bool]]:
             raise TypeError(f"nobody knows which days {found.type} holds")
 
 
-def repair_for(info: inspect.Type) -> Repair:  # noqa: C901, PLR0912 - a table
+def repair_for(info: inspect.Type) -> Repair:
     """Compile the repair for a type."""
     match info:
         case inspect.Metadata(type=inspect.CustomType(), extra={"day": True}):
@@ -143,6 +143,13 @@ def repair_for(info: inspect.Type) -> Repair:  # noqa: C901, PLR0912 - a table
             value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
         ):
             return _leaf(dict, {}, exact=_free_object)
+        case _:
+            return _repair_for_value(info)
+
+
+def _repair_for_value(info: inspect.Type) -> Repair:
+    """Compile the repair for a type that holds no others."""
+    match info:
         case inspect.EnumType(cls=cls):
             return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
         case inspect.StrType(min_length=least):
@@ -249,7 +256,7 @@ def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Repair:
             elif f.required and raw is None and f.encode_name in value and _may_be_null(f.type):
                 members[f.name] = None
             elif f.required and path == "$":
-                raise Undecodable(f"the body has no usable {f.encode_name!r}")
+                raise DecodingError(f"the body has no usable {f.encode_name!r}")
             elif f.required:
                 if raw is None:
                     read_as = "None" if empty is None else "empty"

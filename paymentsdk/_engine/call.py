@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
-from paymentsdk._codec.anomaly import Anomaly, Undecodable
+from paymentsdk._codec.anomaly import Anomaly, DecodingError
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
 from paymentsdk._engine.deadline import cancelled_again
@@ -341,7 +341,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             if response.status != operation.status and response.status not in operation.other_statuses:
                 reason = f"the contract has {operation.status} for a success"
                 anomalies += (Anomaly("$status", response.status, reason),)
-        except Undecodable as error:
+        except DecodingError as error:
             failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = unreadable(response, error)

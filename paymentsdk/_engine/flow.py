@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Turn
-from paymentsdk._engine.settings import Priority, check_seconds
-from paymentsdk._validate import check_methods
+from paymentsdk._engine.settings import Priority
+from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:

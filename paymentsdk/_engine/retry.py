@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from paymentsdk._engine.failures import AttemptFailed
 from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
+from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ R = TypeVar("R")
 
 #: The platform remembers a key for 24 hours. An hour is kept back for clocks that differ.
 KEY_LIFETIME = 23 * 3600.0
+_MOST_ATTEMPTS = 20
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -46,13 +48,10 @@ class RetryPolicy(Struct, frozen=True):
     object can then exist twice. After a 5xx or a 408 such a write is never sent again."""
 
     def __post_init__(self) -> None:
-        if type(self.attempts) is not int or not 1 <= self.attempts <= 20:  # noqa: PLR2004
-            raise RequestInvalid("retry.attempts", "must be 1 to 20")
+        if type(self.attempts) is not int or not 1 <= self.attempts <= _MOST_ATTEMPTS:
+            raise RequestInvalid("retry.attempts", f"must be 1 to {_MOST_ATTEMPTS}")
         for name in ("base_delay", "max_delay", "max_retry_after"):
-            # Written so that NaN fails as well: a sleep of NaN seconds never ends.
-            value = getattr(self, name)
-            if type(value) is bool or not isinstance(value, int | float) or not 0 <= value <= 86_400:  # noqa: PLR2004
-                raise RequestInvalid(f"retry.{name}", "must be 0 to 86400 seconds")
+            check_seconds(f"retry.{name}", getattr(self, name), zero=True)
         if type(self.retry_unkeyed) is not bool:
             # The text "false" of some environment is true.
             raise RequestInvalid("retry.retry_unkeyed", "must be True or False")

@@ -13,6 +13,7 @@ from paymentsdk._auth.schemes import Seller
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
 from paymentsdk._secrets import masked
+from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Priority: TypeAlias = Literal["interactive", "batch"]
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
-_DAY = 86_400
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 #: What the engine or the transport writes itself.
@@ -57,8 +57,8 @@ class Timeout(Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is not None and (value is True or not (isinstance(value, int | float) and 0 < value <= 86_400)):  # noqa: PLR2004 - nor NaN
-                raise RequestInvalid(f"timeout.{name}", "must be above 0 and at most 86400 seconds, or None")
+            if value is not None:
+                check_seconds(f"timeout.{name}", value)
 
 
 class RefreshTimeout(Timeout, frozen=True):
@@ -111,19 +111,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     def seller(self) -> Hashable:
         """Whose calls these are: the name of the account, or what identifies its auth scheme."""
         return Seller(self.auth) if self.account is None else self.account
-
-
-def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
-    """Return *value* if it is a number of seconds above 0 (or 0, with *zero*) and at most 86,400.
-
-    Raises:
-        RequestInvalid: It is not.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # NaN is not in the range either.
-    if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
-        raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
-    return value
 
 
 def check_priority(priority: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def _operations() -> Mapping[str, Operation[object, object]]:
-    from pkgutil import iter_modules  # noqa: PLC0415 - a program imports the modules that it uses, and few use all
+    from pkgutil import iter_modules  # a program imports the modules that it uses, and few use all
 
     # Whatever a module declares under a public name: a new operation is known by being declared, and so is a noun.
     declared = (

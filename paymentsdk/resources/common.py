@@ -77,7 +77,8 @@ class KeywordOnlyMeta(StructMeta):
 
     if not TYPE_CHECKING:  # Type checkers are told by the `kw_only_default` below.
 
-        def __new__(cls, *arguments: object, kw_only: bool = True, **options: object) -> Self:  # noqa: D102 - type's
+        def __new__(cls, *arguments: object, kw_only: bool = True, **options: object) -> Self:
+            """Make a class, keyword-only unless it says otherwise."""
             return super().__new__(cls, *arguments, kw_only=kw_only, **options)
 
 

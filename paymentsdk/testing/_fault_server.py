@@ -231,6 +231,6 @@ def unanswered_port() -> Iterator[int]:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            waiting.settimeout(0.0)
             waiting.connect_ex(full.getsockname())
         yield full.getsockname()[1]

@@ -38,7 +38,7 @@ def proxy_for(url: URL, proxy: str | None) -> tuple[URL | None, dict[str, str] |
 
 
 def _proxy_of_environment(url: URL) -> str | None:
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only who asks for it pays for it
+    from urllib.request import getproxies, proxy_bypass  # only who asks for it pays for it
 
     proxy = None if proxy_bypass(url.host or "") else masked(getproxies().get(url.scheme))
     if proxy is not None and not is_http(proxy):

@@ -19,7 +19,7 @@ def svg(text: str) -> bytes:
         Refused: segno is not installed; the message says how to get it.
     """
     try:
-        import segno  # noqa: PLC0415 - an extra
+        import segno  # an extra
     except ImportError:
         raise Refused(501, "not_installed", INSTALL) from None
     file = BytesIO()

@@ -14,10 +14,10 @@ from paymentsdk.testing.transport_conformance._answers import once
 from paymentsdk.testing.transport_conformance._case import MakeTransport, case, expect, opened, send
 from paymentsdk.transports.base import Request, SendFailed
 
-_TOKEN = "APP_USR-1-010203-canary-7"  # noqa: S105 - a canary
+_BEARER = "APP_USR-1-010203-canary-7"
 _CARD = "card-token-canary"
 _GRANT = "TG-refresh-canary"
-_FIELDS = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
+_FIELDS = {"Authorization": f"Bearer {_BEARER}", "Content-Type": "application/json"}
 _BODY = f'{{"token": "{_CARD}"}}'.encode()
 
 
@@ -41,7 +41,7 @@ async def _silent(make: MakeTransport, request: Request) -> None:
 
 
 def _search(text: str, what: str) -> None:
-    for canary in (_TOKEN, _CARD, _GRANT):
+    for canary in (_BEARER, _CARD, _GRANT):
         expect(canary not in text, f"a credential is {what}:\n{text}")
 
 

@@ -147,7 +147,7 @@ async def _unread(make: MakeTransport, late: Callable[[socket.socket], object]) 
     """Do *late* to the server's end of an idle connection, and send before the event loop has had a turn."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        listener.settimeout(0.0)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
         async def respond(body: bytes) -> socket.socket:
