@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from docs import api
+from docs.contract import contract
 from docs.describe import attributes, code, members, opening, row_of, table
 from docs.records import records
 from paymentsdk import (
@@ -38,9 +39,9 @@ NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not 
 
 
 ABOUT_OPERATIONS = """\
-Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of the contract.
-See [Responses](responses.md) for what comes back, [Errors and codes](errors.md) for error responses, and
-[Why a failed write has three outcomes](../explanation/why-three-outcomes.md) for what is sent again.
+Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of
+[the contract](contract.md). See [Responses](responses.md) for what comes back, [Errors and codes](errors.md) for error
+responses, and [Why a failed write has three outcomes](../explanation/why-three-outcomes.md) for what is sent again.
 
 Import the classes of the parts of a body from the same module as the class of the body."""
 
@@ -336,6 +337,7 @@ def transports() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "contract.md": contract,
     "operations.md": operations,
     "responses.md": responses,
     "errors.md": errors_and_codes,
