@@ -75,6 +75,7 @@ class Wire(asyncio.Protocol):
         self.transport = transport
         self.reference = weakref.ref(self)
         self._poll = _poll(transport)
+        gate.connections += 1
 
     def has_unread_bytes(self) -> bool:
         """Whether the system holds bytes, or the end, that the event loop has not read yet."""
@@ -102,6 +103,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broken = exc is not None
+        self.gate.connections -= 1
         self.handler.connection_lost(exc)
         if self.content is not None:
             _cut_off(self.content)

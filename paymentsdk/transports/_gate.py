@@ -22,6 +22,8 @@ class Gate:
 
     def __init__(self, limit: int, limit_per_host: int) -> None:
         self.per_host: float = limit_per_host or inf
+        #: Connections that are open, in use or idle.
+        self.connections = 0
         self._free: float = limit or inf
         self._taken: Counter[Host] = Counter()
         self._waiting: dict[Host, OrderedDict[asyncio.Future[None], int]] = {}

@@ -238,6 +238,12 @@ class AiohttpTransport:
         self._emptying = 0
         self._idle = asyncio.Event()
         self._attempts: Attempts = {}
+        self._gate: Gate | None = None
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open, in use or idle; 0 with a session of the caller's, whose pool is its own."""
+        return 0 if self._gate is None else self._gate.connections
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -326,10 +332,8 @@ class AiohttpTransport:
         if self._process != os.getpid():
             return []  # They are those of the parent.
         left = [session for session in (self._session, self._fresh) if session is not None]
-        self._session = self._fresh = self._loop = None
-        self._attempts = {}
-        self._idle = asyncio.Event()
-        self._emptying = 0
+        self._session = self._fresh = self._loop = self._gate = None
+        self._attempts, self._idle, self._emptying = {}, asyncio.Event(), 0
         return left
 
     async def _exchange(self, request: Request, attempt: Attempt) -> Response:
@@ -413,7 +417,7 @@ class AiohttpTransport:
 
     def _new_sessions(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
         """Return a session that keeps its connections, and one that does not."""
-        gate = Gate(self._connector.get("limit", 0), self._connector.get("limit_per_host", 0))
+        gate = self._gate = Gate(self._connector.get("limit", 0), self._connector.get("limit_per_host", 0))
         try:
             connectors = [Connector(gate, self._attempts, self._connector, fresh=fresh) for fresh in (False, True)]
         except (TypeError, ValueError) as error:

@@ -96,6 +96,11 @@ class Http11Transport:
         self._pool: Pool | None = None
         self._checked_names: tuple[str, ...] = ()
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open, in use or idle."""
+        return 0 if self._pool is None else len(self._pool.connections)
+
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
 

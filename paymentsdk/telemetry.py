@@ -1,0 +1,254 @@
+"""Spans and metrics of a client's calls, with OpenTelemetry; comes with the extra `otel`.
+
+    >>> from paymentsdk.telemetry import OpenTelemetryObserver
+    >>> client = PaymentsClient(..., observers=[OpenTelemetryObserver()])
+
+Names and units are those of OpenTelemetry's conventions for HTTP clients; what those do not have begins with
+`paymentsdk.`. No span and no metric holds a credential, a query, or anything of a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextvars import Token
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+try:
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"{_error.msg}: pip install 'paymentsdk[otel]'", name=_error.name) from None
+
+from paymentsdk._version import __version__
+from paymentsdk.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CallEnded,
+    CallEvent,
+    CallOutcome,
+    CallStarted,
+    Event,
+    ReauthorizationDue,
+    TokenRefreshed,
+)
+from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState
+
+__all__ = ["OpenTelemetryObserver"]
+
+_Attributes: TypeAlias = dict[str, str | int | float | bool]
+#: A span, what its context has to be left with, and the labels of its metrics.
+_Entered: TypeAlias = tuple[Span, Token[Context], _Attributes]
+
+#: Seconds; those that the conventions advise for `http.client.request.duration`.
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_OPEN = (RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED)
+_ERROR = 400
+
+
+class CountingTransport(Protocol):
+    """A transport that knows how many connections it has."""
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open, in use or idle."""
+        ...
+
+
+class OpenTelemetryObserver:
+    """Makes a span for each call, with a child for each attempt, and metrics.
+
+    The span of an attempt is of the kind `CLIENT`, is named by method and route (`GET /v1/orders/{order_id}`), and has
+    `http.request.method`, `http.request.resend_count`, `http.response.status_code`, `server.address`, `server.port`,
+    `url.full` without the query, `url.template` and `error.type`; that of a call is named by the operation
+    (`orders.get`). While they last they are the current spans, so that what else is instrumented, such as aiohttp, is
+    below them. Each attempt carries `traceparent`.
+
+    Metrics: `http.client.request.duration`, `http.client.active_requests`, `http.client.open_connections` (with
+    *transport*); `paymentsdk.call.duration`, `paymentsdk.queue.duration`, `paymentsdk.retries`,
+    `paymentsdk.retry_budget`, `paymentsdk.token.refreshes`, `paymentsdk.token.reauthorizations_due`,
+    `paymentsdk.journal.records_resolved`, `paymentsdk.journal.open_records` and `paymentsdk.journal.oldest_open_record`
+    (the last two after each recovery).
+
+    One observer may serve any number of clients.
+
+    Args:
+        tracer_provider: Makes the spans; the global one by default.
+        meter_provider: Makes the metrics; the global one by default.
+        transport: Whose open connections are counted: an `AiohttpTransport` or `Http11Transport` that you give to the
+            client as well.
+        label_accounts: Label the metrics with the account, too: one time series more for each seller. Spans always
+            have it.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        transport: CountingTransport | None = None,
+        label_accounts: bool = False,
+    ) -> None:
+        self._tracer = trace.get_tracer("paymentsdk", __version__, tracer_provider)
+        self._propagator = TraceContextTextMapPropagator()
+        self._label_accounts = label_accounts
+        self._entered: dict[tuple[int, int], _Entered] = {}
+        self._make_instruments(metrics.get_meter("paymentsdk", __version__, meter_provider), transport)
+
+    def _make_instruments(self, meter: metrics.Meter, transport: CountingTransport | None) -> None:
+        def seconds(name: str, description: str) -> metrics.Histogram:
+            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_SECONDS)
+
+        self._requests = seconds("http.client.request.duration", "Duration of attempts")
+        self._calls = seconds("paymentsdk.call.duration", "Duration of calls, with their retries and waits")
+        self._queue = seconds("paymentsdk.queue.duration", "Time that attempts wait for their turn, of those that wait")
+        self._active = meter.create_up_down_counter("http.client.active_requests", "{request}", "Attempts under way")
+        self._retries = meter.create_counter("paymentsdk.retries", "{attempt}", "Attempts after the first of a call")
+        self._budget = meter.create_gauge("paymentsdk.retry_budget", "1", "What is left of the budget for retries")
+        self._refreshes = meter.create_counter("paymentsdk.token.refreshes", "{refresh}", "Tokens that were refreshed")
+        self._due = meter.create_counter(
+            "paymentsdk.token.reauthorizations_due", "{call}", "Calls that found the refresh token spent"
+        )
+        self._resolved = meter.create_counter("paymentsdk.journal.records_resolved", "{record}", "Records resolved")
+        self._open = meter.create_gauge("paymentsdk.journal.open_records", "{record}", "Records left open")
+        self._oldest = meter.create_gauge("paymentsdk.journal.oldest_open_record", "s", "Age of the oldest open record")
+        if transport is not None:
+            connections = transport
+
+            def count(_: CallbackOptions) -> Iterable[Observation]:
+                yield Observation(connections.open_connections)
+
+            meter.create_observable_up_down_counter(
+                "http.client.open_connections", [count], "{connection}", "Connections of the pool"
+            )
+
+    def __call__(self, event: Event) -> None:
+        """Turn *event* into spans and metrics."""
+        match event:
+            case AttemptStarted():
+                self._attempt_started(event)
+            case AttemptEnded():
+                self._attempt_ended(event)
+            case CallStarted():
+                self._enter(event, 0, self._tracer.start_span(event.operation, attributes=_about(event)), {})
+            case CallEnded():
+                self._call_ended(event)
+            case TokenRefreshed():
+                self._refreshes.add(1, self._account(event))
+            case ReauthorizationDue():
+                self._due.add(1, self._account(event))
+            case RecordResolved():
+                self._record_resolved(event)
+            case RecordsOpen():
+                for state in _OPEN:
+                    self._open.set(event.count.get(state, 0), {"paymentsdk.record.state": state.value})
+                self._oldest.set(event.oldest or 0.0)
+            case _:
+                pass  # `Throttled`: an attempt that goes has its wait, and a call that ends there ends.
+
+    def _record_resolved(self, event: RecordResolved) -> None:
+        labels: _Attributes = {
+            "paymentsdk.operation": event.operation,
+            "paymentsdk.record.state": event.state.value,
+            "paymentsdk.recovered": event.recovered,
+            **self._account(event),
+        }
+        self._resolved.add(1, labels)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _call_ended(self, event: CallEnded) -> None:
+        found: _Attributes = {"paymentsdk.outcome": event.outcome.value}
+        if event.error is not None:
+            found["error.type"] = event.error
+        operation: _Attributes = {"paymentsdk.operation": event.operation, **self._account(event)}
+        self._calls.record(event.elapsed, {**operation, **found})
+        if event.retry_budget < 1.0 or event.attempts > 1:  # Nearly always it is whole.
+            self._budget.set(event.retry_budget, operation)
+        span, _ = self._leave(event, 0)
+        if span.is_recording():
+            if event.idempotency_key is not None:
+                found["paymentsdk.idempotency_key"] = event.idempotency_key
+            span.set_attributes({**found, "paymentsdk.attempts": event.attempts})
+            if event.outcome not in (CallOutcome.SUCCEEDED, CallOutcome.CANCELLED):
+                span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def _attempt_started(self, event: AttemptStarted) -> None:
+        request = {**_request(event), **self._account(event)}
+        self._active.add(1, request)
+        attributes: _Attributes = {**request, "url.full": event.url, **_about(event)}
+        if event.queued:
+            self._queue.record(event.queued, {"paymentsdk.operation": event.operation, **self._account(event)})
+            attributes["paymentsdk.queued"] = event.queued
+        if event.number > 1:
+            attributes["http.request.resend_count"] = event.number - 1
+            self._retries.add(1, {"paymentsdk.operation": event.operation, **self._account(event)})
+        span = self._tracer.start_span(f"{event.method} {event.route}", kind=SpanKind.CLIENT, attributes=attributes)
+        self._enter(event, event.number, span, request)
+        self._propagator.inject(event.headers)
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        if not event.number:
+            return  # No request was made; the end of the call tells why.
+        span, request = self._leave(event, event.number)
+        self._active.add(-1, request)
+        found: _Attributes = {}
+        if event.status is not None:
+            found["http.response.status_code"] = event.status
+        if event.kind is not None:
+            refused = event.status is not None and event.status >= _ERROR
+            found["error.type"] = str(event.status) if refused else event.kind.value
+        self._requests.record(event.elapsed, {**request, **found})
+        if span.is_recording():
+            if event.reused is not None:
+                found["paymentsdk.connection.reused"] = event.reused
+            if event.request_id is not None:
+                found["paymentsdk.request_id"] = event.request_id
+            span.set_attributes(found)
+            if event.kind is not None:
+                # With a status code, that says it all.
+                span.set_status(Status(StatusCode.ERROR, event.failure if event.status is None else None))
+        span.end()
+
+    # --- what they have in common -------------------------------------------------------------------------------------
+
+    def _enter(self, event: CallEvent, number: int, span: Span, labels: _Attributes) -> None:
+        """Make *span* the current one until it is left."""
+        self._entered[event.call, number] = span, context.attach(trace.set_span_in_context(span)), labels
+
+    def _leave(self, event: CallEvent, number: int) -> tuple[Span, _Attributes]:
+        span, token, labels = self._entered.pop((event.call, number))
+        context.detach(token)
+        return span, labels
+
+    def _account(self, event: Event) -> _Attributes:
+        """Return the label of the account, if metrics have it."""
+        return {"paymentsdk.account": event.account} if self._label_accounts and event.account is not None else {}
+
+
+def _about(event: CallEvent) -> _Attributes:
+    """Return what the spans of a call and of its attempts have in common."""
+    about: _Attributes = {"paymentsdk.operation": event.operation}
+    if event.account is not None:
+        about["paymentsdk.account"] = event.account
+    return about
+
+
+def _request(event: AttemptStarted) -> _Attributes:
+    """Return what the span and the metrics of an attempt have in common."""
+    server = _server(event.url[: event.url.find("/", len("https://"))])
+    return {"http.request.method": event.method, "url.template": event.route, **server}
+
+
+@lru_cache(maxsize=64)
+def _server(origin: str) -> _Attributes:
+    parts = urlsplit(origin)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname or "", "server.port": port, "url.scheme": parts.scheme}
