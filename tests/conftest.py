@@ -21,8 +21,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres import Server
 
 #: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
 DESCRIPTORS = Path("/dev/fd")
@@ -117,6 +121,27 @@ def ends_of(connection: socket.socket) -> str:
         return f"{here} <-> {connection.getpeername()[:2]}"
     except OSError:
         return f"{here}, listening or not connected"
+
+
+# --- what the machine may lack ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server that all tests of this process share; they are skipped on a machine without one."""
+    from tests import postgres
+
+    if postgres.BIN is None:
+        pytest.skip("needs PostgreSQL, which this machine does not have")
+    # Nothing here outlives the machine; a server that is killed loses nothing either way.
+    with postgres.running(fsync="off") as server:
+        yield server
+
+
+@pytest.fixture
+async def dsn(postgres: Server) -> str:
+    """The address of an empty schema on that server."""
+    return await postgres.new()
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._arguments import Choices, count, file
 from paymentsdk.cli._command import Answer
 from paymentsdk.cli._words import counted
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
 
-    from paymentsdk.journal import Record, RecoverySummary, SQLiteJournal
+    from paymentsdk.journal import Journal, Record, RecoverySummary
 
 __all__ = ["add_journal"]
 
 _DEFAULT_FILE = "payments.db"
+#: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
+_VARIABLE = "PAYMENTSDK_JOURNAL"
 _EXAMPLES = """\
 examples:
   paymentsdk journal list
@@ -45,7 +48,7 @@ _WIDTHS = (9, 22, 16)
 _NAME_WIDTH = 80 - sum(_WIDTHS) - 2 * len(_WIDTHS)
 
 #: Does what the options ask for with the journal; the exit code stands next to what it came to.
-_Command = Callable[["SQLiteJournal", "Namespace"], Awaitable[tuple[int, Answer]]]
+_Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Answer]]]
 
 
 def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
@@ -81,8 +84,8 @@ def _add(
     commands: SubParsers[argparse.ArgumentParser], name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
-    where = f"the file of the `SQLiteJournal` (default: {_DEFAULT_FILE})"
-    parser.add_argument("--file", type=file, default=_DEFAULT_FILE, metavar="FILE", help=where)
+    where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
+    parser.add_argument("--file", type=file, metavar="FILE", help=where)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.set_defaults(run=_run, command=command, parser=parser)
     return parser
@@ -94,17 +97,18 @@ def _run(options: Namespace) -> int:
     Raises:
         FileNotFoundError: There is no such journal: an empty one that was made now would look settled.
     """
-    if not Path(options.file).is_file():
-        raise FileNotFoundError(f"there is no journal {options.file}; say where it is with --file")
-    code, answer = asyncio.run(_done(options))
+    where = options.file or os.environ.get(_VARIABLE) or _DEFAULT_FILE
+    if not is_dsn(where) and not Path(where).is_file():
+        raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
+    code, answer = asyncio.run(_done(where, options))
     print(msgspec.json.encode(answer.data).decode() if options.json else "\n".join(map(visible, answer.lines)))
     return code
 
 
-async def _done(options: Namespace) -> tuple[int, Answer]:
-    from paymentsdk.journal import SQLiteJournal
+async def _done(where: str, options: Namespace) -> tuple[int, Answer]:
+    from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
-    journal = SQLiteJournal(options.file)
+    journal = PostgresJournal(where) if is_dsn(where) else SQLiteJournal(where)
     command: _Command = options.command
     try:
         return await command(journal, options)
@@ -172,7 +176,7 @@ def _states() -> Iterable[str]:
     return [state.value for state in RecordState]
 
 
-async def _list(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+async def _list(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     from paymentsdk.journal import RecordState
     from paymentsdk.journal._states import OPEN
 
@@ -204,13 +208,13 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-async def _show(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+async def _show(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     found = [_shown(row) for row in await _found(journal, options.what)]
     lines = [line for one in found for line in ("", *_described(one))][1:]
     return 0, Answer(found, lines)
 
 
-async def _found(journal: SQLiteJournal, what: str) -> list[Record]:
+async def _found(journal: Journal, what: str) -> list[Record]:
     """Return the record with the key *what*, or those with this name: of several operations or sellers, perhaps."""
     from paymentsdk.journal import RecordState
 
@@ -250,7 +254,7 @@ class _Recovered(Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-async def _recover(journal: SQLiteJournal, _options: Namespace) -> tuple[int, Answer]:
+async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Answer]:
     from paymentsdk import PaymentsClient
 
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
@@ -282,7 +286,7 @@ def _outcome(summary: RecoverySummary) -> Iterator[str]:
 # --- abandon ------------------------------------------------------------------------------------------------------
 
 
-async def _abandon(journal: SQLiteJournal, options: Namespace) -> tuple[int, Answer]:
+async def _abandon(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     from paymentsdk.journal import RecordState, Resolution
 
     row = await journal.get(options.key)

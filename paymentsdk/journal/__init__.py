@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from paymentsdk.journal._events import RecordResolved, RecordsOpen
 from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._postgres import PostgresJournal
 from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._sqlite import SQLiteJournal
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
@@ -17,6 +18,7 @@ from paymentsdk.journal._summary import RecoverySummary
 __all__ = [
     "Action",
     "Journal",
+    "PostgresJournal",
     "Record",
     "RecordResolved",
     "RecordState",

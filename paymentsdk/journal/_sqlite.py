@@ -8,28 +8,22 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from paymentsdk.errors import JournalUnavailable
-from paymentsdk.journal import _states as states
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution
+from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Seal, Table, Transaction, id_of, response_column
 
 T = TypeVar("T")
-Seal: TypeAlias = Callable[[bytes], bytes]
-Work: TypeAlias = Callable[[sqlite3.Connection], T]
+Work: TypeAlias = Callable[[], Coroutine[object, object, T]]
 
 #: "paym", in the header of the file: another program's database is refused.
 _APPLICATION = 0x7061796D
-_SCHEMA = 1
-#: Open states come first, so that ``state < 4`` finds them by their index.
-_CODES = {state: code for code, state in enumerate(RecordState)}
-_STATES = dict(enumerate(RecordState))
 _TABLE = """
 CREATE TABLE record (
     seq INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, key TEXT NOT NULL, seller TEXT NOT NULL,
@@ -39,11 +33,11 @@ CREATE TABLE record (
 ) STRICT
 """
 _INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
-_INSERT = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_SELECT = "SELECT * FROM record WHERE id = ?"
+_INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+_LOAD = "SELECT * FROM record WHERE id = ?"
 _CLAIM = (
-    "SELECT * FROM record WHERE state < 4 AND seller = ? AND lease_until <= ? AND body IS NOT NULL "
-    "ORDER BY begun LIMIT ?"
+    "SELECT * FROM record WHERE state < 4 AND seller = ? AND (lease_until <= ? OR owner = ?) "
+    "AND body IS NOT NULL ORDER BY begun LIMIT ?"
 )
 _LIST = "SELECT * FROM record WHERE state = ? ORDER BY begun LIMIT ?"
 _REPLACE = (
@@ -60,40 +54,6 @@ _PURGE = (
 )
 
 
-class _Fixed(msgspec.Struct, array_like=True):
-    """What never changes of a record, in one column."""
-
-    name: str
-    operation: str
-    base_url: str
-    account: str | None
-    path: str
-    sensitive: bool
-    keyed: bool
-    not_after: float
-
-
-class _Row(NamedTuple):
-    """The columns of the table, in its order."""
-
-    seq: int | None
-    id: int
-    key: str
-    seller: str
-    state: int
-    owner: str
-    lease_until: float
-    begun: float
-    updated: float
-    digest: bytes
-    fixed: bytes
-    headers: bytes | None
-    body: bytes | None
-    sealed: int
-    reason: str
-    response: bytes | None
-
-
 class _Job(msgspec.Struct, eq=False):
     work: Work[object]
     loop: asyncio.AbstractEventLoop
@@ -102,10 +62,64 @@ class _Job(msgspec.Struct, eq=False):
     error: Exception | None = None
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_FIXED = msgspec.msgpack.Decoder(_Fixed)
-_HEADERS = msgspec.msgpack.Decoder(dict[str, str])
-_RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
+class _Rows:
+    """The rows of the file, in the transaction of the writing thread: none of its methods waits."""
+
+    database: sqlite3.Connection
+
+    def __init__(self, codec: Codec, now: Callable[[], float]) -> None:
+        self._codec = codec
+        self._now = now
+        self.wiped = False
+        """Whether bytes were wiped that the write-ahead log still holds."""
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """See `Rows`: all jobs that are done together are in one transaction."""
+        return await work(self)
+
+    async def now(self) -> float:
+        """See `Transaction`."""
+        return self._now()
+
+    async def insert(self, record: Record, lease: float) -> float | None:
+        """See `Rows`."""
+        now = self._now()
+        columns = self._codec.columns(record)._replace(lease_until=now + lease, updated=now)
+        return now if self.database.execute(_INSERT, columns).rowcount else None
+
+    async def settle(self, row: Record, *, before: Record) -> float | None:
+        """See `Rows`."""
+        now, changed = self._now(), (CODES[row.state], row.reason, response_column(row))
+        found = (id_of(row.key), before.owner, CODES[before.state])
+        return now if self.database.execute(_SETTLE, (changed[0], now, *changed[1:], *found)).rowcount else None
+
+    async def load(self, key: str) -> Record | None:
+        """See `Transaction`."""
+        return next(self._select(_LOAD, id_of(key)), None)
+
+    async def replace(self, rows: Sequence[Record]) -> None:
+        """See `Transaction`."""
+        for columns in map(self._codec.columns, rows):
+            self.database.execute(_REPLACE, (*columns[3:8], *columns[9:], columns.id))
+            self.wiped = self.wiped or (columns.sealed == 1 and columns.body is None)
+
+    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
+        """See `Transaction`."""
+        return [row for seller in sellers for row in self._select(_CLAIM, seller, now, owner, limit)]
+
+    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
+        """See `Transaction`."""
+        return [row for code in codes for row in self._select(_LIST, code, limit)]
+
+    async def purge(self, before: float) -> int:
+        """See `Transaction`."""
+        count = self.database.execute(_PURGE, (before,)).rowcount
+        self.wiped = self.wiped or count > 0
+        return count
+
+    def _select(self, statement: str, *values: object) -> Iterator[Record]:
+        # Without `seq`: numbered as they come, new rows fill one page after the other.
+        return (self._codec.record(Columns(*row[1:])) for row in self.database.execute(statement, values))
 
 
 class SQLiteJournal:
@@ -132,55 +146,45 @@ class SQLiteJournal:
         busy_timeout: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if (seal is None) is not (unseal is None):
-            raise TypeError("give seal and unseal, or neither")
         self._path = Path(path)
-        self._seal = seal
-        self._unseal = unseal
         self._busy_timeout = busy_timeout
-        self._now = now
+        self._rows = _Rows(Codec(seal, unseal), now)
+        #: Of the writing thread.
+        self._table = Table(self._rows)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._closed = False
-        #: Rows that this process holds, so that settling one needs no read. Of the writing thread.
-        self._held: dict[str, Record] = {}
-        self._wiped = False
 
     # --- the methods of a journal -------------------------------------------------------------------------------------
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        return await self._do(lambda database: self._begin(database, record, lease))
+        return await self._do(lambda: self._table.begin(record, lease))
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
-        return await self._do(lambda database: self._load(database, key))
+        return await self._do(lambda: self._table.get(key))
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
-        return await self._do(
-            lambda database: self._change(
-                database, key, lambda row: states.renew(row, owner=owner, now=self._now(), lease=lease)
-            )
-        )
+        return await self._do(lambda: self._table.renew(key, owner, lease))
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal.resolve`."""
-        return await self._do(lambda database: self._settle(database, key, resolution, owner))
+        return await self._do(lambda: self._table.resolve(key, resolution, owner))
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
         """See `Journal.claim`."""
-        return await self._do(lambda database: self._claim(database, tuple(sellers), owner, lease, limit))
+        return await self._do(lambda: self._table.claim(sellers, owner, lease, limit))
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
-        """See `Journal`."""
-        codes = tuple(_CODES[state] for state in among)
-        return await self._do(lambda database: self._list(database, codes, limit))
+        """See `Journal.records`."""
+        return await self._do(lambda: self._table.records(among, limit))
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
-        return await self._do(lambda database: self._purge(database, before))
+        return await self._do(lambda: self._table.purge(before))
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
@@ -215,10 +219,9 @@ class SQLiteJournal:
             if jobs:
                 try:
                     if database is None:
-                        database = self._open()
+                        database = self._rows.database = self._open()
                     _transact(database, jobs)
                 except (sqlite3.Error, OSError) as error:
-                    self._held.clear()
                     _drop(database)
                     database = None
                     for job in jobs:
@@ -227,8 +230,8 @@ class SQLiteJournal:
                     for job in jobs:
                         job.error = error
                 _deliver(jobs)
-            if database is not None and self._wiped and (last or self._jobs.empty()):
-                self._wiped = not _truncated(database)
+            if database is not None and self._rows.wiped and (last or self._jobs.empty()):
+                self._rows.wiped = not _truncated(database)
         _drop(database)
 
     def _waiting(self) -> tuple[list[_Job], bool]:
@@ -280,7 +283,7 @@ class SQLiteJournal:
                 _TABLE,
                 _INDEX,
                 f"PRAGMA application_id = {_APPLICATION}",
-                f"PRAGMA user_version = {_SCHEMA}",
+                f"PRAGMA user_version = {SCHEMA}",
             ):
                 database.execute(statement)
             commit(database)
@@ -288,148 +291,13 @@ class SQLiteJournal:
         database.execute("ROLLBACK")
         if application != _APPLICATION:
             raise JournalUnavailable(f"{self._path} is the database of another program")
-        if version != _SCHEMA:
-            raise JournalUnavailable(f"{self._path} has schema {version}, this version of paymentsdk reads {_SCHEMA}")
-
-    # --- what it does -------------------------------------------------------------------------------------------------
-
-    def _begin(self, database: sqlite3.Connection, record: Record, lease: float) -> tuple[Action, Record]:
-        now = self._now()
-        action, row = states.begin(None, record, now=now, lease=lease)
-        if not database.execute(_INSERT, self._row(row)).rowcount:
-            known = self._load(database, record.key)
-            action, row = states.begin(known, record, now=now, lease=lease)
-            if row is not known:
-                self._replace(database, row)
-        if row.owner == record.owner:
-            self._held[row.key] = row
-        return action, row
-
-    def _load(self, database: sqlite3.Connection, key: str) -> Record | None:
-        columns = database.execute(_SELECT, (_id(key),)).fetchone()
-        if columns is None:
-            return None
-        row = self._record(_Row._make(columns))
-        if row.key != key:
-            raise JournalUnavailable(f"the keys {key} and {row.key} cannot be told apart")
-        return row
-
-    def _change(self, database: sqlite3.Connection, key: str, change: Callable[[Record], Record]) -> Record:
-        row = self._load(database, key)
-        if row is None:
-            raise LookupError(f"there is no record with the key {key}")
-        changed = change(row)
-        if changed is not row:
-            self._replace(database, changed)
-        return changed
-
-    def _settle(self, database: sqlite3.Connection, key: str, resolution: Resolution, owner: str) -> Record:
-        """Resolve a row: one that this process holds by a compare-and-set without a read."""
-        now = self._now()
-        held = self._held.pop(key, None)
-        if held is not None and held.owner == owner and not held.sensitive:
-            row = states.resolve(held, resolution, owner=owner, now=now)
-            if row is not held:
-                response = None if row.response is None else _ENCODER.encode(row.response)
-                values = (_CODES[row.state], now, row.reason, response, _id(key), owner, _CODES[held.state])
-                if database.execute(_SETTLE, values).rowcount:
-                    return row
-        return self._change(database, key, lambda row: states.resolve(row, resolution, owner=owner, now=now))
-
-    def _claim(
-        self, database: sqlite3.Connection, sellers: tuple[str, ...], owner: str, lease: float, limit: int
-    ) -> list[Record]:
-        now = self._now()
-        rows = [
-            self._record(_Row._make(columns))
-            for seller in sellers
-            for columns in database.execute(_CLAIM, (seller, now, limit))
-        ]
-        open_rows = sorted((row for row in rows if states.is_claimable(row, now)), key=lambda row: row.begun)
-        taken = [states.take(row, owner=owner, now=now, lease=lease) for row in open_rows[:limit]]
-        for row in taken:
-            self._replace(database, row)
-        return taken
-
-    def _list(self, database: sqlite3.Connection, codes: tuple[int, ...], limit: int) -> list[Record]:
-        rows = [row for code in codes for row in database.execute(_LIST, (code, limit))]
-        return sorted((self._record(_Row._make(row)) for row in rows), key=lambda row: row.begun)[:limit]
-
-    def _purge(self, database: sqlite3.Connection, before: float) -> int:
-        count = database.execute(_PURGE, (before,)).rowcount
-        self._wiped = self._wiped or count > 0
-        return count
-
-    # --- rows ---------------------------------------------------------------------------------------------------------
-
-    def _replace(self, database: sqlite3.Connection, row: Record) -> None:
-        columns = self._row(row)
-        database.execute(_REPLACE, (*columns[4:9], *columns[10:], columns.id))
-        self._wiped = self._wiped or (columns.sealed == 1 and columns.body is None)
-
-    def _row(self, record: Record) -> _Row:
-        body, sealed = record.body, record.sensitive and self._seal is not None
-        if body is not None and record.sensitive:
-            body = None if self._seal is None else self._seal(body)
-        return _Row(
-            None,  # Numbered as they come, new rows fill one page after the other.
-            _id(record.key),
-            record.key,
-            record.seller,
-            _CODES[record.state],
-            record.owner,
-            record.lease_until,
-            record.begun,
-            record.updated,
-            record.digest,
-            _ENCODER.encode(_fixed(record)),
-            _ENCODER.encode(record.headers) if record.headers else None,
-            body,
-            sealed,
-            record.reason,
-            None if record.response is None else _ENCODER.encode(record.response),
-        )
-
-    def _record(self, row: _Row) -> Record:
-        what, body = _FIXED.decode(row.fixed), row.body
-        if row.sealed and body is not None:
-            body = None if self._unseal is None else self._unseal(body)
-        return Record(
-            key=row.key,
-            name=what.name,
-            operation=what.operation,
-            base_url=what.base_url,
-            seller=row.seller,
-            account=what.account,
-            path=what.path,
-            headers={} if row.headers is None else _HEADERS.decode(row.headers),
-            body=body,
-            digest=row.digest,
-            sensitive=what.sensitive,
-            keyed=what.keyed,
-            begun=row.begun,
-            not_after=what.not_after,
-            state=_STATES[row.state],
-            owner=row.owner,
-            lease_until=row.lease_until,
-            updated=row.updated,
-            reason=row.reason,
-            response=None if row.response is None else _RESPONSE.decode(row.response),
-        )
-
-
-def _fixed(row: Record) -> _Fixed:
-    return _Fixed(row.name, row.operation, row.base_url, row.account, row.path, row.sensitive, row.keyed, row.not_after)
+        if version != SCHEMA:
+            raise JournalUnavailable(f"{self._path} has schema {version}, this version of paymentsdk reads {SCHEMA}")
 
 
 def commit(database: sqlite3.Connection) -> None:
     """Make what was written durable. By this name, so that a test can kill the process before and after it."""
     database.execute("COMMIT")
-
-
-def _id(key: str) -> int:
-    """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
-    return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
 
 
 def _transact(database: sqlite3.Connection, jobs: list[_Job]) -> None:
@@ -441,12 +309,22 @@ def _transact(database: sqlite3.Connection, jobs: list[_Job]) -> None:
     database.execute("BEGIN IMMEDIATE")
     for job in jobs:
         try:
-            job.result = job.work(database)
+            job.result = _finish(job.work())
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - of one job; each looks before it writes
             job.error = error
     commit(database)
+
+
+def _finish(work: Coroutine[object, object, T]) -> T:
+    """Return what *work* returns, which never waits."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    raise RuntimeError("the writing thread cannot wait")
 
 
 def _deliver(jobs: list[_Job]) -> None:

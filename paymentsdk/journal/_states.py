@@ -303,6 +303,9 @@ def begin(row: Record | None, new: Record, *, now: float, lease: float) -> tuple
     line = ON_BEGIN[found]
     if row.digest != new.digest:
         return line.other, row
+    if row.owner == new.owner and row.state in HELD:
+        # It has written this before, and did not hear of it: the connection was lost in the middle of the commit.
+        return Action.SEND if row.state is RecordState.PENDING else Action.RESUME, row
     action = line.same if row.keyed else line.unkeyed
     match action:
         case Action.RESUME:

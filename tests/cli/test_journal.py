@@ -14,10 +14,11 @@ import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
 from paymentsdk.cli import main
-from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal import PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.conftest import make_record
+from tests.postgres import Server
 
 ORDER = OrderRequest(
     external_reference="A-1",
@@ -277,3 +278,25 @@ def test_no_command_takes_a_credential() -> None:
         with pytest.raises(SystemExit) as ended:
             main(["journal", command, "--token", "x", "x"])
         assert 2 == ended.value.code
+
+
+# --- in PostgreSQL ------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_in_postgres_is_named_by_the_environment(
+    run: Callable[..., tuple[int, str, str]], postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`PAYMENTSDK_JOURNAL` names it, with a password that no other user of the machine can see."""
+
+    async def keep() -> str:
+        journal = PostgresJournal(address := await postgres.new())
+        await journal.begin(make_record(), lease=60)
+        await journal.aclose()
+        return address
+
+    monkeypatch.setenv("PAYMENTSDK_JOURNAL", asyncio.run(keep()))
+
+    code, printed, _ = run("list")
+
+    assert 0 == code
+    assert "table-7/1" in printed

@@ -79,7 +79,7 @@ def deadly(nth: int, when: str) -> None:
         if not database.in_transaction:
             database.execute("BEGIN IMMEDIATE")
         for job in jobs:
-            job.result = job.work(database)
+            job.result = _sqlite._finish(job.work())
         if next(commits) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable
-from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _states
+from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal, _states
 from paymentsdk.testing.journal_conformance import CASES, Case
 
 Now = Callable[[], float]
@@ -86,6 +86,15 @@ async def test_sqlite_conforms(case: Case, sealed: bool, tmp_path: Path) -> None
     seals = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
 
     await case.run(lambda now: SQLiteJournal(tmp_path / "journal.db", now=now, **seals))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_postgres_conforms(case: Case, sealed: bool, dsn: str) -> None:
+    """`PostgresJournal` keeps every rule, with several journals on one table."""
+    seals = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]} if sealed else {}
+
+    await case.run(lambda now: PostgresJournal(dsn, now=now, **seals))
 
 
 def breaking(name: str) -> Callable[[Callable[..., object]], type[MemoryJournal]]:

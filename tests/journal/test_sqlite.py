@@ -164,12 +164,15 @@ async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[...
     """The file is written ahead, and forced to the disk at each commit."""
     journal = SQLiteJournal(path)
     await journal.begin(record(), lease=60)
-    pragmas = await journal._do(
-        lambda database: [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
-    )
+
+    async def pragmas() -> list[object]:
+        execute = journal._rows.database.execute
+        return [execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+
+    told = await journal._do(pragmas)
     await journal.aclose()
 
-    assert ["wal", 2] == pragmas
+    assert ["wal", 2] == told
 
 
 # --- it fails closed --------------------------------------------------------------------------------------------------

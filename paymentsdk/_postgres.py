@@ -1,0 +1,296 @@
+"""PostgreSQL, as far as this package uses it: a connection, and which errors mean that it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from paymentsdk._secrets import masked
+from paymentsdk.errors import RequestInvalid, visible
+
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
+Values: TypeAlias = Sequence[object]
+
+#: Classes of SQLSTATE after which the same may succeed on a new connection: connections, operators who stop the server,
+#: transactions that were rolled back because of others.
+_PASSING = ("08", "57", "40")
+#: Too many connections.
+_FULL = "53300"
+#: Every statement finds its rows by an index; a plan that was made while the table was small would read all of it.
+_SETTINGS = {
+    "application_name": "paymentsdk",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    # Seconds until the server lets go of the locks of a machine that is gone, if it dies without a word.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+#: Seconds between two tries to connect.
+_PAUSE = 0.05
+
+
+class Connection(Protocol):
+    """What this package uses of `asyncpg.Connection`."""
+
+    async def execute(self, query: str, *args: object) -> str:
+        """Run statements, and return what the server says of the last."""
+        ...
+
+    async def executemany(self, command: str, args: Iterable[Values]) -> None:
+        """Run one statement for each of *args*, all or none."""
+        ...
+
+    async def fetch(self, query: str, *args: object) -> list[Values]:
+        """Run a statement, and return its rows."""
+        ...
+
+    async def fetchval(self, query: str, *args: object) -> object:
+        """Run a statement, and return the first value of its first row."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        """Commit at the end, or roll back."""
+        ...
+
+    async def close(self) -> None:
+        """Say goodbye, and close it."""
+        ...
+
+    def terminate(self) -> None:
+        """Close it at once."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether it was closed, by whomever."""
+        ...
+
+
+class Postgres:
+    """Where a server is, and how to connect to it.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``. It is never shown.
+        timeout: Seconds that a piece of work may take, with all new connections that it needs.
+
+    Raises:
+        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+    """
+
+    def __init__(self, dsn: str, *, timeout: float) -> None:
+        if not is_dsn(dsn):
+            raise RequestInvalid("dsn", "must be postgresql://user:password@host:port/database")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise RequestInvalid("timeout", "must be above 0 seconds")
+        self._dsn = masked(dsn)
+        self.timeout: float = float(timeout)
+
+    async def connect(self, prepare: Callable[[Connection], Awaitable[None]]) -> Connection:
+        """Return a new connection that *prepare* has prepared, and on which a commit is on the disk.
+
+        Raises:
+            ImportError: asyncpg is not installed; the message says how to get it.
+        """
+        try:
+            library = import_module("asyncpg")
+        except ImportError:
+            raise ImportError("PostgreSQL needs asyncpg: pip install 'paymentsdk[postgres]'") from None
+        connect: Callable[..., Awaitable[Connection]] = library.connect
+        # `str`: the library hands it to the parser of the standard library.
+        connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS)
+        try:
+            if await connection.fetchval("SHOW synchronous_commit") == "off":
+                await connection.execute("SET synchronous_commit = on")
+            await prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+
+class Line:
+    """One connection, made when it is needed, and anew when it was lost. One piece of work has it at a time.
+
+    Args:
+        server: Where to connect to.
+        prepare: Looks at a new connection before it is used.
+    """
+
+    def __init__(self, server: Postgres, prepare: Callable[[Connection], Awaitable[None]]) -> None:
+        self._server = server
+        self._prepare = prepare
+        self._connection: Connection | None = None
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Return what *work* returns. It is done again after a connection was lost, whatever it has committed."""
+        loop = asyncio.get_running_loop()
+        end, first = loop.time() + self._server.timeout, None
+        while True:
+            try:
+                async with asyncio.timeout_at(end):
+                    if self._connection is None:
+                        self._connection = await self._server.connect(self._prepare)
+                    return await work(self._connection)
+            except BaseException as error:
+                if not isinstance(error, Exception) or is_error(error):
+                    self._drop()
+                if not is_passing(error):
+                    raise
+                # In the end only the time runs out; what came first says why.
+                first = first or error
+            if loop.time() + _PAUSE >= end:
+                raise first
+            await asyncio.sleep(_PAUSE)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                async with asyncio.timeout(self._server.timeout):
+                    await connection.close()
+            except Exception:  # noqa: BLE001 - nothing is under way on it
+                connection.terminate()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+class _Job(Generic[A, B]):
+    """A piece of work that waits."""
+
+    __slots__ = ("future", "item")
+
+    def __init__(self, item: A, future: asyncio.Future[B]) -> None:
+        self.item = item
+        self.future = future
+
+
+class Lane(Generic[A, B]):
+    """What waits for one connection: it is done together.
+
+    Args:
+        line: The connection.
+        run: Does a number of items at once, and returns one result for each. After a connection was lost it is called
+            again, with what it may have done already.
+        unavailable: Makes the error of work that the database could not do.
+        most: Items that are done together at most.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        run: Callable[[Connection, Sequence[A]], Awaitable[Sequence[B]]],
+        unavailable: Callable[[str], Exception],
+        *,
+        most: int = 1000,
+    ) -> None:
+        self._line = line
+        self._run = run
+        self._unavailable = unavailable
+        self._most = most
+        self._waiting: list[_Job[A, B]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def do(self, item: A) -> B:
+        """Return the result of *item*, which is done also if this call is cancelled."""
+        future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Job(item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return await future
+
+    async def aclose(self) -> None:
+        """Wait for what is to be done, and close the connection."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+        await self._line.aclose()
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                jobs, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._together(jobs)
+        finally:
+            self._task = None
+
+    async def _together(self, jobs: Sequence[_Job[A, B]]) -> None:
+        items = [job.item for job in jobs]
+        try:
+            results = await self._line.run(lambda connection: self._run(connection, items))
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            failure = error
+        else:
+            for job, result in zip(jobs, results, strict=True):
+                if not job.future.done():
+                    job.future.set_result(result)
+            return
+        if is_of_values(failure) and len(jobs) > 1:
+            # Of one of them: the others have not failed.
+            for job in jobs:
+                await self._together([job])
+            return
+        for job in jobs:
+            if not job.future.done():
+                # Each its own, outside of the handler: the library's error has values in its frames.
+                job.future.set_exception(self._unavailable(_why(failure)) if is_error(failure) else failure)
+
+
+def _why(error: Exception) -> str:
+    return visible(str(error) or f"{type(error).__name__}: it took too long")
+
+
+def is_dsn(text: object) -> bool:
+    """Whether *text* is the address of a PostgreSQL server."""
+    return isinstance(text, str) and text.startswith(("postgresql://", "postgres://"))
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same may succeed on a new connection; what was committed before *error* is not known."""
+    if isinstance(error, OSError | TimeoutError | asyncio.IncompleteReadError):
+        return True
+    state = _state(error)
+    return state.startswith(_PASSING) or state == _FULL or type(error).__name__ == "InterfaceError"
+
+
+def is_of_values(error: BaseException) -> bool:
+    """Whether a value of one row was refused, such as a text with a NUL: other rows have not failed."""
+    return _state(error).startswith("22") or isinstance(error, UnicodeEncodeError)
+
+
+def is_error(error: BaseException) -> bool:
+    """Whether *error* comes of the database."""
+    return is_passing(error) or bool(_state(error)) or isinstance(error, ImportError)
+
+
+def _state(error: BaseException) -> str:
+    """Return the SQLSTATE of an error of asyncpg; it is of no class that can be named without importing it."""
+    state = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else ""
+
+
+async def schema(connection: Connection, table: str, version: str, *statements: str) -> str | None:
+    """Make *table* by *statements* unless it is there; return why it cannot be used, or ``None``.
+
+    Its comment says whose it is, and of which *version*.
+    """
+    comment = "SELECT coalesce(obj_description(to_regclass($1), 'pg_class'), '') WHERE to_regclass($1) IS NOT NULL"
+    if (found := await connection.fetchval(comment, table)) is None:
+        # Two that create it at once would collide in the catalog. The lock comes before the transaction: inside of one,
+        # a server does not see what another one has just created.
+        await connection.execute("SELECT pg_advisory_lock(hashtext($1))", table)
+        async with connection.transaction():
+            if (found := await connection.fetchval(comment, table)) is None:
+                for statement in (*statements, f"COMMENT ON TABLE {table} IS '{version}'"):
+                    await connection.execute(statement)
+                found = version
+        await connection.execute("SELECT pg_advisory_unlock(hashtext($1))", table)
+    return None if found == version else f"the table {table} is {found or 'of another program'!r}, not {version!r}"

@@ -1,0 +1,263 @@
+"""A journal in PostgreSQL, for the processes of any number of machines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from operator import itemgetter
+from typing import TypeVar, cast
+
+from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
+from paymentsdk.errors import JournalUnavailable
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution
+from paymentsdk.journal._table import (
+    CODES,
+    SCHEMA,
+    Codec,
+    Columns,
+    Seal,
+    Table,
+    Transaction,
+    id_of,
+    response_column,
+)
+
+T = TypeVar("T")
+
+_VERSION = f"paymentsdk journal {SCHEMA}"
+_TABLE = """
+CREATE TABLE paymentsdk_record (
+    id bigint PRIMARY KEY, key text NOT NULL, seller text NOT NULL, state smallint NOT NULL, owner text NOT NULL,
+    lease_until float8 NOT NULL, begun float8 NOT NULL, updated float8 NOT NULL, digest bytea NOT NULL,
+    fixed bytea NOT NULL, headers bytea, body bytea, sealed smallint NOT NULL, reason text NOT NULL, response bytea
+)
+"""
+_INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
+#: The store time: that of the database, unless the journal was given a clock.
+_NOW = "SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)"
+#: Both by a number of rows at once.
+_INSERT = """
+INSERT INTO paymentsdk_record
+SELECT id, key, seller, state, owner, now + lease, begun, now, digest, fixed, headers, body, sealed, reason, response
+FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
+    $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::float8[], $8::float8[], $9::bytea[],
+    $10::bytea[], $11::bytea[], $12::bytea[], $13::smallint[], $14::text[], $15::bytea[]
+) AS new (id, key, seller, state, owner, lease, begun, digest, fixed, headers, body, sealed, reason, response)
+ON CONFLICT (id) DO NOTHING RETURNING id, updated
+"""
+_SETTLE = """
+UPDATE paymentsdk_record AS row
+SET state = new.state, owner = '', lease_until = 0, updated = now, reason = new.reason, response = new.response
+FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
+    $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::text[], $7::bytea[]
+) AS new (id, owner, before, state, reason, response)
+WHERE row.id = new.id AND row.owner = new.owner AND row.state = new.before RETURNING row.id, new.owner, updated
+"""
+_LOAD = "SELECT * FROM paymentsdk_record WHERE id = $1 FOR UPDATE"
+_CLAIM = """
+SELECT * FROM paymentsdk_record
+WHERE state < 4 AND seller = $1 AND (lease_until <= $2 OR owner = $3) AND body IS NOT NULL
+ORDER BY begun LIMIT $4 FOR UPDATE SKIP LOCKED
+"""
+_LIST = "SELECT * FROM paymentsdk_record WHERE state = $1 ORDER BY begun LIMIT $2"
+_REPLACE = """
+UPDATE paymentsdk_record SET state = $1, owner = $2, lease_until = $3, begun = $4, updated = $5, fixed = $6,
+headers = $7, body = $8, sealed = $9, reason = $10, response = $11 WHERE id = $12
+"""
+_PURGE = """
+WITH purged AS (
+    UPDATE paymentsdk_record SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < $1
+    AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) RETURNING id
+) SELECT count(*) FROM purged
+"""
+
+
+class _Transaction:
+    """The rows in one transaction."""
+
+    def __init__(self, connection: Connection, codec: Codec, time: float | None) -> None:
+        self._connection = connection
+        self._codec = codec
+        self._time = time
+
+    async def now(self) -> float:
+        """See `Transaction`."""
+        return cast("float", await self._connection.fetchval(_NOW, self._time))
+
+    async def load(self, key: str) -> Record | None:
+        """See `Transaction`."""
+        return next(iter(await self._select(_LOAD, id_of(key))), None)
+
+    async def replace(self, rows: Sequence[Record]) -> None:
+        """See `Transaction`."""
+        written = [(*columns[3:8], *columns[9:], columns.id) for columns in map(self._codec.columns, rows)]
+        await self._connection.executemany(_REPLACE, written)
+
+    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
+        """See `Transaction`."""
+        return [row for seller in sellers for row in await self._select(_CLAIM, seller, now, owner, limit)]
+
+    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
+        """See `Transaction`."""
+        return [row for code in codes for row in await self._select(_LIST, code, limit)]
+
+    async def purge(self, before: float) -> int:
+        """See `Transaction`."""
+        return cast("int", await self._connection.fetchval(_PURGE, before))
+
+    async def _select(self, statement: str, *values: object) -> list[Record]:
+        rows = await self._connection.fetch(statement, *values)
+        return [self._codec.record(Columns._make(cast("tuple[object, ...]", row))) for row in rows]
+
+
+class _Rows:
+    """The table. New rows and settled ones are each collected, and written together on a connection of their own."""
+
+    def __init__(self, server: Postgres, codec: Codec, now: Callable[[], float] | None) -> None:
+        self._codec = codec
+        self._now = now
+        self._inserts = Lane(Line(server, _prepare), self._insert, _unavailable)
+        self._settles = Lane(Line(server, _prepare), self._settle, _unavailable)
+        self._works = Lane(Line(server, _prepare), self._transact, _unavailable, most=1)
+
+    async def insert(self, record: Record, lease: float) -> float | None:
+        """See `Rows`."""
+        columns = self._codec.columns(record)
+        return await self._inserts.do((*columns[:5], lease, columns.begun, *columns[8:]))
+
+    async def settle(self, row: Record, *, before: Record) -> float | None:
+        """See `Rows`."""
+        number, code = id_of(row.key), CODES[before.state]
+        return await self._settles.do((number, before.owner, code, CODES[row.state], row.reason, response_column(row)))
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """See `Rows`."""
+        return cast("T", await self._works.do(work))
+
+    async def aclose(self) -> None:
+        """Wait for what is being written, and close the connections."""
+        for lane in (self._inserts, self._settles, self._works):
+            await lane.aclose()
+
+    async def _insert(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
+        kept = dict(cast("list[tuple[int, float]]", await connection.fetch(_INSERT, self._time(), *_arrays(rows))))
+        # Of two with one key the first was kept.
+        return [kept.pop(cast("int", row[0]), None) for row in rows]
+
+    async def _settle(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
+        found = await connection.fetch(_SETTLE, self._time(), *_arrays(rows))
+        settled = {(number, owner): now for number, owner, now in found}
+        return [cast("float | None", settled.get((row[0], row[1]))) for row in rows]
+
+    async def _transact(
+        self, connection: Connection, works: Sequence[Callable[[Transaction], Awaitable[object]]]
+    ) -> list[object]:
+        async with connection.transaction():
+            return [await work(_Transaction(connection, self._codec, self._time())) for work in works]
+
+    def _time(self) -> float | None:
+        return None if self._now is None else self._now()
+
+
+def _unavailable(why: str) -> JournalUnavailable:
+    return JournalUnavailable(f"PostgreSQL: {why}")
+
+
+def _arrays(rows: Sequence[Values]) -> list[tuple[object, ...]]:
+    """Return *rows* as columns; all processes lock rows in one order, so that none waits for another in a circle."""
+    return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
+
+
+async def _prepare(connection: Connection) -> None:
+    if why := await schema(connection, "paymentsdk_record", _VERSION, _TABLE, _INDEX):
+        raise JournalUnavailable(why)
+
+
+class PostgresJournal:
+    """Keeps records in PostgreSQL, durable before they are sent; it needs the extra ``postgres``.
+
+    Any number of processes on any number of machines may use one database. It makes its table, ``paymentsdk_record``,
+    in the first schema of the search path. What waits is written together: up to three connections for each process.
+    The leases count on the clock of the database.
+
+    A connection that is lost is made anew, and what may have been committed is read back. Records are as durable as
+    the server's commits: they outlive the loss of its machine only if a standby confirms each (synchronous
+    replication). Connect to the server itself, or to a pooler by session.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``. It is never shown.
+        seal: Encrypts bodies that hold credentials of a payer. Without it such a body is not kept: recovery cannot send
+            that record, only a caller that brings the same request again. The server keeps old versions of a row in its
+            files and backups: only to discard the key of the seal wipes them.
+        unseal: Undoes *seal*.
+        timeout: Seconds that one piece of work may take, new connections included, before `JournalUnavailable`.
+        now: The clock of the leases, in seconds since the epoch, in place of the database's; the same for all.
+
+    Raises:
+        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        seal: Seal | None = None,
+        unseal: Seal | None = None,
+        timeout: float = 5.0,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._rows = _Rows(Postgres(dsn, timeout=timeout), Codec(seal, unseal), now)
+        self._table = Table(self._rows)
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """See `Journal.begin`."""
+        return await self._open().begin(record, lease)
+
+    async def get(self, key: str) -> Record | None:
+        """See `Journal.get`."""
+        return await self._open().get(key)
+
+    async def renew(self, key: str, *, owner: str, lease: float) -> Record:
+        """See `Journal.renew`."""
+        return await self._open().renew(key, owner, lease)
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        """See `Journal.resolve`."""
+        return await self._open().resolve(key, resolution, owner)
+
+    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+        """See `Journal.claim`."""
+        return await self._open().claim(sellers, owner, lease, limit)
+
+    async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
+        """See `Journal.records`."""
+        return await self._open().records(among, limit)
+
+    async def purge(self, before: float) -> int:
+        """See `Journal.purge`."""
+        return await self._open().purge(before)
+
+    async def aclose(self) -> None:
+        """See `Journal.aclose`."""
+        self._closed = True
+        if self._process == os.getpid() and self._loop is asyncio.get_running_loop():
+            await self._rows.aclose()
+
+    def _open(self) -> Table:
+        """Return the table, if it may be used here.
+
+        Raises:
+            JournalUnavailable: The journal is closed, or belongs to another process or event loop.
+        """
+        if self._closed:
+            raise JournalUnavailable("it is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._process != os.getpid() or self._loop is not loop:
+            raise JournalUnavailable("it belongs to another process or event loop: open one in each")
+        return self._table

@@ -1,0 +1,306 @@
+"""What journals in a database share: the columns of their table, and every step of their methods.
+
+`_states.py` decides, a database stores. A database is a `Rows`: it reads and writes single rows, and knows nothing of
+what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from hashlib import sha256
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from paymentsdk.errors import JournalUnavailable
+from paymentsdk.journal import _states as states
+from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+
+T = TypeVar("T")
+Seal: TypeAlias = Callable[[bytes], bytes]
+
+#: The version of the table.
+SCHEMA = 1
+#: Open states come first, so that an index finds them by ``state < 4``.
+CODES = {state: code for code, state in enumerate(RecordState)}
+_STATES = dict(enumerate(RecordState))
+#: Rows that a process holds at most in memory: more of them are settled with a read.
+_MOST_HELD = 10_000
+
+
+class Columns(NamedTuple):
+    """The columns of a row, in their order."""
+
+    id: int
+    key: str
+    seller: str
+    state: int
+    owner: str
+    lease_until: float
+    begun: float
+    updated: float
+    digest: bytes
+    fixed: bytes
+    headers: bytes | None
+    body: bytes | None
+    sealed: int
+    reason: str
+    response: bytes | None
+
+
+class _Fixed(msgspec.Struct, array_like=True):
+    """What never changes of a record, in one column."""
+
+    name: str
+    operation: str
+    base_url: str
+    account: str | None
+    path: str
+    sensitive: bool
+    keyed: bool
+    not_after: float
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_FIXED = msgspec.msgpack.Decoder(_Fixed)
+_HEADERS = msgspec.msgpack.Decoder(dict[str, str])
+_RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
+
+
+class Codec:
+    """Turns records into columns, and back.
+
+    Args:
+        seal: Encrypts bodies that hold credentials of a payer. Without it such a body is not kept.
+        unseal: Undoes *seal*.
+    """
+
+    def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
+        if (seal is None) is not (unseal is None):
+            raise TypeError("give seal and unseal, or neither")
+        self._seal = seal
+        self._unseal = unseal
+
+    def columns(self, record: Record) -> Columns:
+        """Return the columns of *record*."""
+        body, sealed = record.body, record.sensitive and self._seal is not None
+        if body is not None and record.sensitive:
+            body = None if self._seal is None else self._seal(body)
+        return Columns(
+            id_of(record.key),
+            record.key,
+            record.seller,
+            CODES[record.state],
+            record.owner,
+            record.lease_until,
+            record.begun,
+            record.updated,
+            record.digest,
+            _ENCODER.encode(_fixed(record)),
+            _ENCODER.encode(record.headers) if record.headers else None,
+            body,
+            sealed,
+            record.reason,
+            response_column(record),
+        )
+
+    def record(self, row: Columns) -> Record:
+        """Return the record that *row* keeps."""
+        what, body = _FIXED.decode(row.fixed), row.body
+        if row.sealed and body is not None:
+            body = None if self._unseal is None else self._unseal(body)
+        return Record(
+            key=row.key,
+            name=what.name,
+            operation=what.operation,
+            base_url=what.base_url,
+            seller=row.seller,
+            account=what.account,
+            path=what.path,
+            headers={} if row.headers is None else _HEADERS.decode(row.headers),
+            body=body,
+            digest=row.digest,
+            sensitive=what.sensitive,
+            keyed=what.keyed,
+            begun=row.begun,
+            not_after=what.not_after,
+            state=_STATES[row.state],
+            owner=row.owner,
+            lease_until=row.lease_until,
+            updated=row.updated,
+            reason=row.reason,
+            response=None if row.response is None else _RESPONSE.decode(row.response),
+        )
+
+
+def _fixed(row: Record) -> _Fixed:
+    return _Fixed(row.name, row.operation, row.base_url, row.account, row.path, row.sensitive, row.keyed, row.not_after)
+
+
+def response_column(record: Record) -> bytes | None:
+    """Return the response of *record* as it is kept."""
+    return None if record.response is None else _ENCODER.encode(record.response)
+
+
+def id_of(key: str) -> int:
+    """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
+    return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1
+
+
+class Transaction(Protocol):
+    """Reads and writes rows that nobody else changes meanwhile."""
+
+    async def now(self) -> float:
+        """Return the store time."""
+        ...
+
+    async def load(self, key: str) -> Record | None:
+        """Return the row with the number of *key*."""
+        ...
+
+    async def replace(self, rows: Sequence[Record]) -> None:
+        """Write *rows* over those that are there."""
+        ...
+
+    async def claimable(self, sellers: Sequence[str], owner: str, now: float, limit: int) -> list[Record]:
+        """Return open rows of *sellers* without a lease at *now*, or of *owner*: the oldest *limit* of each seller."""
+        ...
+
+    async def by_state(self, codes: Sequence[int], limit: int) -> list[Record]:
+        """Return rows in these states, the oldest *limit* of each."""
+        ...
+
+    async def purge(self, before: float) -> int:
+        """Reduce closed rows that were begun *before* a moment, and return how many."""
+        ...
+
+
+class Rows(Protocol):
+    """A database with the table of a journal."""
+
+    async def insert(self, record: Record, lease: float) -> float | None:
+        """Keep a new row for *lease* seconds; return the store time, or `None` and keep nothing if its key is known."""
+        ...
+
+    async def settle(self, row: Record, *, before: Record) -> float | None:
+        """Write state, reason and response of *row*, and free it, if owner and state are still those *before*.
+
+        Returns:
+            The store time; `None` if they were not.
+        """
+        ...
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Do *work* as one step that is durable in the end.
+
+        If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
+        """
+        ...
+
+
+class Table:
+    """The methods of a journal, on a database."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        #: Rows that this process holds, so that settling one needs no read.
+        self._held: dict[str, Record] = {}
+
+    async def begin(self, record: Record, lease: float) -> tuple[Action, Record]:
+        """See `Journal.begin`."""
+        if (now := await self._rows.insert(record, lease)) is not None:
+            action, row = states.begin(None, record, now=now, lease=lease)
+        else:
+            action, row = await self._rows.transact(lambda rows: _begin(rows, record, lease))
+        if row.owner == record.owner:
+            self._hold(row)
+        return action, row
+
+    async def get(self, key: str) -> Record | None:
+        """See `Journal.get`."""
+        return await self._rows.transact(lambda rows: _load(rows, key))
+
+    async def renew(self, key: str, owner: str, lease: float) -> Record:
+        """See `Journal.renew`."""
+
+        def renewed(row: Record, now: float) -> Record:
+            return states.renew(row, owner=owner, now=now, lease=lease)
+
+        return await self._rows.transact(lambda rows: _change(rows, key, renewed))
+
+    async def resolve(self, key: str, resolution: Resolution, owner: str) -> Record:
+        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
+        held = self._held.pop(key, None)
+        if held is not None and held.owner == owner and not held.sensitive:
+            row = states.resolve(held, resolution, owner=owner, now=held.updated)
+            if row is not held and (now := await self._rows.settle(row, before=held)) is not None:
+                return structs.replace(row, updated=now)
+
+        def resolved(row: Record, now: float) -> Record:
+            return states.resolve(row, resolution, owner=owner, now=now)
+
+        return await self._rows.transact(lambda rows: _change(rows, key, resolved))
+
+    async def claim(self, sellers: Collection[str], owner: str, lease: float, limit: int) -> list[Record]:
+        """See `Journal.claim`."""
+        taken = await self._rows.transact(lambda rows: _claim(rows, tuple(sellers), owner, lease, limit))
+        for row in taken:
+            self._hold(row)
+        return taken
+
+    async def records(self, among: Collection[RecordState], limit: int) -> list[Record]:
+        """See `Journal.records`."""
+        codes = [CODES[state] for state in among]
+        return _oldest(await self._rows.transact(lambda rows: rows.by_state(codes, limit)))[:limit]
+
+    async def purge(self, before: float) -> int:
+        """See `Journal.purge`."""
+        return await self._rows.transact(lambda rows: rows.purge(before))
+
+    def _hold(self, row: Record) -> None:
+        if len(self._held) >= _MOST_HELD:
+            self._held.clear()
+        self._held[row.key] = row
+
+
+def _oldest(rows: list[Record]) -> list[Record]:
+    return sorted(rows, key=lambda row: row.begun)
+
+
+async def _load(rows: Transaction, key: str) -> Record | None:
+    row = await rows.load(key)
+    if row is not None and row.key != key:
+        raise JournalUnavailable(f"the keys {key} and {row.key} cannot be told apart")
+    return row
+
+
+async def _begin(rows: Transaction, record: Record, lease: float) -> tuple[Action, Record]:
+    """Begin what was begun before."""
+    known = await _load(rows, record.key)
+    if known is None:
+        raise JournalUnavailable(f"the row of {record.key} has just been deleted")
+    action, row = states.begin(known, record, now=await rows.now(), lease=lease)
+    if row is not known:
+        await rows.replace([row])
+    return action, row
+
+
+async def _change(rows: Transaction, key: str, change: Callable[[Record, float], Record]) -> Record:
+    row = await _load(rows, key)
+    if row is None:
+        raise LookupError(f"there is no record with the key {key}")
+    changed = change(row, await rows.now())
+    if changed is not row:
+        await rows.replace([changed])
+    return changed
+
+
+async def _claim(rows: Transaction, sellers: Sequence[str], owner: str, lease: float, limit: int) -> list[Record]:
+    now = await rows.now()
+    found = _oldest(await rows.claimable(sellers, owner, now, limit))
+    own = [row for row in found if row.owner == owner]
+    free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
+    taken = [states.take(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
+    await rows.replace(taken)
+    return _oldest([*own, *taken])

@@ -1,0 +1,364 @@
+"""`PostgresJournal` on a real server: it dies, connections are cut, and what may have been committed is read back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import asyncpg
+import pytest
+from msgspec import structs
+
+from paymentsdk import JournalUnavailable, RequestInvalid
+from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse
+from tests.postgres import Server, Wire, free_port, running, wire_to
+
+DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
+REFUSED = Resolution(state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"{}"))
+TOKEN = b"payer-token-0123456789"
+
+
+async def read(dsn: str, statement: str) -> object:
+    """Return what the server says."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()
+
+
+# --- connections that are cut in the middle of a commit ---------------------------------------------------------------
+
+
+def never(error: BaseException) -> bool:
+    """Take no error for one that passes."""
+    return False
+
+
+def lost_claims(original: Callable[..., object]) -> Callable[..., object]:
+    """Find no row of the owner's own."""
+
+    async def claimable(self: object, sellers: object, owner: str, now: float, limit: int) -> object:
+        return await original(self, sellers, "", now, limit)
+
+    return claimable
+
+
+def lost_begins(original: Callable[..., object]) -> Callable[..., object]:
+    """Take a row of the owner's own for that of another call."""
+
+    def begin(row: Record | None, new: Record, *, now: float, lease: float) -> object:
+        return original(row, structs.replace(new, owner=f"{new.owner}-again"), now=now, lease=lease)
+
+    return begin
+
+
+def cut_at(wire: Wire, word: bytes, when: str) -> None:
+    """Cut *wire* once: at a request with *word* in it, or at the answer to that."""
+    seen = False
+
+    def request(data: bytes) -> bool:
+        nonlocal seen
+        seen = seen or word in data
+        return seen and when == "before" and not wire.cuts
+
+    wire.cut_request = request
+    wire.cut_response = lambda data: seen and not wire.cuts
+
+
+@pytest.fixture(params=["before", "after"])
+async def cut(request: pytest.FixtureRequest, postgres: Server) -> AsyncIterator[tuple[Wire, Callable[[bytes], None]]]:
+    """A wire, and what has it cut before the server hears of a word, or after it has done what was asked."""
+    async with wire_to(postgres) as wire:
+        yield wire, lambda word: cut_at(wire, word, request.param)
+
+
+@pytest.mark.control("paymentsdk._postgres.is_passing", never, raises=JournalUnavailable)
+@pytest.mark.control("paymentsdk.journal._table.states.begin", around=lost_begins)
+async def test_a_begin_whose_commit_was_cut_is_read_back(
+    cut, dsn: str, record: Callable[..., Record], request: pytest.FixtureRequest
+) -> None:
+    """Whether the server has kept it or not when the connection is lost: the caller is told to send, and it is kept.
+
+    So it is for a new record, and for one that is resumed.
+    """
+    wire, cut_at_word = cut
+    time = [1_000.0]
+    journal = PostgresJournal(wire.dsn(dsn), now=lambda: time[0])
+    await journal.begin(record("dead"), lease=60)
+    time[0] += 60
+
+    for name, word, expected, state in (
+        ("new", b"new", Action.SEND, RecordState.PENDING),
+        ("dead", b"COMMIT", Action.RESUME, RecordState.SENT),
+    ):
+        wire.cuts = 0
+        cut_at_word(word)
+        action, row = await journal.begin(record(name, owner="q/1"), lease=60)
+        assert 1 == wire.cuts
+        assert (expected, "q/1", state) == (action, row.owner, row.state)
+        assert row == await journal.get(row.key)
+    await journal.aclose()
+    assert 2 == await read(dsn, "SELECT count(*) FROM paymentsdk_record")
+
+
+@pytest.mark.control("paymentsdk._postgres.is_passing", never, raises=JournalUnavailable)
+async def test_a_resolution_whose_commit_was_cut_is_read_back(cut, dsn: str, record: Callable[..., Record]) -> None:
+    """The caller is told the row as it is: with its resolution, by its owner, and by somebody who only saw it done."""
+    wire, cut_at_word = cut
+    journal = PostgresJournal(wire.dsn(dsn))
+    for name, resolution, owner, word in (
+        ("refused", REFUSED, "p/1", b"no funds"),
+        ("done", DONE, "anybody/1", b"COMMIT"),
+    ):
+        _, row = await journal.begin(record(name), lease=60)
+        wire.cuts = 0
+        cut_at_word(word)
+        row = await journal.resolve(row.key, resolution, owner=owner)
+        assert 1 == wire.cuts
+        assert (resolution.state, "") == (row.state, row.owner)
+        assert row == await journal.get(row.key)
+    await journal.aclose()
+
+
+@pytest.mark.control("paymentsdk.journal._postgres._Transaction.claimable", around=lost_claims)
+@pytest.mark.parametrize("when", ["after"])
+async def test_a_claim_whose_commit_was_cut_is_read_back(
+    postgres: Server, dsn: str, record: Callable[..., Record], when: str
+) -> None:
+    """Recovery is given the records that it has taken over in the commit whose answer was lost, as it took them."""
+    time = [1_000.0]
+    async with wire_to(postgres) as wire:
+        journal = PostgresJournal(wire.dsn(dsn), now=lambda: time[0])
+        for number, name in enumerate(("dead", "deferred")):
+            await journal.begin(record(name, begun=100.0 + number), lease=60)
+        await journal.resolve(record("deferred").key, Resolution(state=RecordState.DEFERRED), owner="p/1")
+        time[0] += 60
+        cut_at(wire, b"COMMIT", when)
+
+        rows = await journal.claim(["77"], owner="q/1", lease=60)
+
+        assert 1 == wire.cuts
+        assert [("dead", RecordState.SENT), ("deferred", RecordState.PENDING)] == [
+            (row.name, row.state) for row in rows
+        ]
+        await journal.aclose()
+
+
+async def test_a_server_that_does_not_answer_is_given_up(
+    postgres: Server, dsn: str, record: Callable[..., Record]
+) -> None:
+    """Where nothing comes back, the call ends after `timeout`, and nothing may be sent."""
+    async with wire_to(postgres) as wire:
+        journal = PostgresJournal(wire.dsn(dsn), timeout=0.3)
+        await journal.begin(record("first"), lease=60)
+        wire.mute = True
+
+        with pytest.raises(JournalUnavailable, match="took too long"):
+            await journal.begin(record(), lease=60)
+
+        wire.mute = False
+        assert Action.SEND is (await journal.begin(record("later"), lease=60))[0]
+        await journal.aclose()
+
+
+# --- a server that dies -----------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable[..., Record], until) -> None:
+    """Killed twice and restarted on its disk: what was told is there, and everything that waited goes on by itself."""
+    with running() as server:
+        dsn = await server.new()
+        journals = [PostgresJournal(dsn, timeout=30.0) for _ in range(2)]
+        told: dict[str, RecordState] = {}
+        over = asyncio.Event()
+
+        async def work(place: int, task: int) -> None:
+            number = 0
+            while not over.is_set():
+                name, owner = f"{place}-{task}-{number}", f"{place}/{task}-{number}"
+                number += 1
+                action, row = await journals[place].begin(record(name, owner), lease=60)
+                assert Action.SEND is action
+                told[row.key] = row.state
+                row = await journals[place].resolve(row.key, REFUSED, owner=owner)
+                told[row.key] = row.state
+
+        async def kill() -> None:
+            for enough in (100, 200):
+                await until(lambda enough=enough: len(told) >= enough)
+                await asyncio.to_thread(server.stop, "immediate")
+                await asyncio.to_thread(server.start)
+            await until(lambda: len(told) >= 300)
+            over.set()
+
+        await asyncio.gather(kill(), *(work(place, task) for place in range(2) for task in range(8)))
+
+        rows = {row.key: row.state for row in await journals[0].records(tuple(RecordState), limit=100_000)}
+        assert told == rows
+        assert {RecordState.REFUSED} == set(rows.values())
+        for journal in journals:
+            await journal.aclose()
+
+
+async def test_without_a_server_nothing_is_sent(record: Callable[..., Record]) -> None:
+    """Where nobody listens, each call is refused, and neither the error nor a `repr` shows the password."""
+    journal = PostgresJournal(f"postgresql://me:secret-password@127.0.0.1:{free_port()}/db", timeout=0.2)
+
+    with pytest.raises(JournalUnavailable, match="Connect call failed") as refused:
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+    assert "secret-password" not in f"{refused.value!r} {refused.value} {journal!r} {vars(journal)}"
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("dsn", ["payments.db", "http://127.0.0.1", "", 7])
+def test_another_address_is_refused(dsn: object) -> None:
+    """A path or another address is refused before anything is connected to, and not shown."""
+    with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
+        PostgresJournal(dsn)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), True, "5"])
+def test_a_timeout_is_above_0(timeout: object) -> None:
+    """Without time nothing could be kept."""
+    with pytest.raises(RequestInvalid, match="timeout: must be above 0 seconds"):
+        PostgresJournal("postgresql://127.0.0.1/db", timeout=timeout)
+
+
+async def test_without_the_extra_the_error_names_it(
+    record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has not installed the library reads how to."""
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    journal = PostgresJournal("postgresql://127.0.0.1/db")
+
+    with pytest.raises(JournalUnavailable, match=r"pip install 'paymentsdk\[postgres\]'"):
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+
+# --- its table --------------------------------------------------------------------------------------------------------
+
+
+async def test_many_may_make_the_table_at_once(dsn: str, record: Callable[..., Record]) -> None:
+    """Whoever comes while another one makes the table waits for it."""
+    journals = [PostgresJournal(dsn) for _ in range(12)]
+
+    answers = await asyncio.gather(
+        *(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i, journal in enumerate(journals))
+    )
+    await asyncio.gather(*(journal.aclose() for journal in journals))
+
+    assert [Action.SEND] * 12 == [action for action, _ in answers]
+
+
+@pytest.mark.parametrize(
+    ("comment", "reason"), [(None, "'of another program'"), ("paymentsdk journal 0", "is 'paymentsdk journal 0', not")]
+)
+async def test_another_table_is_left_alone(
+    dsn: str, comment: str | None, reason: str, record: Callable[..., Record]
+) -> None:
+    """The table of another program, or of another version, is refused and not changed."""
+    await read(dsn, "CREATE TABLE paymentsdk_record (their int)")
+    if comment is not None:
+        await read(dsn, f"COMMENT ON TABLE paymentsdk_record IS '{comment}'")
+    journal = PostgresJournal(dsn)
+
+    with pytest.raises(JournalUnavailable, match=reason):
+        await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+    assert 0 == await read(dsn, "SELECT count(*) FROM paymentsdk_record")
+
+
+async def test_what_waits_is_written_together(dsn: str, record: Callable[..., Record]) -> None:
+    """A hundred records at the same time take a few transactions, not a hundred."""
+    journal = PostgresJournal(dsn)
+    await journal.begin(record("first"), lease=60)
+
+    await asyncio.gather(*(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i in range(100)))
+
+    await journal.aclose()
+    assert await read(dsn, "SELECT count(DISTINCT xmin::text) FROM paymentsdk_record") <= 10
+
+
+async def test_one_bad_text_fails_alone(dsn: str, record: Callable[..., Record]) -> None:
+    """A text that the server cannot keep is refused; what waits with it is kept."""
+    journal = PostgresJournal(dsn)
+    rows = [record("good"), record("bad", owner="\0"), record("as good")]
+
+    answers = await asyncio.gather(*(journal.begin(row, lease=60) for row in rows), return_exceptions=True)
+    await journal.aclose()
+
+    assert [tuple, JournalUnavailable, tuple] == [type(answer) for answer in answers]
+
+
+async def test_a_commit_is_on_the_disk(dsn: str, record: Callable[..., Record]) -> None:
+    """A server whose commits may be lost (`synchronous_commit = off`) is told otherwise."""
+    told: list[object] = []
+
+    async def ask(rows: object) -> None:
+        told.append(await rows._connection.fetchval("SHOW synchronous_commit"))
+
+    journal = PostgresJournal(f"{dsn}&synchronous_commit=off")
+    await journal.begin(record(), lease=60)
+    await journal._rows.transact(ask)
+    await journal.aclose()
+
+    assert ["on"] == told
+
+
+async def test_leases_count_on_the_clock_of_the_database(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the machines believe, they agree on when a lease ends."""
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    before = await read(dsn, "SELECT extract(epoch FROM clock_timestamp())::float8")
+    journal = PostgresJournal(dsn)
+
+    _, row = await journal.begin(record(), lease=60)
+    await journal.aclose()
+
+    after = await read(dsn, "SELECT extract(epoch FROM clock_timestamp())::float8")
+    assert before <= row.updated <= after
+    assert row.lease_until == row.updated + 60
+
+
+async def test_it_belongs_to_one_process_and_loop(
+    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that crosses a fork, or a loop, says what two want to say: they are refused."""
+    journal = PostgresJournal(dsn)
+    await journal.begin(record(), lease=60)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(JournalUnavailable, match="belongs to another process"):
+            await journal.get(record().key)
+    with pytest.raises(JournalUnavailable, match="or event loop"):
+        await asyncio.to_thread(asyncio.run, journal.get(record().key))
+    await journal.aclose()
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_with_a_payers_token_is_not_kept_in_clear(dsn: str, record: Callable[..., Record]) -> None:
+    """Without a seal it is not kept at all; with one it is kept sealed until its record is done."""
+    secret = record(body=TOKEN, sensitive=True)
+    bare, sealing = PostgresJournal(dsn), PostgresJournal(dsn, seal=bytes.swapcase, unseal=bytes.swapcase)
+    await bare.begin(secret, lease=60)
+    assert None is await read(dsn, "SELECT body FROM paymentsdk_record")
+    other = record("sealed", body=TOKEN, sensitive=True)
+    await sealing.begin(other, lease=60)
+    assert TOKEN.swapcase() == await read(dsn, "SELECT body FROM paymentsdk_record WHERE body IS NOT NULL")
+    assert TOKEN == (await sealing.get(other.key)).body
+
+    await sealing.resolve(other.key, DONE, owner="p/1")
+
+    assert 0 == await read(dsn, "SELECT count(body) FROM paymentsdk_record")
+    for journal in (bare, sealing):
+        await journal.aclose()

@@ -1,0 +1,167 @@
+"""A PostgreSQL server of Debian's packages, and a wire to it that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+#: Where Debian has the programs of a server: not on the path, since several versions may be there.
+_PROGRAMS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+BIN = next((path for path in _PROGRAMS if (path / "initdb").exists()), None)
+
+
+class Server:
+    """A server of its own on a free port of this machine, which does not run as root."""
+
+    def __init__(self, folder: Path, fsync: str) -> None:
+        self._data = folder / "data"
+        self._log = folder / "log"
+        self._fsync = fsync
+        self._names = itertools.count()
+        self.port = free_port()
+        self._user: dict[str, object] = {}
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(folder, user.pw_uid, user.pw_gid)
+            self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self._run("initdb", "--username=test", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+
+    def start(self) -> None:
+        """Start it, and wait until it can be used."""
+        options = (
+            f"-p {self.port} -c fsync={self._fsync} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
+            "-c max_connections=200"
+        )
+        self._run("pg_ctl", "start", "--wait", f"--log={self._log}", f"--options={options}")
+
+    def stop(self, how: str = "fast") -> None:
+        """Stop it; `immediate` is a crash."""
+        self._run("pg_ctl", "stop", "--wait", f"--mode={how}")
+
+    def _run(self, program: str, *options: str) -> None:
+        assert BIN is not None
+        command = [str(BIN / program), "-D", str(self._data), *options]
+        done = subprocess.run(
+            command, check=False, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **self._user
+        )
+        if done.returncode:
+            log = self._log.read_text() if self._log.exists() else ""
+            raise RuntimeError(f"{program} failed: {done.stderr.decode()}{log[-2000:]}")
+
+    def dsn(self, schema: str = "public") -> str:
+        """Return an address of it; what connects there makes its tables in *schema*."""
+        return f"postgresql://test:secret-password@127.0.0.1:{self.port}/postgres?search_path={schema}"
+
+    async def new(self) -> str:
+        """Return the address of an empty schema."""
+        import asyncpg
+
+        schema = f"test_{next(self._names)}"
+        connection = await asyncpg.connect(self.dsn())
+        await connection.execute(f"CREATE SCHEMA {schema}")
+        await connection.close()
+        return self.dsn(schema)
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@contextmanager
+def running(*, fsync: str = "on") -> Iterator[Server]:
+    """A server for as long as somebody needs it, in a folder of its own."""
+    # Not below the folders of pytest: those of root are closed to the user of the server.
+    folder = Path(tempfile.mkdtemp(prefix="paymentsdk-postgres-"))
+    try:
+        server = Server(folder, fsync)
+        server.start()
+        try:
+            yield server
+        finally:
+            with suppress(RuntimeError):
+                server.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Wire:
+    """A proxy before a server: a test looks at what passes, and cuts it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+        #: Says of what a client sends, or of what the server answers, whether the wire is cut before it passes.
+        self.cut_request: Callable[[bytes], bool] = lambda data: False
+        self.cut_response: Callable[[bytes], bool] = lambda data: False
+        self.cuts = 0
+        #: Whether nothing comes back.
+        self.mute = False
+
+    def dsn(self, of: str) -> str:
+        """Return the address *of* the server, by this wire."""
+        return of.replace(f":{self._port}/", f":{self.port}/")
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        self.cuts += 1
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client to the server."""
+        there, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers |= {writer, to_server}
+        try:
+            await asyncio.gather(
+                self._pass(reader, to_server, "cut_request"),
+                self._pass(there, writer, "cut_response"),
+            )
+        except OSError:
+            pass
+        finally:
+            for end in (writer, to_server):
+                end.transport.abort()
+            self._writers -= {writer, to_server}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cuts: str) -> None:
+        while data := await reader.read(65_536):
+            if getattr(self, cuts)(data):
+                self.cut()
+                return
+            if self.mute and cuts == "cut_response":
+                continue
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def wire_to(server: Server) -> AsyncIterator[Wire]:
+    """A wire to *server*."""
+    wire, tasks = Wire(server.port), set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        await wire.accept(reader, writer)
+
+    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+    wire.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield wire
+    finally:
+        listening.close()
+        wire.cut()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await listening.wait_closed()
