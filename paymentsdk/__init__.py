@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
     from paymentsdk._operation.rules import ErrorCode, RetryClass
-    from paymentsdk._paging.pager import Page, Pager, WalkOptions
+    from paymentsdk._paging.options import WalkOptions
+    from paymentsdk._paging.pager import Page, Pager
     from paymentsdk._resume_point import ResumePoint
     from paymentsdk._version import __version__
     from paymentsdk.client import PaymentsClient
@@ -209,7 +210,7 @@ _HOMES = {
     "TokenPair": "_auth.token_store",
     "TokenStore": "_auth.token_store",
     "Transport": "transports.base",
-    "WalkOptions": "_paging.pager",
+    "WalkOptions": "_paging.options",
     "__version__": "_version",
 }
 _MODULES = frozenset({"events", "journal", "resources", "sandbox", "testing"})

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Struct
 
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.certificate import Certificate, check_filters
 from paymentsdk._paging.cursor import Cursor, PageSummary
+from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS, check_names, check_within
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
@@ -37,11 +38,6 @@ logger = logging.getLogger("paymentsdk")
 REMEMBERED = 10_000
 #: What stands for no id.
 _NO_ID = frozenset({None, "", UNSET})
-MOST_PREFETCH = 64
-#: The most rows that a page can be asked for.
-MOST_ROWS = 1_000_000
-#: The last row that can be asked for: up to here every JSON reader counts exactly.
-LARGEST_OFFSET = 2**53
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -57,37 +53,6 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     """Pass it to `search(start=)` to go on after this page; `None` after the last."""
     anomalies: tuple[Anomaly, ...] = ()
     """What in the answer did not follow the contract."""
-
-
-class WalkOptions(TypedDict, total=False):
-    """How a search is walked."""
-
-    page_size: int | None
-    """Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer."""
-    start: int | None
-    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
-    prefetch: int
-    """Pages in flight or waiting, 1 to 64. With 1, the default, a page is fetched when the one before is used up."""
-    overlap: int
-    """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
-    finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
-    that falls."""
-    limit: int | None
-    """The platform's name for `page_size`; give only one of the two."""
-    offset: int | None
-    """The platform's name for `start`; give only one of the two."""
-    certify: bool
-    """Raise `Incomplete` in place of the end unless the platform's own count proves that every row has come; `False` by
-    default. A search with a window of creation needs an end of it, 15 minutes ago or earlier, and no filter by what can
-    change, such as `status`. Any other search is certified only if all its rows are on one page. Of 1,000 rows or more,
-    nothing is certain."""
-
-
-class Position(TypedDict, total=False):
-    """Where a page begins, and how many rows it may have, as the query says it."""
-
-    offset: Annotated[int, Meta(ge=0)]
-    limit: Annotated[int, Meta(ge=1)]
 
 
 class Pager(Generic[T]):
@@ -110,8 +75,6 @@ class Pager(Generic[T]):
         start: Where the walk begins.
         prefetch: How far it looks ahead.
         overlap: How many rows it reads again.
-        limit: In place of *page_size*.
-        offset: In place of *start*.
         certify: Whether it has to prove that it is whole.
         **filters: What is searched for.
 
@@ -142,22 +105,22 @@ class Pager(Generic[T]):
         start: int | None = None,
         prefetch: int = 1,
         overlap: int = 0,
-        limit: int | None = None,
-        offset: int | None = None,
         certify: bool = False,
         **filters: object,
     ) -> None:
         if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
             reason = "must be a search without placeholders in its path, such as OPERATIONS['invoices.search']"
             raise RequestInvalid("operation", reason)
-        page_size = _one_of(1, MOST_ROWS, page_size=page_size, limit=limit)
-        start = _one_of(0, LARGEST_OFFSET, start=start, offset=offset) or 0
-        _within("prefetch", prefetch, 1, MOST_PREFETCH)
-        _within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
+        check_names(filters)
+        start = 0 if start is None else start
+        check_within("page_size", 1 if page_size is None else page_size, 1, MOST_ROWS)
+        check_within("start", start, 0, LARGEST_OFFSET)
+        check_within("prefetch", prefetch, 1, MOST_PREFETCH)
+        check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         operation.query_encoder.encode(filters)  # A bad filter is refused here, not at the first row.
         if certify:
             check_filters(operation.page, filters)
-            _within("start", start, 0, 0)
+            check_within("start", start, 0, 0)
         self._certify = certify
         self._engine = engine
         self._operation = operation
@@ -175,7 +138,7 @@ class Pager(Generic[T]):
         return Items(self.pages())
 
     def pages(self) -> Pages[T]:
-        """Cursor page by page."""
+        """Walk page by page."""
         return Pages(
             self._fetch,
             self._operation.name,
@@ -200,7 +163,7 @@ class Pager(Generic[T]):
             PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
         """
         if limit is not None:
-            _within("limit", limit, 0, LARGEST_OFFSET)
+            check_within("limit", limit, 0, LARGEST_OFFSET)
         rows: list[T] = []
         if limit == 0:
             return rows
@@ -482,23 +445,3 @@ async def _gone(tasks: list[asyncio.Task[Result[object]]]) -> None:
 def _retrieve_exception(task: asyncio.Task[Result[object]]) -> None:
     if not task.cancelled():
         task.exception()
-
-
-def _one_of(least: int, most: int, **given: int | None) -> int | None:
-    """Return what was given under one of two names.
-
-    Raises:
-        RequestInvalid: It was given under both, or is out of bounds.
-    """
-    values = {name: value for name, value in given.items() if value is not None}
-    if len(values) > 1:
-        first, second = values
-        raise RequestInvalid(second, f"is another name for {first}: give only one of them")
-    for name, value in values.items():
-        _within(name, value, least, most)
-    return next(iter(values.values()), None)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if type(value) not in (int, ResumePoint) or not least <= value <= most:
-        raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

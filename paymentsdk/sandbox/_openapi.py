@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect as types_of
 
 from paymentsdk._codec.type_walk import alternatives
-from paymentsdk._paging.pager import LARGEST_OFFSET
+from paymentsdk._paging.options import LARGEST_OFFSET
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
