@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
+    from paymentsdk._engine.concurrent_map import MapOutcome
     from paymentsdk._engine.flow import FlowControl
     from paymentsdk._engine.rate_share import RateShare
     from paymentsdk._engine.result import Result
@@ -106,6 +107,7 @@ __all__ = [
     "JournalUnavailable",
     "Limits",
     "LockingTokenStore",
+    "MapOutcome",
     "MemoryTokenStore",
     "NoAnswer",
     "NotFound",
@@ -176,6 +178,7 @@ _HOMES = {
     "JournalUnavailable": "errors",
     "Limits": "_operation.operation",
     "LockingTokenStore": "_auth.token_store",
+    "MapOutcome": "_engine.concurrent_map",
     "MemoryTokenStore": "_auth.token_store",
     "NoAnswer": "errors",
     "NotFound": "errors",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 from msgspec import structs
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from paymentsdk._engine.call import Call
+    from paymentsdk._engine.concurrent_map import MapOutcome
     from paymentsdk._engine.journaling import Journaling
     from paymentsdk._engine.recovery import Recovery, Sender
     from paymentsdk.journal import Journal, Record, RecoverySummary, Resolution
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
     cached_property = property
 else:
     from functools import cached_property
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 __all__ = ["ClientOptions"]  # `PaymentsClient` is public at the top level.
 
@@ -375,6 +379,44 @@ class PaymentsClient(Engine):
                     await self._state.journaling.drain(grace)
                     await self._state.journaling.journal.aclose()
             self._state.deadlines.close()
+
+    def map(
+        self,
+        function: Callable[[T], Awaitable[R]],
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        concurrency: int = 16,
+        ordered: bool = True,
+    ) -> AsyncGenerator[MapOutcome[T, R], None]:
+        """Call *function* with each of *items*, some at a time, and yield what comes of each.
+
+            async for outcome in client.map(client.orders.get, ids, concurrency=32):
+                print(outcome.item, outcome.error or outcome.value.status)
+
+        One failure ends nothing: it is the `error` of its `MapOutcome`. At most *concurrency* items are taken ahead of
+        what is yielded, so that neither an endless iterable nor a slow consumer fills the memory. What *items* raises
+        is raised when all calls under way have been yielded. An exception of *function* that is no `PaymentsError` is a
+        defect: it is raised at once, and cancels them.
+
+        Leaving early cancels the calls under way, too; a write among them may have taken effect. After a `break` that
+        happens when Python closes the iterator, so say when: ``async with contextlib.aclosing(client.map(...)) as
+        outcomes:``.
+
+        Args:
+            function: What is called with one item, such as a method of a resource.
+            items: Any iterable, also an async one such as a `Pager`. It is read as calls end, and an async generator is
+                closed in the end.
+            concurrency: The most calls that are under way, 1 to 100,000. More than the connections of the transport
+                (500 by default) only wait for one.
+            ordered: Yield in the order of the items, so that a slow call holds those behind it up; else as they end.
+
+        Raises:
+            RequestInvalid: An argument makes no sense; raised here, not by the iterator.
+        """
+        from paymentsdk._engine.concurrent_map import check_map, concurrent_map
+
+        check_map(function, items, concurrency)
+        return concurrent_map(function, items, concurrency=concurrency, ordered=ordered)
 
     async def recover(self, *, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
         """Carry out the records that dead processes have left open in the journal; several processes may do so at once.

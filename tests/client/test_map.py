@@ -1,0 +1,289 @@
+"""`client.map`: one call for each of many items, so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+import pytest
+
+from paymentsdk import MapOutcome, NotFound, PaymentsClient, Request, RequestInvalid, Response
+from paymentsdk.sandbox import Sandbox
+from paymentsdk.testing import MemoryTransport
+
+
+class Work:
+    """Calls that end when they are told to, and what is known of them."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, asyncio.Future[int]] = {}
+        self.started: list[int] = []
+        self.most = 0
+        self.cancelled: list[int] = []
+
+    async def __call__(self, item: int) -> int:
+        self.started.append(item)
+        self.running[item] = asyncio.get_running_loop().create_future()
+        self.most = max(self.most, len(self.running))
+        try:
+            return await self.running[item]
+        except asyncio.CancelledError:
+            self.cancelled.append(item)
+            raise
+        finally:
+            del self.running[item]
+
+    async def end(self, item: int, error: Exception | None = None) -> None:
+        """End one, and let go on who waits for it."""
+        if error is None:
+            self.running[item].set_result(item * 10)
+        else:
+            self.running[item].set_exception(error)
+        await turns()
+
+
+async def turns() -> None:
+    """Let every task go on until it waits for something else."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def client() -> PaymentsClient:
+    """A client without a platform."""
+    return PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=MemoryTransport())
+
+
+class Reader:
+    """Reads outcomes in a task of its own."""
+
+    def __init__(self, outcomes: AsyncIterator[MapOutcome[int, int]]) -> None:
+        self.seen: list[MapOutcome[int, int]] = []
+        self.task = asyncio.ensure_future(self._read(outcomes))
+
+    async def _read(self, outcomes: AsyncIterator[MapOutcome[int, int]]) -> None:
+        async with aclosing(outcomes):
+            async for outcome in outcomes:
+                self.seen.append(outcome)
+
+    @property
+    def items(self) -> list[int]:
+        return [outcome.item for outcome in self.seen]
+
+
+async def test_it_calls_with_each_item_in_order(client) -> None:
+    """In the order of the items, however the calls end; so many at a time."""
+    work = Work()
+    reader = Reader(client.map(work, range(5), concurrency=3))
+    await turns()
+
+    await work.end(2)
+    await work.end(1)
+    assert ([0, 1, 2], []) == (work.started, reader.items)
+    await work.end(0)
+    assert ([0, 1, 2, 3, 4], [0, 1, 2]) == (work.started, reader.items)
+    await work.end(3)
+    await work.end(4)
+    await reader.task
+
+    assert [(n, n * 10, None) for n in range(5)] == [(one.item, one.value, one.error) for one in reader.seen]
+    assert 3 == work.most
+
+
+async def test_it_yields_as_calls_end(client) -> None:
+    """With `ordered=False` a slow call holds nothing up."""
+    work = Work()
+    reader = Reader(client.map(work, range(4), concurrency=2, ordered=False))
+    await turns()
+
+    for item in (1, 2, 3, 0):
+        await work.end(item)
+    await reader.task
+
+    assert [1, 2, 3, 0] == reader.items
+    assert 2 == work.most
+
+
+async def test_a_failed_call_is_an_outcome() -> None:
+    """The others go on, and asking for its value raises what it failed with."""
+
+    def answer(request: Request) -> Response:
+        number = request.url.rpartition("/")[2]
+        return Response(404, {}, b"{}") if number == "2" else Response(200, {}, b'{"id":"%s"}' % number.encode())
+
+    client = PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=MemoryTransport(answer))
+
+    outcomes = [outcome async for outcome in client.map(client.orders.get, ["1", "2", "3", ""])]
+
+    assert [None, NotFound, None, RequestInvalid] == [one.error and type(one.error) for one in outcomes]
+    assert ["1", "3"] == [one.value.id for one in outcomes if one.error is None]
+    with pytest.raises(NotFound):
+        _ = outcomes[1].value
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_slow_consumer_holds_the_items_up(client, ordered: bool) -> None:
+    """Of an endless iterable no more is taken than may be under way."""
+    taken = []
+
+    def endless() -> Iterator[int]:
+        number = 0
+        while True:
+            taken.append(number)
+            yield number
+            number += 1
+
+    async def at_once(item: int) -> int:
+        return item
+
+    async with aclosing(client.map(at_once, endless(), concurrency=4, ordered=ordered)) as outcomes:
+        for number in range(3):
+            await anext(outcomes)
+            await turns()
+            assert number + 5 == len(taken)
+
+
+async def test_an_async_iterable_is_asked_for_one_item_at_a_time(client) -> None:
+    """And only when there is a place for it; what has ended is yielded while it is waited for."""
+    asked, gate = [], asyncio.Event()
+
+    async def slow() -> AsyncIterator[int]:
+        for number in range(3):
+            asked.append(number)
+            if number == 2:
+                await gate.wait()
+            yield number
+
+    work = Work()
+    reader = Reader(client.map(work, slow(), concurrency=2))
+    await turns()
+    assert ([0, 1], [0, 1]) == (asked, work.started)
+
+    await work.end(0)
+    assert ([0, 1, 2], [0]) == (asked, reader.items)
+    await work.end(1)
+    assert [0, 1] == reader.items
+    gate.set()
+    await turns()
+    await work.end(2)
+    await reader.task
+
+    assert [0, 1, 2] == reader.items
+
+
+async def test_what_the_items_raise_comes_last(client) -> None:
+    """Calls that are under way may move money: they end, and are yielded, before."""
+
+    def broken() -> Iterator[int]:
+        yield 0
+        raise LookupError("no more")
+
+    work = Work()
+    reader = Reader(client.map(work, broken()))
+    await turns()
+    await work.end(0)
+
+    with pytest.raises(LookupError):
+        await reader.task
+    assert [0] == reader.items
+
+
+async def test_a_defect_is_raised_and_ends_the_others(client) -> None:
+    """What is no `PaymentsError` is no outcome of a payment."""
+    work = Work()
+    reader = Reader(client.map(work, range(3), ordered=False))
+    await turns()
+    await work.end(1, TypeError("a defect"))
+
+    with pytest.raises(TypeError, match="a defect"):
+        await reader.task
+    assert [0, 2] == sorted(work.cancelled)
+    assert {} == work.running
+
+
+async def test_a_function_that_is_not_async_is_a_defect(client) -> None:
+    """The error says so."""
+    with pytest.raises(TypeError, match="must be async, but returned int"):
+        [_ async for _ in client.map(lambda item: item, [1])]
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_leaving_early_ends_the_calls(client, how: str) -> None:
+    """Whether its task is cancelled or the iterator closed, no call and no iterator goes on by itself."""
+    closed = []
+
+    class Source:
+        """Yields a number and hangs."""
+
+        async def __aiter__(self) -> AsyncIterator[int]:
+            try:
+                yield 0
+                await asyncio.Event().wait()
+            finally:
+                closed.append(True)
+
+    work = Work()
+    outcomes = client.map(work, Source(), ordered=False)
+    reader = Reader(outcomes)
+    await turns()
+    if how == "cancel":
+        reader.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader.task
+    else:
+        await work.end(0)
+        reader.task.cancel()
+        await asyncio.wait([reader.task])
+        await outcomes.aclose()
+
+    assert {} == work.running
+    assert [True] == closed
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_empty_iterable_yields_nothing(client) -> None:
+    """Neither kind."""
+
+    async def nothing() -> AsyncIterator[int]:
+        for number in ():
+            yield number
+
+    work = Work()
+    assert [] == [one async for one in client.map(work, [])]
+    assert [] == [one async for one in client.map(work, nothing())]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ((5, []), "function"),
+        ((print, 5), "items"),
+        ((print, [], 0), "concurrency"),
+        ((print, [], True), "concurrency"),
+        ((print, [], 2.0), "concurrency"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(client, arguments: tuple[object, ...], place: str) -> None:
+    """At once, and not when the iterator is first asked."""
+    function, items, *concurrency = arguments
+
+    with pytest.raises(RequestInvalid, match=place):
+        client.map(function, items, **({"concurrency": concurrency[0]} if concurrency else {}))
+
+
+async def test_a_pager_is_mapped() -> None:
+    """The rows of a walk, each with a call of its own, against the sandbox."""
+    from tests.journal.test_client import order
+
+    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        names = [f"A-{number}" for number in range(5)]
+        made = [one.value async for one in client.map(client.orders.create, map(order, names), concurrency=3)]
+        for one in made:
+            sandbox.buyer.pay(one)
+        sold = client.merchant_orders.search(page_size=2)
+
+        async def again(row: object) -> object:
+            return row.external_reference
+
+        assert sorted(names) == sorted([one.value async for one in client.map(again, sold, ordered=False)])
