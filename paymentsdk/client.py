@@ -341,6 +341,12 @@ class PaymentsClient(Engine):
             raise RequestInvalid("accounts", "was not given to this client")
         return self._copy(structs.replace(self._settings, auth=accounts.auth(name), account=name))
 
+    @property
+    def journal(self) -> Journal | None:
+        """The journal that it was given, if it was given one."""
+        journaling = self._state.journaling
+        return None if journaling is None else journaling.journal
+
     def _copy(self, settings: Settings) -> Self:
         twin = object.__new__(type(self))
         if type(self) is not PaymentsClient:

@@ -1,29 +1,117 @@
-"""Reconciliation: walks over all orders of many sellers that prove that they are whole. Needs the extra ``reconcile``.
+"""Reconciliation: a book held against all orders of many sellers, by a walk that proves that it is whole.
 
->>> from paymentsdk.reconcile import walk
->>> report = await walk(client, created=(begin, end), out="run-2026-11-22")
->>> report.parts
-(PosixPath('run-2026-11-22/parts/000001.parquet'), ...)
+Needs the extra `reconcile`, or `dask` to share the walk out over many machines.
+
+>>> from paymentsdk.reconcile import Book, Outcome, reconcile
+>>> report = await reconcile(Book.parquet("book.parquet"), client, created=(begin, end), out="run-2026-11-22")
+>>> report.counts
+Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, ...})
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.reconcile._book import Book
+from paymentsdk.reconcile._dask import DaskExecutor
+from paymentsdk.reconcile._job import Executor
 from paymentsdk.reconcile._ledger import Ledger
+from paymentsdk.reconcile._outcome import BookRow, Difference, Outcome
+from paymentsdk.reconcile._processes import ProcessExecutor
+from paymentsdk.reconcile._reconcile import Reconciliation, drop_left, loaded
+from paymentsdk.reconcile._report import Report
 from paymentsdk.reconcile._rows import check_installed
-from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, Plan, Progress, Walk, WalkReport
+from paymentsdk.reconcile._search import Search
+from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
+from paymentsdk.reconcile._walker import MOST_IN_FLIGHT
 from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-__all__ = ["Progress", "WalkReport", "walk"]
+__all__ = [
+    "Book",
+    "BookRow",
+    "DaskExecutor",
+    "Difference",
+    "Executor",
+    "Outcome",
+    "ProcessExecutor",
+    "Progress",
+    "Report",
+    "WalkReport",
+    "reconcile",
+    "walk",
+]
+
+
+async def reconcile(
+    book: Book,
+    client: PaymentsClient,
+    *,
+    created: tuple[datetime, datetime],
+    out: str | os.PathLike[str],
+    accounts: Iterable[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    lag: timedelta = timedelta(minutes=15),
+    max_window: int = 1_000,
+    in_flight: int = 8,
+    executor: Executor | None = None,
+) -> Report:
+    """Compare *book* with all merchant orders that were made in a time, and say of each order what differs.
+
+    First all orders of the time are walked, as `walk` does. Then those that have changed meanwhile are read again, so
+    that all speak of one moment. Orders of the book that are not among them are looked up by reference, and by the id
+    that the book has. Orders of the book that were made at another time are compared if the walk has met them.
+
+    No money is moved. A run that ends early is resumed by calling this again with the same arguments. After one that
+    came to its end, with a corrected book or not, the same call compares anew and asks only for what has changed since.
+
+    Args:
+        book: The orders that you know of.
+        client: The client of the seller, or of all of them.
+        created: The first moment, and the first moment behind the last. Both need a time zone.
+        out: A directory for the files, made if it does not exist. It belongs to one question: these moments, accounts
+            and rules.
+        accounts: The names of several sellers, as `client.account` takes them, besides those in the book: what they
+            have is seen to be extra.
+        progress: Called after each commit, up to four times a second. It must not block.
+        lag: How late an order may appear in the search: 0 to 1 day. Orders that only one side has and that are younger
+            than this are `Outcome.TOO_RECENT`.
+        max_window: The platform's totals are believed below this: 2 to 100,000.
+        in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
+        executor: Who walks the windows: `ProcessExecutor`, `DaskExecutor`, or this event loop.
+
+    Raises:
+        RequestInvalid: An argument makes no sense, a row of the book cannot be, *out* holds the run of another
+            question, or another process works on it.
+        NotWhole: The date filter finds no order by its date, so nothing can be said at all. Single windows that are not
+            whole are in the report.
+        ImportError: The extra `reconcile` is not installed.
+        PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
+    """
+    check_installed()
+    window, rules, in_flight = _window(created), _rules(lag, max_window), _in_flight(in_flight)
+    async with AsyncExitStack() as stack:
+        diff, columns = await stack.enter_async_context(loaded(book, Path(out)))
+        names = sorted({*diff.accounts(), *(accounts or ())})
+        if "" in names and len(names) > 1:
+            raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
+        plan = Plan(created=window, accounts=_clients(client, names or [""]), rules=rules, in_flight=in_flight)
+        ledger = Ledger(Path(out), plan.question)
+        stack.callback(ledger.close)
+        drop_left(Path(out), diff)
+        if executor is not None:
+            await stack.enter_async_context(executor)
+        journal = client.journal
+        run = Reconciliation(plan, diff, columns, ledger, journal=journal, progress=progress, executor=executor)
+        return await run.run()
 
 
 async def walk(
@@ -36,6 +124,7 @@ async def walk(
     lag: timedelta = timedelta(minutes=15),
     max_window: int = 1_000,
     in_flight: int = 8,
+    executor: Executor | None = None,
 ) -> WalkReport:
     """Write all merchant orders that were made in a time to Parquet files, each once, and prove that none is missing.
 
@@ -58,30 +147,28 @@ async def walk(
         max_window: The platform's totals are believed below this: 2 to 100,000. Set it to the platform's largest
             offset, or the number at which its totals stop.
         in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
+        executor: Who walks the windows: `ProcessExecutor`, `DaskExecutor`, or this event loop.
 
     Raises:
         NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is
             written. Call again to walk these windows again.
         RequestInvalid: An argument makes no sense, *out* holds the run of another question, or another process works
             on it.
-        ImportError: The extra ``reconcile`` is not installed.
+        ImportError: The extra `reconcile` is not installed.
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
     check_installed()
-    rules = Rules(lag=_lag(lag), max_window=_whole("max_window", max_window, 2, 100_000))
-    plan = Plan(
-        created=_window(created),
-        accounts={"": client} if accounts is None else {name: client.account(name) for name in accounts},
-        rules=rules,
-        in_flight=_whole("in_flight", in_flight, 1, MOST_IN_FLIGHT),
-    )
-    if not plan.accounts:
+    window, rules, in_flight = _window(created), _rules(lag, max_window), _in_flight(in_flight)
+    names = [""] if accounts is None else sorted({*accounts})
+    if not names:
         raise RequestInvalid("accounts", "is empty")
-    ledger = Ledger(Path(out), plan.question)
-    try:
-        report = await Walk(plan, ledger, progress).run()
-    finally:
-        ledger.close()
+    plan = Plan(created=window, accounts=_clients(client, names), rules=rules, in_flight=in_flight)
+    async with AsyncExitStack() as stack:
+        ledger = Ledger(Path(out), plan.question)
+        stack.callback(ledger.close)
+        if executor is not None:
+            await stack.enter_async_context(executor)
+        report = await Walk(plan, Search(plan.accounts, max_window), ledger, progress, executor).run()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:
@@ -100,10 +187,18 @@ def _window(created: tuple[datetime, datetime]) -> Window:
     return Window(begin, end)
 
 
-def _lag(lag: timedelta) -> int:
+def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, PaymentsClient]:
+    return {name: client.account(name) if name else client for name in names}
+
+
+def _rules(lag: timedelta, max_window: int) -> Rules:
     if not timedelta(0) <= lag <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
-    return lag // MILLISECOND
+    return Rules(lag=lag // MILLISECOND, max_window=_whole("max_window", max_window, 2, 100_000))
+
+
+def _in_flight(in_flight: int) -> int:
+    return _whole("in_flight", in_flight, 1, MOST_IN_FLIGHT)
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:

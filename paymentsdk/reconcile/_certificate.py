@@ -172,13 +172,20 @@ def _at_once(window: Window, rules: Rules, first: Sight[R]) -> Verdict[R] | None
     if total is None:
         return _given_up(first, "the platform gives no total")
     is_small = total < rules.max_window
-    if is_small and len(first.ids) == first.received == total == len(set(first.ids) - {None}):
+    if is_atomic(first, rules):
         return Whole(rows=first.rows, at=first.now)
     if is_small and window.is_settled(rules, first.now):
         return None
     if pieces := window.pieces(rules, first.now, total):
         return Split(pieces)
     return None if is_small else _given_up(first, "it has too many rows, and cannot be split")
+
+
+def is_atomic(first: Sight[R], rules: Rules) -> bool:
+    """Whether the page *first* has all rows that there were at its moment."""
+    total = first.total
+    is_believed = total is not None and total < rules.max_window
+    return is_believed and len(first.ids) == first.received == total == len(set(first.ids) - {None})
 
 
 def _given_up(first: Sight[R], reason: str) -> Doubtful[R]:

@@ -18,6 +18,10 @@ CREATE TABLE IF NOT EXISTS windows (
     rows INTEGER NOT NULL, undated INTEGER NOT NULL, seen INTEGER NOT NULL, total INTEGER, reason TEXT,
     PRIMARY KEY (account, "begin")
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS look_ups (
+    account TEXT NOT NULL, reference TEXT NOT NULL, order_id TEXT NOT NULL, found BLOB NOT NULL,
+    PRIMARY KEY (account, reference, order_id)
+) WITHOUT ROWID;
 """
 
 
@@ -136,6 +140,29 @@ class Ledger:
         """Add up what there is."""
         sums = 'SELECT COUNT(*), IFNULL(SUM(rows), 0), IFNULL(SUM(undated), 0), IFNULL(SUM("end" - "begin"), 0)'
         return Sums(*self._file.execute(f"{sums} FROM windows").fetchone())
+
+    def since(self) -> int | None:
+        """Return when the first window was walked, in milliseconds since 1970; `None` if none was."""
+        first: int | None = self._file.execute("SELECT MIN(at) FROM windows").fetchone()[0]
+        return first
+
+    def look_up(self, account: str, reference: str, order_id: str) -> bytes | None:
+        """Return what a look-up has found, if it is done."""
+        key = (account, reference, order_id)
+        found = self._file.execute(
+            "SELECT found FROM look_ups WHERE account = ? AND reference = ? AND order_id = ?", key
+        ).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def add_look_ups(self, found: Iterable[tuple[str, str, str, bytes]]) -> None:
+        """Keep what look-ups have found: a run that goes on does not make them again."""
+        with self._file:
+            self._file.executemany("INSERT OR REPLACE INTO look_ups VALUES (?, ?, ?, ?)", found)
+
+    def drop_look_ups(self) -> None:
+        """Forget them: the run is over, and the next one asks anew."""
+        with self._file:
+            self._file.execute("DELETE FROM look_ups")
 
     def close(self) -> None:
         """Let another process have it."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from paymentsdk.resources.common import Id, Moment, Open, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH, MerchantOrderState, MerchantOrderStatus
 
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
-_DIGITS, _DECIMALS = 38, 8
+DIGITS, DECIMALS = 38, 18
+AMOUNTS = ("total_amount", "paid_amount", "refunded_amount")
+_SMALLEST = Decimal(1).scaleb(-DECIMALS)
+_EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
 
 
 class _Priced(ResponseStruct):
@@ -74,15 +79,41 @@ def write(parts: Sequence[Part], path: Path) -> None:
 
     Raises:
         OSError: It cannot be written.
+        ValueError: An amount cannot be kept; see `keepable`.
     """
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("wb") as file:
         # Small parts have nothing to gain from a dictionary: it costs more time than all the rest.
-        _parquet().write_table(_table(parts), file, compression="zstd", use_dictionary=["account", "currency"])
+        parquet().write_table(_table(parts), file, compression="zstd", use_dictionary=["account", "currency"])
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
     sync_directory(path.parent)
+
+
+def keepable(rows: Sequence[Row]) -> tuple[list[Row], str | None]:
+    """Return *rows* without amounts that were not read or have more digits than can be kept, and what is wrong."""
+    kept, reasons = list(rows), []
+    for i, (order, at) in enumerate(rows):
+        for name in AMOUNTS:
+            amount: Decimal | None = getattr(order, name)
+            if amount is not None and not _is_kept(amount):
+                reasons.append(f"{name} of {order.id} is no amount that can be kept: {amount}")
+                kept[i] = replace(kept[i][0], **{name: None}), at
+    return kept, "; ".join(reasons[:3]) or None
+
+
+def _is_kept(amount: Decimal) -> bool:
+    try:
+        return amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()
+    except (Inexact, InvalidOperation):
+        return False
+
+
+def sync_file(path: Path) -> None:
+    """Have the contents of a file survive a crash of the machine."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def sync_directory(path: Path) -> None:
@@ -100,21 +131,30 @@ def check_installed() -> None:
     """Refuse to begin without the extra.
 
     Raises:
-        ImportError: pyarrow is not installed; the message says how to get it.
+        ImportError: pyarrow or duckdb is not installed; the message says how to get them.
     """
     try:
-        _arrow()
-    except ImportError:
-        raise ImportError("a reconciliation needs pyarrow: pip install 'paymentsdk[reconcile]'") from None
+        arrow()
+        duckdb()
+    except ImportError as error:
+        raise ImportError(f"a reconciliation needs {error.name}: pip install 'paymentsdk[reconcile]'") from None
 
 
 @cache
-def _arrow() -> ModuleType:
+def duckdb() -> ModuleType:
+    """Return the module `duckdb`, imported at the first use."""
+    return import_module("duckdb")
+
+
+@cache
+def arrow() -> ModuleType:
+    """Return the module `pyarrow`, imported at the first use."""
     return import_module("pyarrow")
 
 
 @cache
-def _parquet() -> ModuleType:
+def parquet() -> ModuleType:
+    """Return the module `pyarrow.parquet`, imported at the first use."""
     return import_module("pyarrow.parquet")
 
 
@@ -136,9 +176,9 @@ def _table(parts: Sequence[Part]) -> object:
         [order.last_updated for order in orders],
         [read_at for _, read_at in rows],
     ]
-    arrow, kinds = _arrow(), _kinds()
-    arrays = [arrow.array(values, kind) for values, kind in zip(columns, kinds.values(), strict=True)]
-    return arrow.Table.from_arrays(arrays, names=list(kinds))
+    pa, own = arrow(), kinds()
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, own.values(), strict=True)]
+    return pa.Table.from_arrays(arrays, names=list(own))
 
 
 def _text(value: str | None) -> str | None:
@@ -146,10 +186,10 @@ def _text(value: str | None) -> str | None:
 
 
 @cache
-def _kinds() -> dict[str, object]:
-    """Return the columns, by name."""
-    arrow = _arrow()
-    text, amount, moment = arrow.string(), arrow.decimal128(_DIGITS, _DECIMALS), arrow.timestamp("us", "UTC")
+def kinds() -> dict[str, object]:
+    """Return the types of the columns, by name."""
+    pa = arrow()
+    text, amount, moment = pa.string(), pa.decimal128(DIGITS, DECIMALS), pa.timestamp("us", "UTC")
     return {
         "account": text,
         "id": text,
@@ -163,5 +203,5 @@ def _kinds() -> dict[str, object]:
         "order_status": text,
         "created": moment,
         "updated": moment,
-        "read_at": arrow.timestamp("ms", "UTC"),
+        "read_at": pa.timestamp("ms", "UTC"),
     }

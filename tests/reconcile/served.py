@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow.parquet
 
 from paymentsdk import PaymentsClient, Request, Response, RetryPolicy
-from paymentsdk.reconcile import WalkReport, _walk, walk
+from paymentsdk.reconcile import WalkReport, _walk, _walker, walk
 from paymentsdk.reconcile._windows import milliseconds, moment_of
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED
@@ -45,16 +45,20 @@ class Served:
         await asyncio.sleep(0)
         self.in_flight -= 1
         query = dict(parse_qsl(urlsplit(request.url).query))
-        begin, end = (_moment(query.get(f"date_created_{which}")) for which in ("from", "to"))
+        begin, end = (asked_moment(query.get(f"date_created_{which}")) for which in ("from", "to"))
         limit = int(query["limit"]) if "limit" in query else None
         shown = self.platform.show(begin, end, int(query["offset"]), limit)
-        now = moment_of(self.platform.now)
-        headers = {"Date": format_datetime(now.astimezone(UTC), usegmt=True)}
         if shown is None:
-            return Response(400, headers, b'{"error":"ds_search_query","message":"offset"}')
+            return answer(self.platform.now, {"error": "ds_search_query", "message": "offset"}, 400)
         rows = [as_json(row) for row in shown[0]]
         self.spoil(rows)
-        return Response(200, headers, json.dumps({"elements": rows, "total": shown[1], "next_offset": 0}).encode())
+        return answer(self.platform.now, {"elements": rows, "total": shown[1], "next_offset": 0})
+
+
+def answer(now: int, body: object, status: int = 200) -> Response:
+    """A response of a platform whose clock is at *now*."""
+    headers = {"Date": format_datetime(moment_of(now).astimezone(UTC), usegmt=True)}
+    return Response(status, headers, body if isinstance(body, bytes) else json.dumps(body or {}).encode())
 
 
 def as_json(row: Row) -> dict[str, object]:
@@ -73,7 +77,8 @@ def as_json(row: Row) -> dict[str, object]:
     }
 
 
-def _moment(text: str | None) -> int | None:
+def asked_moment(text: str | None) -> int | None:
+    """A moment of a query, in milliseconds since 1970."""
     return None if text is None else milliseconds(datetime.fromisoformat(text))
 
 
@@ -105,12 +110,12 @@ def written(report: WalkReport | Path) -> list[tuple[str, int]]:
     return sorted(rows)
 
 
-def entered_first(self: _walk.Walk, pending: Sequence[_walk.Finished]) -> None:
+def entered_first(self: _walk.Walk, pending: Sequence[_walker.Finished]) -> None:
     """What must not be: an entry in the ledger before the rows are in their file."""
     name = f"{next(self._numbers):06}.parquet"
     self._ledger.commit([one.entry for one in pending], [(name, True)])
-    _walk.write([], self._ledger.parts / "999999.unfinished")
-    _walk.write([_walk.Part(one.entry.account, one.rows) for one in pending], self._ledger.parts / name)
+    _walker.write([], self._ledger.parts / "999999.unfinished")
+    _walker.write([_walker.Part(one.entry.account, one.rows) for one in pending], self._ledger.parts / name)
 
 
 def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> PaymentsClient:
@@ -147,12 +152,12 @@ async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
 
         return answer
 
-    write = _walk.write
+    write = _walker.write
     if where in ("written", "early"):
-        _walk.write = lambda *arguments: (write(*arguments), tick())
+        _walker.write = lambda *arguments: (write(*arguments), tick())
     if where == "early":
-        _walk.Walk._write = entered_first
-    _walk.COMMIT_EVERY = 0.0
+        _walk.Walk._save = entered_first
+    _walker.COMMIT_EVERY = 0.0
     client = client_of_sellers({name: dying(served) for name, served in sellers.items()})
     await walk(client, created=WEEK, out=out, accounts=[*sellers], max_window=CAP, lag=timedelta(minutes=5))
 

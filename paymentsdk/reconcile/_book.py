@@ -1,0 +1,268 @@
+"""The book of a reconciliation: the orders that its owner knows of, from wherever they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.reconcile._open import rows_of_journal
+from paymentsdk.reconcile._outcome import STATES, BookRow
+from paymentsdk.reconcile._rows import DECIMALS, DIGITS, arrow, duckdb, parquet
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from paymentsdk.journal import Journal
+
+#: Rows that are kept in memory at once.
+_BATCH = 50_000
+_WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
+
+
+class _Type(NamedTuple):
+    """How a column is read."""
+
+    name: str
+    """The type in DuckDB."""
+    accepts: str
+    """The types of columns that are taken, as a regular expression."""
+    rule: str
+    """What such a column has, in words."""
+    form: str = ""
+    """What text has to look like."""
+
+
+_TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be text")
+_AMOUNT = _Type(
+    f"DECIMAL({DIGITS}, {DECIMALS})",
+    rf"VARCHAR|DECIMAL\([0-9]+,([0-9]|1[0-8])\)|{_WHOLE_NUMBER}",
+    "must be decimals, whole numbers or text such as 24.90, with up to 18 places: floats are not exact",
+    rf"-?[0-9]{{1,{DIGITS - DECIMALS}}}([.][0-9]{{1,{DECIMALS}}})?",
+)
+_MOMENT = _Type(
+    "TIMESTAMPTZ",
+    "VARCHAR|TIMESTAMP WITH TIME ZONE",
+    "must be moments with a time zone such as 2026-11-22T18:00:00Z",
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}(:?[0-9]{2})?)",
+)
+_STATUS = _Type("VARCHAR", "VARCHAR|ENUM.*", f"must be one of {', '.join(sorted(STATES))}", "|".join(STATES))
+COLUMNS = {
+    "account": _TEXT,
+    "reference": _TEXT,
+    "order_id": _TEXT,
+    "currency": _TEXT,
+    "total": _AMOUNT,
+    "paid": _AMOUNT,
+    "refunded": _AMOUNT,
+    "status": _STATUS,
+    "created": _MOMENT,
+}
+
+
+class _Source(NamedTuple):
+    """Where DuckDB finds the rows of a book."""
+
+    function: str
+    path: str
+    names: Mapping[str, str]
+
+
+class Book:
+    """The orders that you know of: the side that is held against the platform.
+
+    Its columns are `account, reference, order_id, currency, total, paid, refunded, status, created`; see `BookRow`.
+    Only `reference` is needed, and `account` with a client of several sellers. A column that is not there, and a value
+    that is null, is not compared; further columns are ignored. Amounts are decimals, whole numbers or text such as
+    `24.90`, never floats. Moments have a time zone. Columns that are called otherwise are named with *names*:
+    `Book.csv(path, names={"reference": "order_no"})`.
+
+    A book is read when a reconciliation begins.
+    """
+
+    def __init__(self, source: Callable[[Path], Awaitable[_Source]]) -> None:
+        self._source = source
+
+    @classmethod
+    def parquet(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
+        """Return the book in a Parquet file, or in all files of a pattern such as `book/*.parquet`."""
+        return cls(_at_once(_Source("read_parquet(?)", fspath(path), _checked(names))))
+
+    @classmethod
+    def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
+        """Return the book in a CSV file with the names of its columns in its first line. An empty field is null."""
+        return cls(_at_once(_Source("read_csv(?, header = true, all_varchar = true)", fspath(path), _checked(names))))
+
+    @classmethod
+    def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:
+        """Return the book that a *query* finds in a SQLite database. Amounts are text or whole numbers there."""
+        own = _checked(names)
+        return cls(_staged(lambda: _selected(path, query, own)))
+
+    @classmethod
+    def rows(cls, rows: Iterable[BookRow]) -> Self:
+        """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
+        return cls(_staged(lambda: enumerate(rows)))
+
+    @classmethod
+    def journal(cls, journal: Journal) -> Self:
+        """Return the book that a journal is: the orders and preferences that were created with `once=`.
+
+        It knows what was asked for, refunded and canceled, and not what buyers have paid. Open records are among them:
+        orders that may exist.
+        """
+
+        async def source(directory: Path) -> _Source:
+            rows = await rows_of_journal(journal)
+            return await _staged(lambda: enumerate(rows))(directory)
+
+        return cls(source)
+
+    async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
+        """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
+
+        Raises:
+            RequestInvalid: A column is missing or of the wrong type, or a row has a value that cannot be. It is named.
+            OSError: The book cannot be read.
+        """
+        source = await self._source(directory)
+        return await asyncio.to_thread(_load, database, source)
+
+
+def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
+    for name in names or {}:
+        if name not in COLUMNS:
+            raise RequestInvalid(f"names[{name!r}]", f"is no column of a book: {', '.join(COLUMNS)}")
+    return dict(names or {})
+
+
+def _at_once(source: _Source) -> Callable[[Path], Awaitable[_Source]]:
+    async def find(directory: Path) -> _Source:
+        del directory
+        return source
+
+    return find
+
+
+# --- rows that Python reads -------------------------------------------------------------------------------------------
+
+
+def _staged(read: Callable[[], Iterable[tuple[int, Mapping[str, object]]]]) -> Callable[[Path], Awaitable[_Source]]:
+    """Return a source that writes the rows of *read* to a file, as text: there may be more than fit into memory."""
+
+    async def stage(directory: Path) -> _Source:
+        path = directory / "book.parquet"
+        await asyncio.to_thread(_write, read(), path)
+        return _Source("read_parquet(?)", str(path), {})
+
+    return stage
+
+
+def _write(rows: Iterable[tuple[int, Mapping[str, object]]], path: Path) -> None:
+    pa = arrow()
+    schema = pa.schema([(name, pa.string()) for name in COLUMNS])
+    left = iter(rows)
+    with parquet().ParquetWriter(path, schema) as file:
+        while batch := list(islice(left, _BATCH)):
+            texts = [_texts(i, row) for i, row in batch]
+            file.write_table(pa.table({name: [row.get(name) for row in texts] for name in COLUMNS}, schema))
+
+
+def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
+    texts = {}
+    for name, value in row.items():
+        if name not in COLUMNS:
+            raise RequestInvalid(f"book[{i}].{name}", f"is no column of a book: {', '.join(COLUMNS)}")
+        if value is not None:
+            texts[name] = _as_text(f"book[{i}].{name}", COLUMNS[name], value)
+    return texts
+
+
+def _as_text(path: str, kind: _Type, value: object) -> str:
+    match value:
+        case str():
+            return str.__str__(value)
+        case int() if not isinstance(value, bool) and kind is not _MOMENT:
+            return str(value)
+        case Decimal() if kind is _AMOUNT and value.is_finite():
+            return f"{value:f}"
+        case datetime() if kind is _MOMENT and value.utcoffset() is not None:
+            return value.astimezone(UTC).isoformat()
+    raise RequestInvalid(path, kind.rule)
+
+
+def _selected(
+    path: str | PathLike[str], query: str, names: Mapping[str, str]
+) -> Iterator[tuple[int, Mapping[str, object]]]:
+    own = {theirs: ours for ours, theirs in names.items()}
+    uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as file:
+            found = file.execute(query)
+            columns = [own.get(one[0], one[0]) for one in found.description or ()]
+            for i, row in enumerate(found):
+                yield i, {name: value for name, value in zip(columns, row, strict=True) if name in COLUMNS}
+    except sqlite3.Error as error:
+        raise RequestInvalid("book", f"cannot be read from {fspath(path)}: {error}") from None
+
+
+# --- into the database ------------------------------------------------------------------------------------------------
+
+
+def _load(database: DuckDBPyConnection, source: _Source) -> tuple[str, ...]:
+    found = {str(row[0]): str(row[1]) for row in _run(database, f"DESCRIBE FROM {source.function}", source)}
+    names = {name: source.names.get(name, name) for name in COLUMNS}
+    for name, own in names.items():
+        if own not in found and (name in source.names or name == "reference"):
+            raise RequestInvalid(f"book.{name}", f"has no column {own}; there are {', '.join(found)}")
+        if own in found and not re.fullmatch(COLUMNS[name].accepts, found[own]):
+            raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, and is {found[own]}")
+    columns = [_column(name, own, found.get(own)) for name, own in names.items()]
+    numbered = ("FROM (SELECT *, row_number() OVER () - 1 AS n_ FROM", source.function, ")")
+    _run(database, " ".join(("CREATE TABLE book AS SELECT n_ AS n,", ", ".join(columns), *numbered)), source)
+    return tuple(name for name, own in names.items() if own in found)
+
+
+def _run(database: DuckDBPyConnection, statement: str, source: _Source) -> list[tuple[object, ...]]:
+    engine = duckdb()
+    try:
+        return database.execute(statement, [source.path]).fetchall()
+    except engine.InvalidInputException as error:
+        # What `_column` has put there: the row, the column, and the value.
+        row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
+        if name not in COLUMNS:
+            raise RequestInvalid("book", f"cannot be read: {error}") from None
+        raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, and is {value[:80]!r}") from None
+    except engine.Error as error:
+        raise RequestInvalid("book", f"cannot be read: {error}") from None
+
+
+def _column(name: str, own: str, kind: str | None) -> str:
+    """Return the expression that reads a column, or fails."""
+    to = COLUMNS[name]
+    if kind is None:
+        return "'' AS account" if name == "account" else f"NULL::{to.name} AS {name}"
+    quoted = '"' + own.replace('"', '""') + '"'
+    wrong = f"error('book#' || n_ || '#{name}#' || coalesce({quoted}::VARCHAR, 'null'))"
+    if kind != "VARCHAR":
+        value = f"CASE WHEN {quoted} IS NOT NULL THEN coalesce(TRY_CAST({quoted} AS {to.name}), {wrong}) END"
+    else:
+        text = f"nullif(trim({quoted}), '')"
+        text = f"lower({text})" if to is _STATUS else text
+        form = f"regexp_full_match({text}, '{to.form}')" if to.form else "true"
+        cast = f"CASE WHEN {form} THEN coalesce(TRY_CAST({text} AS {to.name}), {wrong}) ELSE {wrong} END"
+        value = f"CASE WHEN {text} IS NOT NULL THEN {cast} END"
+    if name == "account":
+        value = f"coalesce({value}, '')"
+    if name == "reference":  # Without one, an order cannot be found.
+        value = f"coalesce({value}, {wrong})"
+    return f"{value} AS {name}"

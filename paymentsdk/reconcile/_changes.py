@@ -1,0 +1,134 @@
+"""What has changed since the walk: a second walk over `last_updated`, so that all rows speak of one time.
+
+A row that changes leaves its range of `last_updated` and enters a later one. So ranges are walked from the earliest to
+the latest, each after it has ended: a row that changes meanwhile is met again. The last range has no end, and has to
+come as one page, which is one moment: whatever changed before is in it, or in a range before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from paymentsdk.errors import NotWhole
+from paymentsdk.reconcile._certificate import Sight, Split, Verdict, Whole, examine, is_atomic
+from paymentsdk.reconcile._rows import Part, Row, keepable, write
+from paymentsdk.reconcile._search import Search
+from paymentsdk.reconcile._walk import not_whole
+from paymentsdk.reconcile._walker import MOST_IN_FLIGHT, MOST_PENDING, together
+from paymentsdk.reconcile._windows import Rules, Window
+
+#: Ranges without an end that are asked for until one comes as one page.
+MOST_ROUNDS = 20
+#: No row is too old for its changes to be shown, as long as it is shown at all.
+_EVER = 10**15
+
+
+class Changes(NamedTuple):
+    """What has changed."""
+
+    files: list[Path]
+    as_of: int | None
+    """Until when, in milliseconds since 1970; `None` if no such moment is known."""
+    not_whole: list[NotWhole]
+
+
+class ChangesWalk:
+    """Walks all changes of some accounts.
+
+    Args:
+        search: Fetches pages.
+        rules: What is assumed about the platform.
+        directory: Where files go.
+        told: Called with the part that is done, 0 to 1.
+    """
+
+    def __init__(self, search: Search, rules: Rules, directory: Path, told: Callable[[float], None]) -> None:
+        self._search = search
+        self._rules = rules
+        self._directory = directory
+        self._told = told
+        self._numbers = count(1)
+        self._rows: list[tuple[str, Row]] = []
+        self._files: list[Path] = []
+        self._not_whole: list[NotWhole] = []
+
+    async def run(self, since: int) -> Changes:
+        """Write the rows that have changed from *since* on, in milliseconds since 1970."""
+        grain = await self._search.grain("last_updated")
+        if grain is None:
+            return Changes([], None, [])
+        self._rules = replace(self._rules, grain=grain, horizon=_EVER)
+        turn, done, names = asyncio.Semaphore(MOST_IN_FLIGHT), count(1), list(self._search.accounts)
+
+        async def one(name: str) -> int | None:
+            async with turn:
+                moment = await self._account(name, since)
+            self._told(next(done) / len(names))
+            return moment
+
+        moments = await together(one(name) for name in names)
+        await self._flush()
+        known = [one for one in moments if one is not None]
+        as_of = min(known) if len(known) == len(moments) and not self._not_whole else None
+        return Changes(self._files, as_of, self._not_whole)
+
+    async def _account(self, name: str, begin: int) -> int | None:
+        for _ in range(MOST_ROUNDS):
+            page = await self._search.page(name, begin - self._rules.grain, None, 0, by="last_updated")
+            if page is None:
+                return None
+            if is_atomic(page, self._rules):
+                await self._keep(name, Window(begin, page.now), page.rows)
+                return page.now
+            if begin < page.now and not await self._ranges(name, Window(begin, page.now)):
+                return None
+            begin = max(begin, page.now)
+        return None
+
+    async def _ranges(self, name: str, whole: Window) -> bool:
+        """Walk ranges that have ended, the earliest first; tell whether all of them were whole."""
+        stack = [whole]
+        while stack:
+            window = stack.pop()
+            verdict = await self._range(name, window)
+            if isinstance(verdict, Split):
+                stack += reversed(verdict.pieces)
+                continue
+            await self._keep(name, window, verdict.rows)
+            if not isinstance(verdict, Whole):
+                reason = f"what has changed in this time: {verdict.reason}"
+                self._not_whole.append(not_whole(name, window, verdict.seen, verdict.total, reason))
+                return False
+        return True
+
+    async def _range(self, name: str, window: Window) -> Verdict[Row]:
+        begin, end = window.asked(self._rules.grain)
+        steps: Generator[int, Sight[Row] | None, Verdict[Row]] = examine(window, self._rules)
+        try:
+            offset = next(steps)
+            while True:
+                offset = steps.send(await self._search.page(name, begin, end, offset, by="last_updated"))
+        except StopIteration as stop:
+            verdict: Verdict[Row] = stop.value
+            return verdict
+
+    async def _keep(self, name: str, window: Window, rows: Sequence[Row]) -> None:
+        rows, reason = keepable(rows)
+        if reason is not None:
+            self._not_whole.append(not_whole(name, window, len(rows), len(rows), reason))
+        self._rows += ((name, row) for row in rows)
+        if len(self._rows) >= MOST_PENDING:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            path = self._directory / f"{next(self._numbers):06}.parquet"
+            self._files.append(path)
+            await asyncio.to_thread(write, [Part(name, [row]) for name, row in rows], path)

@@ -1,0 +1,165 @@
+"""The comparison of a book with what a walk has seen: in DuckDB, with more rows than fit into memory."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paymentsdk.errors import NotWhole
+from paymentsdk.reconcile._look_up import Absent, Found, Seen
+from paymentsdk.reconcile._open import OpenWrite
+from paymentsdk.reconcile._outcome import STATES, Outcome
+from paymentsdk.reconcile._rows import DECIMALS, DIGITS, arrow, duckdb, kinds, sync_file
+from paymentsdk.reconcile._windows import Window, moment_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+#: What DuckDB keeps in memory; the rest is on disk.
+_MEMORY = "256MB"
+_BATCH = 10_000
+
+
+def read_sql() -> dict[str, str]:
+    """Return the parts of the comparison, by name."""
+    _, *parts = files(__package__).joinpath("_diff.sql").read_text(encoding="utf-8").split("-- @")
+    return dict(part.split("\n", 1) for part in parts)
+
+
+class Diff:
+    """A comparison under way: a database that lives as long as it does.
+
+    Args:
+        directory: Where it is kept.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._parts = read_sql()
+        config = {
+            "memory_limit": _MEMORY,
+            "threads": str(min(4, os.cpu_count() or 1)),
+            "temp_directory": str(directory / "spill"),
+            # It fetches nothing from the network.
+            "autoinstall_known_extensions": "false",
+        }
+        self.database: DuckDBPyConnection = duckdb().connect(directory / "comparison.duckdb", config=config)
+        self._run("SET TimeZone = 'UTC'")
+        cases = " ".join(f"WHEN '{name}' THEN '{state}'" for name, state in STATES.items())
+        self._run(f"CREATE MACRO state_of(word) AS CASE lower(word) {cases} END")
+
+    def close(self) -> None:
+        """End it."""
+        self.database.close()
+
+    def accounts(self) -> list[str]:
+        """Return the accounts of the book, in order."""
+        return [str(row[0]) for row in self._run("SELECT DISTINCT account FROM book ORDER BY account")]
+
+    def compare(
+        self,
+        created: Window,
+        parts: Sequence[Path],
+        changes: Sequence[Path],
+        *,
+        settled: int,
+        oldest: int,
+        doubtful: Iterable[NotWhole],
+        open_writes: Iterable[OpenWrite],
+    ) -> int:
+        """Compare the book with the rows in *parts*, and return how many orders it has not found."""
+        moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}
+        for name, moment in moments.items():
+            self._run(f'SET VARIABLE "{name}" = ?::TIMESTAMPTZ', moment_of(moment).isoformat())
+        for name, paths in (("walked", parts), ("changed_rows", changes)):
+            self._view(name, paths)
+        self._part("setup")
+        for write in open_writes:
+            self._run("INSERT INTO open_writes VALUES (?, ?, ?)", *write)
+        for one in doubtful:
+            begin, end = (moment.isoformat() for moment in one.window)
+            self._run("INSERT INTO doubtful VALUES (?, ?, ?)", one.account or "", begin, end)
+        for name in ("pairs", "several", "look_up"):
+            self._part(name)
+        return int(str(self._run("SELECT count(*) FROM absent")[0][0]))
+
+    def absent(self) -> Iterator[Absent]:
+        """Yield the orders that were not found, of each account in turn."""
+        rows = self.database.cursor().execute(self._parts["absent"])
+        while batch := rows.fetchmany(_BATCH):
+            for row in batch:
+                yield Absent(*row)
+
+    def add_looked_up(self, found: Iterable[tuple[Absent, Found]]) -> None:
+        """Add what look-ups have found."""
+        left = iter(found)
+        while batch := list(islice(left, _BATCH)):
+            rows = [row for absent, one in batch for row in _looked_up(absent, one)]
+            pairs = zip(zip(*rows, strict=True), _looked_up_kinds(), strict=True)
+            columns = [arrow().array(values, kind) for values, kind in pairs]
+            names = [f"c{i}" for i in range(len(columns))]
+            self.database.register("batch", arrow().Table.from_arrays(columns, names=names))
+            self._run("INSERT INTO looked_up FROM batch")
+            self.database.unregister("batch")
+
+    def finish(self, path: Path) -> Counter[Outcome]:
+        """Decide about all that was not found, write all differences to *path*, and return how many there are."""
+        for name in ("looked_up", "several", "decide", "differences"):
+            self._part(name)
+        unfinished = path.with_suffix(".unfinished")
+        ordered = "SELECT * EXCLUDE n FROM differences ORDER BY account, reference, merchant_order_ids, order_id, n"
+        target = str(unfinished).replace("'", "''")
+        self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        sync_file(unfinished)
+        unfinished.replace(path)
+        return Counter({Outcome(str(name)): int(str(number)) for name, number in self._part("counts") if number})
+
+    def _view(self, name: str, paths: Sequence[Path]) -> None:
+        """Make a view of the rows in some files."""
+        if not paths:
+            columns = ", ".join(f"NULL::{kind} AS {column}" for column, kind in _WALKED.items())
+            self._run(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
+            return
+        self._run(f"SET VARIABLE {name} = ?", [str(path) for path in paths])
+        self._run(f"CREATE VIEW {name} AS FROM read_parquet(getvariable('{name}'))")
+
+    def _part(self, name: str) -> list[tuple[object, ...]]:
+        return self._run(self._parts[name])
+
+    def _run(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        return self.database.execute(statement, list(values)).fetchall()
+
+
+_MONEY = f"DECIMAL({DIGITS}, {DECIMALS})"
+#: The columns of the files of a walk, as DuckDB has them.
+_WALKED = {
+    **dict.fromkeys(("account", "id", "reference", "preference_id", "currency"), "VARCHAR"),
+    **dict.fromkeys(("total", "paid", "refunded"), _MONEY),
+    **dict.fromkeys(("status", "order_status"), "VARCHAR"),
+    **dict.fromkeys(("created", "updated", "read_at"), "TIMESTAMPTZ"),
+}
+
+
+def _looked_up_kinds() -> list[object]:
+    pa, known = arrow(), kinds()
+    same = ("account", "reference", "id", "currency", "total", "paid", "refunded", "status", "created", "read_at")
+    return [pa.int64(), pa.bool_(), pa.bool_(), *(known[name] for name in same)]
+
+
+def _looked_up(absent: Absent, found: Found) -> Iterator[tuple[object, ...]]:
+    def row(seen: Seen | None, *, by_id: bool) -> tuple[object, ...]:
+        amounts = (None, None, None) if seen is None else (seen.total, seen.paid, seen.refunded)
+        state: str | None = None if seen is None else seen.state
+        created: datetime | None = None if seen is None else seen.created
+        about = (absent.account, absent.reference, seen and seen.id, seen and seen.currency)
+        return absent.n, by_id, found.is_doubtful, *about, *amounts, state, created, found.at
+
+    yield from (row(seen, by_id=False) for seen in found.orders or (None,))
+    if absent.order_id:
+        yield row(found.by_id, by_id=True)

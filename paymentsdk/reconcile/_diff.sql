@@ -1,0 +1,228 @@
+-- The comparison of a book with what a walk has seen. Run by `_diff.py`, part by part; a part begins at `-- @name`.
+-- Variables: "begin", "end", settled, oldest (moments), parts, changes (files).
+
+-- @setup
+
+CREATE MACRO is_paid(paid, state) AS paid > 0 OR coalesce(state IN ('paid', 'refunded'), false);
+
+-- An order that is open says no more than that nobody has paid it. Of one that was refunded in part, platforms say
+-- that it is paid, or that it is refunded; one that was canceled after its payment is refunded.
+CREATE MACRO same_state(ours, theirs, paid, refunded) AS
+    ours IS NULL OR theirs IS NULL OR ours = theirs
+    OR (ours = 'open' AND theirs = 'created')
+    OR (theirs = 'open' AND ours IN ('created', 'expired', 'canceled'))
+    OR (ours = 'canceled' AND theirs = 'refunded')
+    OR (ours IN ('paid', 'refunded') AND theirs IN ('paid', 'refunded') AND 0 < refunded AND refunded < paid);
+
+CREATE MACRO judged(
+    b_currency, b_paid, b_refunded, b_total, b_status, t_currency, t_paid, t_refunded, t_total, t_state
+) AS CASE
+    WHEN b_currency <> t_currency THEN 'currency'
+    WHEN b_paid <> t_paid THEN 'paid_amount'
+    WHEN b_refunded <> t_refunded THEN 'refunded_amount'
+    WHEN b_total <> t_total THEN 'total_amount'
+    WHEN NOT same_state(state_of(b_status), t_state, t_paid, t_refunded) THEN 'status'
+    ELSE 'match'
+END;
+
+CREATE MACRO in_question(created) AS
+    created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
+
+-- A row without a date comes once for each window that showed it, and one that has changed since is among the changes.
+CREATE VIEW changed AS
+    SELECT * FROM changed_rows WHERE in_question(created) OR created < '0001-01-03 00:00:00+00'
+    QUALIFY row_number() OVER (PARTITION BY account, id ORDER BY read_at DESC, updated DESC) = 1;
+CREATE VIEW seen AS
+    SELECT * FROM walked ANTI JOIN changed_rows USING (account, id)
+        WHERE created >= '0001-01-03 00:00:00+00'
+    UNION ALL
+    SELECT * FROM walked ANTI JOIN changed_rows USING (account, id)
+        WHERE created IS NULL OR created < '0001-01-03 00:00:00+00'
+        QUALIFY row_number() OVER (PARTITION BY account, id ORDER BY read_at DESC, updated DESC) = 1
+    UNION ALL
+    SELECT * FROM changed;
+CREATE VIEW theirs AS
+    SELECT
+        account, id, nullif(trim(reference), '') AS reference, currency, total,
+        coalesce(paid, 0) AS paid, coalesce(refunded, 0) AS refunded,
+        coalesce(state_of(order_status), state_of(status)) AS state, created, read_at
+    FROM seen;
+
+-- What is looked up: orders of a reference, or the order of an id; without an `id` there was none.
+CREATE TABLE looked_up (
+    n BIGINT, by_id BOOLEAN, is_doubtful BOOLEAN, account VARCHAR, reference VARCHAR, id VARCHAR, currency VARCHAR,
+    total DECIMAL(38, 18), paid DECIMAL(38, 18), refunded DECIMAL(38, 18), state VARCHAR, created TIMESTAMPTZ,
+    read_at TIMESTAMPTZ
+);
+CREATE TABLE open_writes (account VARCHAR, reference VARCHAR, order_id VARCHAR);
+CREATE TABLE doubtful (account VARCHAR, first TIMESTAMPTZ, last TIMESTAMPTZ);
+
+CREATE TABLE found (
+    outcome VARCHAR, n BIGINT, account VARCHAR, reference VARCHAR, ids VARCHAR, currency VARCHAR,
+    total DECIMAL(38, 18), paid DECIMAL(38, 18), refunded DECIMAL(38, 18), state VARCHAR, created TIMESTAMPTZ,
+    read_at TIMESTAMPTZ
+);
+
+-- @pairs
+-- References that either side has more than once (and some others: what is compared is their hash).
+CREATE TABLE repeated AS
+    SELECT h FROM (SELECT hash(account, reference) AS h FROM theirs WHERE reference IS NOT NULL)
+        GROUP BY h HAVING count(*) > 1
+    UNION
+    SELECT h FROM (SELECT hash(account, reference) AS h FROM book) GROUP BY h HAVING count(*) > 1;
+
+-- All others are compared in one join. What agrees is not kept: it is counted by what is left.
+INSERT INTO found
+    SELECT
+        CASE
+            WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
+            WHEN t.id IS NULL THEN 'absent'
+            ELSE judged(
+                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
+            )
+        END AS outcome,
+        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+    FROM
+        (SELECT * FROM book WHERE hash(account, reference) NOT IN (FROM repeated)) AS b
+        FULL JOIN (
+            SELECT * FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) NOT IN (FROM repeated)
+        ) AS t
+        ON b.account = t.account AND b.reference = t.reference
+    WHERE outcome <> 'match' AND (t.id IS NOT NULL OR in_question(b.created));
+
+-- An order without a reference is in nobody's book.
+INSERT INTO found
+    SELECT
+        if(created >= getvariable('settled'), 'too_recent', 'extra'), NULL, account, reference, id, currency, total,
+        paid, refunded, state, created, read_at
+    FROM theirs WHERE reference IS NULL;
+
+CREATE TABLE ours_left AS SELECT * FROM book WHERE hash(account, reference) IN (FROM repeated);
+CREATE TABLE theirs_left AS
+    SELECT * FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) IN (FROM repeated);
+
+-- @several
+-- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only
+-- where there are no others. Paid orders that are left are doubles of the last.
+INSERT INTO found
+    WITH
+        ours AS (
+            SELECT *,
+                row_number() OVER (
+                    PARTITION BY account, reference
+                    ORDER BY paid DESC NULLS LAST, refunded DESC NULLS LAST, currency, n
+                ) AS place,
+                count(*) OVER (PARTITION BY account, reference) AS times
+            FROM ours_left
+        ),
+        ranked AS (
+            SELECT *, is_paid(paid, state) AS got_paid, row_number() OVER (
+                PARTITION BY account, reference
+                ORDER BY is_paid(paid, state) DESC, paid DESC, refunded DESC, currency, created DESC, id
+            ) AS place
+            FROM theirs_left
+        ),
+        known AS (SELECT DISTINCT account, reference, times FROM ours),
+        -- What is beyond the places of the book goes to the last of them.
+        placed AS (
+            SELECT r.* REPLACE (coalesce(least(r.place, k.times), r.place) AS place), k.times IS NOT NULL AS is_known,
+                r.place > k.times AS is_beyond
+            FROM ranked AS r LEFT JOIN known AS k ON r.account = k.account AND r.reference = k.reference
+            WHERE k.times IS NULL OR r.place <= k.times OR r.got_paid
+        ),
+        summed AS (
+            SELECT
+                account, reference, place, string_agg(id, ' ' ORDER BY is_beyond, id) AS ids,
+                first(currency ORDER BY is_beyond) AS currency, sum(total)::DECIMAL(38, 18) AS total,
+                sum(paid)::DECIMAL(38, 18) AS paid, sum(refunded)::DECIMAL(38, 18) AS refunded,
+                first(state ORDER BY is_beyond) AS state, min(created) AS created, max(read_at) AS read_at,
+                count(*) FILTER (got_paid) > 1 AND bool_or(is_known) AS is_double, bool_or(is_known) AS is_known
+            FROM placed GROUP BY ALL
+        )
+    SELECT
+        CASE
+            WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
+            WHEN t.ids IS NULL THEN 'absent'
+            WHEN t.is_double THEN 'double'
+            ELSE judged(
+                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
+            )
+        END AS outcome,
+        b.n, t.account, t.reference, t.ids, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+    FROM ours AS b FULL JOIN summed AS t
+        ON b.account = t.account AND b.reference = t.reference AND b.place = t.place
+    WHERE outcome <> 'match' AND (t.ids IS NOT NULL OR in_question(b.created));
+
+-- @look_up
+-- Those that the walk has not found, in order.
+CREATE TABLE absent AS SELECT book.* FROM book JOIN found USING (n) WHERE found.outcome = 'absent';
+DELETE FROM found WHERE outcome = 'absent';
+DROP TABLE ours_left;
+DROP TABLE theirs_left;
+
+-- @absent
+SELECT n, account, reference, coalesce(order_id, '') FROM absent
+ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
+
+-- @looked_up
+-- What a look-up by reference has shown stands for what the walk has not; but for what it has.
+CREATE TABLE theirs_left AS
+    WITH walked_too AS (SELECT DISTINCT account, id FROM theirs SEMI JOIN looked_up USING (account, id))
+    SELECT DISTINCT ON (account, id)
+        account, id, reference, currency, total, paid, refunded, state_of(state) AS state, created, read_at
+    FROM looked_up ANTI JOIN walked_too USING (account, id)
+    WHERE id IS NOT NULL AND NOT by_id;
+CREATE TABLE ours_left AS SELECT * FROM absent;
+
+-- @decide
+-- After `several`, what is absent now has not been found at all.
+CREATE TABLE nowhere AS SELECT n FROM found WHERE outcome = 'absent';
+DELETE FROM found WHERE outcome = 'absent';
+INSERT INTO found
+    SELECT
+        CASE
+            WHEN o.id IS NOT NULL THEN judged(
+                b.currency, b.paid, b.refunded, b.total, b.status, o.currency, o.paid, o.refunded, o.total, state_of(o.state)
+            )
+            WHEN l.is_doubtful THEN 'not_whole'
+            WHEN b.created < getvariable('oldest') AND o.n IS NULL THEN 'too_old'
+            WHEN EXISTS (
+                SELECT 1 FROM doubtful AS d
+                WHERE d.account = b.account AND b.created >= d.first AND b.created < d.last
+            ) THEN 'not_whole'
+            WHEN b.created >= getvariable('settled') THEN 'too_recent'
+            WHEN o.n IS NOT NULL THEN 'missing'
+            WHEN b.paid = 0 AND NOT coalesce(state_of(b.status) IN ('paid', 'refunded'), false) THEN 'match'
+            WHEN b.paid IS NULL AND state_of(b.status) IN ('created', 'open', 'expired', 'canceled') THEN 'match'
+            ELSE 'not_paid_or_missing'
+        END AS outcome,
+        b.n, b.account, b.reference, o.id, o.currency, o.total, o.paid, o.refunded, state_of(o.state), o.created, o.read_at
+    FROM absent AS b JOIN nowhere USING (n)
+        LEFT JOIN (SELECT n, bool_or(is_doubtful) AS is_doubtful FROM looked_up GROUP BY n) AS l USING (n)
+        LEFT JOIN (SELECT * FROM looked_up WHERE by_id) AS o USING (n)
+    WHERE outcome <> 'match';
+
+-- @differences
+CREATE VIEW differences AS
+    SELECT
+        CASE
+            WHEN f.outcome NOT IN ('too_recent', 'extra') AND EXISTS (
+                SELECT 1 FROM open_writes AS w
+                WHERE w.account = b.account AND (w.reference = b.reference OR w.order_id = b.order_id)
+            ) THEN 'unknown'
+            WHEN f.outcome IN ('too_recent', 'extra') AND EXISTS (
+                SELECT 1 FROM open_writes AS w WHERE w.account = f.account AND w.reference = f.reference
+            ) THEN 'unknown'
+            ELSE f.outcome
+        END AS outcome,
+        coalesce(b.account, f.account) AS account, coalesce(b.reference, f.reference) AS reference, b.order_id,
+        f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
+        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, b.status AS book_status, f.state AS status,
+        b.created AS book_created, f.created, f.read_at, b.n
+    FROM found AS f LEFT JOIN book AS b USING (n);
+
+-- @counts
+SELECT outcome, count(*) FROM differences GROUP BY outcome
+UNION ALL
+SELECT 'match', (SELECT count(*) FROM book WHERE in_question(created))
+    - (SELECT count(*) FROM differences WHERE n IS NOT NULL AND in_question(book_created));

@@ -1,0 +1,161 @@
+"""Orders that the walk has not found: looked up by reference, and by the id that the book has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.errors import BadRequest, NotFound, RequestInvalid
+from paymentsdk.reconcile._certificate import is_atomic
+from paymentsdk.reconcile._ledger import Ledger
+from paymentsdk.reconcile._rows import Row
+from paymentsdk.reconcile._search import Search
+from paymentsdk.reconcile._walker import COMMIT_EVERY, MOST_IN_FLIGHT, together
+from paymentsdk.reconcile._windows import Rules
+from paymentsdk.resources.orders import Order, RefundStatus
+
+
+class Absent(NamedTuple):
+    """An order of the book that the walk has not found."""
+
+    n: int
+    account: str
+    reference: str
+    order_id: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its look-up is kept under."""
+        return self.account, self.reference, self.order_id
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """An order that a look-up has shown."""
+
+    id: str
+    currency: str | None = None
+    total: Decimal | None = None
+    paid: Decimal = Decimal(0)
+    refunded: Decimal = Decimal(0)
+    state: str | None = None
+    created: datetime | None = None
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What the look-ups of an order of the book have come to."""
+
+    at: int
+    """When, in milliseconds since 1970."""
+    is_doubtful: bool
+    """Whether the search may have more orders of the reference than it showed."""
+    orders: tuple[Seen, ...]
+    """The merchant orders of the reference."""
+    by_id: Seen | None = None
+    """The order of the id; `None` if there is none, or no id."""
+
+
+FOUND = msgspec.msgpack.Decoder(Found)
+_ENCODE = msgspec.msgpack.Encoder().encode
+#: How often a reference is asked for whose orders do not come on one page.
+_TRIES = 5
+
+
+class LookUps:
+    """Looks orders up, and keeps what was found in the ledger.
+
+    Args:
+        search: Fetches pages.
+        rules: What is assumed about the platform.
+        ledger: Keeps what was found.
+        in_flight: Orders of an account that are looked up at a time.
+        told: Called with the number of orders that are done, each time some are kept.
+    """
+
+    def __init__(
+        self, search: Search, rules: Rules, ledger: Ledger, in_flight: int, told: Callable[[int], None]
+    ) -> None:
+        self._search = search
+        self._rules = rules
+        self._ledger = ledger
+        self._in_flight = in_flight
+        self._told = told
+        self._found: list[tuple[str, str, str, bytes]] = []
+        self._kept_at = 0.0
+        self._done = 0
+
+    async def run(self, absent: Iterator[Absent]) -> None:
+        """Look up what is *absent*, except for what an earlier run has."""
+        workers = min(MOST_IN_FLIGHT, self._in_flight * len(self._search.accounts))
+        try:
+            await together(self._work(absent) for _ in range(workers))
+        finally:
+            self._keep()
+
+    async def _work(self, absent: Iterator[Absent]) -> None:
+        for one in absent:
+            if self._ledger.look_up(*one.key) is None:
+                found = await self._find(one)
+                self._found.append((*one.key, _ENCODE(found)))
+            self._done += 1
+            if asyncio.get_running_loop().time() - self._kept_at >= COMMIT_EVERY:
+                self._keep()
+
+    def _keep(self) -> None:
+        # A few rows in one transaction: a thread would cost more than it saves.
+        found, self._found = self._found, []
+        self._ledger.add_look_ups(found)
+        self._kept_at = asyncio.get_running_loop().time()
+        self._told(self._done)
+
+    async def _find(self, one: Absent) -> Found:
+        page = None
+        for _ in range(_TRIES):
+            page = await self._search.reference(one.account, one.reference)
+            if page is not None and is_atomic(page, self._rules):
+                break
+        orders = tuple(_seen(row) for row in page.rows) if page is not None else ()
+        order = await self._get(one) if one.order_id and not any(seen.paid for seen in orders) else None
+        is_doubtful = page is None or not is_atomic(page, self._rules)
+        return Found(at=page.now if page else 0, is_doubtful=is_doubtful, orders=orders, by_id=order)
+
+    async def _get(self, one: Absent) -> Seen | None:
+        try:
+            order = await self._search.accounts[one.account].orders.get(one.order_id)
+        except (NotFound, BadRequest, RequestInvalid):
+            # An id that cannot be one is that of no order, too.
+            return None
+        return _of_order(order)
+
+
+def _seen(row: Row) -> Seen:
+    order, _ = row
+    return Seen(
+        id=str(order.id),
+        currency=order.currency,
+        total=order.total_amount,
+        paid=order.paid_amount or Decimal(0),
+        refunded=order.refunded_amount or Decimal(0),
+        state=order.order_status or order.status,
+        created=order.date_created,
+    )
+
+
+def _of_order(order: Order) -> Seen:
+    payment = order.payment
+    amounts = [one.amount or Decimal(0) for one in order.refunds if one.status in (None, RefundStatus.PROCESSED)]
+    refunded = payment.refunded_amount if payment is not None else None
+    return Seen(
+        id=order.id,
+        currency=order.currency,
+        total=order.total_amount,
+        paid=(payment.paid_amount if payment is not None else None) or Decimal(0),
+        refunded=sum(amounts, Decimal(0)) if refunded is None else refunded,
+        state=order.status,
+        created=order.created_date,
+    )

@@ -1,0 +1,184 @@
+"""Windows walked by processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from paymentsdk.errors import RequestInvalid
+from paymentsdk.reconcile._job import Job, JobDone, do
+from paymentsdk.reconcile._walker import cancel
+
+if TYPE_CHECKING:
+    from paymentsdk.client import PaymentsClient
+
+#: Jobs that a worker has at a time: while one waits for its last page, the others keep the calls in flight.
+JOBS_PER_WORKER = 4
+#: Workers that a job may outlive.
+_MOST_DEATHS = 5
+
+
+class ProcessExecutor:
+    """Walks windows in processes of this machine, for `walk(executor=)` and `reconcile(executor=)`.
+
+    Each process has one event loop and one client for the whole run. A process that dies is replaced, and what it was
+    at is done again: its files do not count.
+
+    Args:
+        connect: Makes the client of a process: a function at the top of a module, so that a new process can import it.
+            It is called on the event loop; the client is closed at the end.
+        processes: How many, 1 to 256.
+        in_flight: Calls in flight of each process, 1 to 1,000. For a rate that all share, give their clients the same
+            `FlowControl(share=RateShare(path, rate))`.
+
+    Raises:
+        RequestInvalid: A number is out of range, or *connect* cannot be sent to a process.
+    """
+
+    def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
+        if type(processes) is not int or not 1 <= processes <= 256:  # noqa: PLR2004
+            raise RequestInvalid("processes", "must be 1 to 256")
+        if type(in_flight) is not int or not 1 <= in_flight <= 1_000:  # noqa: PLR2004
+            raise RequestInvalid("in_flight", "must be 1 to 1,000")
+        self._connect = connect
+        self._processes = processes
+        self._in_flight = in_flight
+        self._workers: list[_Worker] = []
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may be under way."""
+        return self._processes * JOBS_PER_WORKER
+
+    async def run(self, job: Job) -> JobDone:
+        """Have a process do *job*; if it dies, another.
+
+        Raises:
+            ChildProcessError: Five processes have died with it.
+            PaymentsError: A call failed.
+        """
+        for _ in range(_MOST_DEATHS):
+            worker = min(self._workers, key=lambda one: one.load)
+            try:
+                return await worker.run(job)
+            except EOFError:
+                if worker in self._workers:
+                    self._workers[self._workers.index(worker)] = self._start()
+                    worker.stop()
+        raise ChildProcessError(f"{_MOST_DEATHS} processes have died with the window {job.window}")
+
+    async def __aenter__(self) -> Self:
+        self._workers = [self._start() for _ in range(self._processes)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.stop()
+
+    def _start(self) -> _Worker:
+        return _Worker(self._connect, self._in_flight)
+
+
+class _Worker:
+    """A process, as the driver sees it."""
+
+    def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+        try:
+            sent = pickle.dumps(connect)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise RequestInvalid("connect", f"cannot be sent to a process: {error}") from None
+        # A fork would have the threads and the connections of this process, in any state.
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_main, args=(theirs, sent, in_flight), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._waiting: dict[int, asyncio.Future[JobDone]] = {}
+        self._number = 0
+        self._reader = asyncio.ensure_future(self._read())
+
+    @property
+    def load(self) -> int:
+        """How many jobs it has."""
+        return len(self._waiting)
+
+    async def run(self, job: Job) -> JobDone:
+        """Do *job*.
+
+        Raises:
+            EOFError: The process is gone.
+        """
+        if self._reader.done():
+            raise EOFError
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[JobDone] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._connection.send((number, job))
+            return await future
+        except OSError:
+            raise EOFError from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                number, done = await asyncio.to_thread(self._connection.recv)
+                future = self._waiting.get(number)
+                if future is None or future.done():
+                    continue
+                if isinstance(done, BaseException):
+                    future.set_exception(done)
+                else:
+                    future.set_result(done)
+        except (EOFError, OSError):
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(EOFError())
+
+    def stop(self) -> None:
+        """End the process: what it writes now counts for nothing. The thread that reads sees the end by itself."""
+        self._process.terminate()
+
+
+# --- in the process ---------------------------------------------------------------------------------------------------
+
+
+def _main(connection: Connection, connect: bytes, in_flight: int) -> None:
+    # Ctrl-C in a terminal reaches all processes; the driver ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_serve(connection, pickle.loads(connect), in_flight))  # noqa: S301 - the driver has sent it
+
+
+async def _serve(connection: Connection, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
+    """Do jobs until the driver is gone."""
+    budget, running = asyncio.Semaphore(in_flight), set[asyncio.Task[None]]()
+
+    async def answer(number: int, job: Job) -> None:
+        try:
+            done: JobDone | Exception = await do(job, client, in_flight, budget)
+        except Exception as error:  # noqa: BLE001 - the driver raises it
+            done = error
+        connection.send((number, done))
+
+    async with connect() as client:
+        while True:
+            try:
+                number, job = await asyncio.to_thread(connection.recv)
+            except (EOFError, OSError):
+                break
+            task = asyncio.create_task(answer(number, job))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        await cancel(running)

@@ -1,0 +1,165 @@
+"""The steps of a reconciliation: the book, the walk, what has changed since, the comparison, and what was not found."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
+
+from paymentsdk.reconcile._book import Book
+from paymentsdk.reconcile._changes import Changes, ChangesWalk
+from paymentsdk.reconcile._diff import Diff
+from paymentsdk.reconcile._job import Executor
+from paymentsdk.reconcile._ledger import Ledger
+from paymentsdk.reconcile._look_up import FOUND, Absent, Found, LookUps
+from paymentsdk.reconcile._open import open_records, open_write
+from paymentsdk.reconcile._report import Report
+from paymentsdk.reconcile._search import Search
+from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
+from paymentsdk.reconcile._windows import Rules, moment_of, settled_until
+
+if TYPE_CHECKING:
+    from paymentsdk.journal import Journal
+
+#: Databases of comparisons.
+_PREFIX = "comparison-"
+Phase = Literal["walk", "changes", "look-ups", "comparison"]
+
+
+class Reconciliation:
+    """A reconciliation under way.
+
+    Args:
+        plan: What to walk.
+        diff: Has the book.
+        columns: The columns of the book.
+        ledger: What is done.
+        journal: Of the client.
+        progress: Called now and then.
+        executor: Who walks the windows; this event loop without one.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        diff: Diff,
+        columns: tuple[str, ...],
+        ledger: Ledger,
+        *,
+        journal: Journal | None,
+        progress: Callable[[Progress], None] | None,
+        executor: Executor | None,
+    ) -> None:
+        self._plan = plan
+        self._diff = diff
+        self._columns = columns
+        self._ledger = ledger
+        self._journal = journal
+        self._progress = progress
+        self._executor = executor
+        self._search = Search(plan.accounts, plan.rules.max_window)
+        self._directory = ledger.parts.parent
+
+    async def run(self) -> Report:
+        """Take every step, and write what was found."""
+        records = [] if self._journal is None else await open_records(self._journal)
+        walked = await Walk(self._plan, self._search, self._ledger, self._progress, self._executor).run()
+        changes = await self._changes(walked)
+        # Before the first call of this run nobody knew more than the book.
+        begun = self._search.begun or self._plan.created.end
+        doubtful = (*walked.not_whole, *changes.not_whole)
+        rules = replace(self._plan.rules, grain=self._ledger.grain or 1)
+        missing = await asyncio.to_thread(
+            self._diff.compare,
+            self._plan.created,
+            walked.parts,
+            changes.files,
+            settled=settled_until(rules, begun),
+            oldest=begun - rules.horizon,
+            doubtful=walked.not_whole,
+            open_writes=[open_write(record) for record in records],
+        )
+        if missing:
+            await self._look_up(rules, walked, missing)
+        self._tell("comparison", 0.0, walked)
+        counts = await asyncio.to_thread(self._diff.finish, self._directory / "differences.parquet")
+        self._ledger.drop_look_ups()
+        self._tell("comparison", 1.0, walked)
+        return Report(
+            directory=self._directory,
+            counts=counts,
+            columns=self._columns,
+            created=(moment_of(self._plan.created.begin), moment_of(self._plan.created.end)),
+            rows=walked.rows,
+            calls=self._search.calls,
+            as_of=None if changes.as_of is None else moment_of(changes.as_of),
+            not_whole=doubtful,
+            open_records=tuple(records),
+        )
+
+    async def _changes(self, walked: WalkReport) -> Changes:
+        directory = self._directory / "changes"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        since = self._ledger.since()
+        if since is None:
+            return Changes([], None, [])
+        walk = ChangesWalk(
+            self._search, self._plan.rules, directory, lambda share: self._tell("changes", share, walked)
+        )
+        # What changed shortly before may have been shown only since.
+        return await walk.run(since - self._plan.rules.lag)
+
+    async def _look_up(self, rules: Rules, walked: WalkReport, missing: int) -> None:
+        look_ups = LookUps(
+            self._search,
+            rules,
+            self._ledger,
+            self._plan.in_flight,
+            lambda done: self._tell("look-ups", done / missing, walked),
+        )
+        await look_ups.run(self._diff.absent())
+        self._diff.add_looked_up(self._found())
+
+    def _found(self) -> Iterator[tuple[Absent, Found]]:
+        for one in self._diff.absent():
+            kept = self._ledger.look_up(*one.key)
+            if kept is not None:
+                yield one, FOUND.decode(kept)
+
+    def _tell(self, phase: Phase, share: float, walked: WalkReport) -> None:
+        if self._progress is not None:
+            calls = self._search.calls
+            self._progress(Progress(phase=phase, share=share, windows=walked.windows, rows=walked.rows, calls=calls))
+
+
+@asynccontextmanager
+async def loaded(book: Book, out: Path) -> AsyncIterator[tuple[Diff, tuple[str, ...]]]:
+    """Read *book* into a database of its own, below *out*, and yield it with the columns that the book has."""
+    directory = await asyncio.to_thread(_own_directory, out)
+    try:
+        diff = await asyncio.to_thread(Diff, directory)
+        try:
+            yield diff, await book.load(diff.database, directory)
+        finally:
+            diff.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _own_directory(out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=out))
+
+
+def drop_left(out: Path, diff: Diff) -> None:
+    """Delete what killed runs have left behind; the caller has locked *out*."""
+    for path in out.glob(f"{_PREFIX}*"):
+        if path != diff.directory:
+            shutil.rmtree(path, ignore_errors=True)

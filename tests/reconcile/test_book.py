@@ -1,0 +1,150 @@
+"""Books from files, databases and rows: one meaning, and a clear error where a value cannot be."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from paymentsdk import PaymentsClient, RequestInvalid
+from paymentsdk.reconcile import Book, BookRow, Report, reconcile
+from paymentsdk.testing import MemoryTransport
+from tests.reconcile.planted import CREATED, World
+from tests.reconcile.test_reconcile import found, left_behind, reconciled
+
+COLUMNS = ("account", "order_no", "order_id", "currency", "total", "paid", "refunded", "status", "created")
+NAMES = {"reference": "order_no"}
+
+
+def text(row: BookRow, name: str) -> str | None:
+    """A value as text."""
+    value = row["reference"] if name == "order_no" else row.get(name)
+    return None if value is None else str(value)
+
+
+def as_csv(rows: list[BookRow], path: Path) -> Book:
+    """A CSV file with a column more."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow([*COLUMNS, "remark"])
+        lines.writerows([*(text(row, name) for name in COLUMNS), 'says "hi", and more'] for row in rows)
+    return Book.csv(path, names=NAMES)
+
+
+def as_parquet(rows: list[BookRow], path: Path) -> Book:
+    """Two Parquet files, with moments in a zone of their own."""
+    kinds = {
+        "created": pa.timestamp("us", "America/Sao_Paulo"),
+        **dict.fromkeys(("total", "paid", "refunded"), pa.decimal128(12, 2)),
+    }
+    columns = {
+        name: pa.array(
+            [row["reference"] if name == "order_no" else row.get(name) for row in rows],
+            kinds.get(name, pa.string()),
+        )
+        for name in COLUMNS
+    }
+    path.mkdir()
+    table = pa.table(columns)
+    parquet.write_table(table.slice(0, 100), path / "a.parquet")
+    parquet.write_table(table.slice(100), path / "b.parquet")
+    return Book.parquet(path / "*.parquet", names=NAMES)
+
+
+def as_sqlite(rows: list[BookRow], path: Path) -> Book:
+    """A table in which everything is text."""
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(f"CREATE TABLE o ({', '.join(f'{name} TEXT' for name in COLUMNS)})")
+        marks = ", ".join("?" * len(COLUMNS))
+        file.executemany(f"INSERT INTO o VALUES ({marks})", [[text(row, name) for name in COLUMNS] for row in rows])
+    return Book.sqlite(path, "SELECT * FROM o", names=NAMES)
+
+
+@pytest.mark.parametrize("make", [as_csv, as_parquet, as_sqlite], ids=lambda make: make.__name__)
+async def test_a_book_is_the_same_from_wherever_it_comes(
+    tmp_path: Path, make: Callable[[list[BookRow], Path], Book]
+) -> None:
+    """CSV, Parquet files and SQLite, with a column of another name and a column more."""
+    world = World(300, grain=2)
+
+    report = await reconciled(world, tmp_path / "out", make(world.book, tmp_path / "book"))
+
+    assert world.expected == found(report)
+
+
+async def test_what_the_book_does_not_say_is_not_compared(tmp_path: Path) -> None:
+    """A book of references alone asks whether the orders exist; the report says what was compared."""
+    world = World(60, grain=10**9)
+    world.sellers["shop-0"].shown[0].refunded = Decimal(1)
+    rows = [BookRow(account=row["account"], reference=row["reference"]) for row in world.book]
+
+    report = await reconciled(world, tmp_path, Book.rows(iter(rows)))
+
+    assert {} == found(report)
+    assert {"reference", "account"} <= {*report.columns}
+
+
+WRONG = {
+    "a float": (BookRow(reference="a", paid=1.5), r"book\[1\].paid: .*floats are not exact"),
+    "an exponent": (BookRow(reference="a", paid="1e3"), r"book\[1\].paid: .* is '1e3'"),
+    "a decimal comma": (BookRow(reference="a", total="1,50"), r"book\[1\].total: .* is '1,50'"),
+    "nineteen places": (BookRow(reference="a", paid=Decimal("1e-19")), r"book\[1\].paid: .*18 places"),
+    "too much": (BookRow(reference="a", paid=10**21), r"book\[1\].paid"),
+    "not a number": (BookRow(reference="a", paid=Decimal("NaN")), r"book\[1\].paid"),
+    "truth": (BookRow(reference="a", paid=True), r"book\[1\].paid"),
+    "no zone": (BookRow(reference="a", created=datetime(2026, 1, 1)), r"book\[1\].created: .*time zone"),  # noqa: DTZ001
+    "no zone in text": (BookRow(reference="a", created="2026-01-01T00:00:00"), r"book\[1\].created: .*time zone"),
+    "no day": (BookRow(reference="a", created="2026-02-31T00:00:00Z"), r"book\[1\].created"),
+    "no reference": (BookRow(paid=1), r"book\[1\].reference"),
+    "an empty reference": (BookRow(reference=" "), r"book\[1\].reference"),
+    "a status": (BookRow(reference="a", status="done"), r"book\[1\].status: must be one of .* is 'done'"),
+    "another name": ({"reference": "a", "paied": 1}, r"book\[1\].paied: is no column of a book"),
+    "a second seller": (BookRow(reference="a", account="shop-1"), r"book.account: is needed in every row"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_value_that_cannot_be_is_refused(tmp_path: Path, what: str) -> None:
+    """The error names the row, the column and the rule, and nothing is sent."""
+    row, complaint = WRONG[what]
+
+    with pytest.raises(RequestInvalid, match=complaint):
+        await nothing_sent(Book.rows([BookRow(reference="fine", paid=Decimal("24.90")), row]), tmp_path)
+
+
+async def nothing_sent(book: Book, out: Path) -> Report:
+    """Reconcile with a client that must not be used."""
+    transport = MemoryTransport(lambda request: 1 / 0)
+    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
+        try:
+            return await reconcile(book, client, created=CREATED, out=out)
+        finally:
+            assert [] == transport.requests
+            assert not left_behind(out)
+
+
+async def test_a_file_that_cannot_be_a_book_is_refused(tmp_path: Path) -> None:
+    """Columns of the wrong type, columns that are not there, and no file at all."""
+    path = tmp_path / "book.parquet"
+    parquet.write_table(pa.table({"reference": ["a"], "paid": [1.5]}), path)
+    with pytest.raises(RequestInvalid, match=r"book.paid: .*floats are not exact, and is DOUBLE"):
+        await nothing_sent(Book.parquet(path), tmp_path)
+    parquet.write_table(pa.table({"order": ["a"]}), path)
+    with pytest.raises(RequestInvalid, match=r"book.reference: has no column reference; there are order"):
+        await nothing_sent(Book.parquet(path), tmp_path)
+    with pytest.raises(RequestInvalid, match=r"book.paid: has no column amount"):
+        await nothing_sent(Book.parquet(path, names={"reference": "order", "paid": "amount"}), tmp_path)
+    with pytest.raises(RequestInvalid, match="book: cannot be read"):
+        await nothing_sent(Book.csv(tmp_path / "none.csv"), tmp_path)
+    with pytest.raises(RequestInvalid, match="book: cannot be read"):
+        await nothing_sent(Book.sqlite(tmp_path / "none.db", "SELECT 1"), tmp_path)
+    with pytest.raises(RequestInvalid, match="is no column of a book"):
+        Book.csv(path, names={"ref": "a"})

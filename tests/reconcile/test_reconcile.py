@@ -1,0 +1,248 @@
+"""A book held against a platform: what was planted is found, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import re
+from datetime import timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import OutcomeUnknown, PaymentsClient, PaymentsError, RetryPolicy
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, _changes, _diff, reconcile
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.reconcile.planted import BEGIN, CREATED, World
+from tests.reconcile.platform import DAY
+
+
+def client_of(world: World, **options: object) -> PaymentsClient:
+    """A client of all sellers of *world*."""
+    return PaymentsClient(
+        base_url="https://x",
+        accounts="TEST-{}-123".format,
+        transport=MemoryTransport(world),
+        clock=FakeClock(),
+        retry=RetryPolicy(attempts=1),
+        **options,
+    )
+
+
+async def reconciled(world: World, out: Path, book: Book | None = None, **options: object) -> Report:
+    """Reconcile the book of *world*."""
+    async with client_of(world) as client:
+        return await reconcile(book or Book.rows(world.book), client, **{"created": CREATED, "out": out, **options})
+
+
+def order_request(reference: str) -> OrderRequest:
+    """An order over 5."""
+    amount = Decimal("5.00")
+    return OrderRequest(
+        external_reference=reference,
+        total_amount=amount,
+        transactions=TransactionsRequest(payments=[PaymentRequest(amount=amount)]),
+    )
+
+
+def left_behind(out: Path) -> list[Path]:
+    """Databases of comparisons that are over."""
+    return [*out.glob("comparison-*")]
+
+
+def found(report: Report) -> dict[tuple[str, str | None], Outcome]:
+    """The outcome of each order that is no match."""
+    return {(one.account, one.reference): one.outcome for one in report.differences()}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    """Amounts, currencies, refunds, doubles, what is missing, extra, unpaid, expired, late or recent: each by name."""
+    world = World(1_200, seed=seed, grain=3)
+
+    report = await reconciled(world, tmp_path)
+
+    assert world.expected == found(report)
+    assert world.counts == report.counts
+    assert not report.is_same
+    assert () == report.not_whole
+    assert report.as_of is not None
+
+
+async def test_a_comparison_without_the_seller_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: two sellers have the same references, and joined by these alone they get each other's amounts."""
+    world = World(200, grain=10**9)
+    for row, shown in zip(world.book, [one for i in range(200) for one in world.shown_of(f"order-{i}")], strict=True):
+        row["reference"] = shown.reference = f"order-{int(row['reference'][6:]) // 3}"
+    for seller in world.sellers.values():
+        seller.freeze()
+    assert not found(await reconciled(world, tmp_path / "right"))
+
+    alone = {name: part.replace("b.account = t.account AND ", "") for name, part in _diff.read_sql().items()}
+    monkeypatch.setattr(_diff, "read_sql", lambda: alone)
+
+    assert found(await reconciled(world, tmp_path / "wrong"))
+
+
+async def test_without_the_second_phase_late_refunds_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: rows are as they were read; those that were refunded since would be reported, or be silently wrong."""
+    monkeypatch.setattr(_changes.ChangesWalk, "run", nothing_changed)
+    world = World(1_200, grain=3)
+
+    assert world.expected != found(await reconciled(world, tmp_path))
+
+
+async def nothing_changed(self: _changes.ChangesWalk, since: int) -> _changes.Changes:
+    """What a walk that looks for no changes returns."""
+    return _changes.Changes([], None, [])
+
+
+# --- where it cannot be sure ------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_missing_in_a_window_that_is_not_whole(tmp_path: Path) -> None:
+    """Where a search hides an order, also from its reference, the window is named, and the order is not."""
+    world = World(300, grain=10**9)
+    hidden = world.sellers["shop-0"].shown[4]
+    world.hidden = hidden.id
+
+    report = await reconciled(world, tmp_path)
+
+    assert {("shop-0", hidden.reference): Outcome.NOT_WHOLE} == found(report)
+    assert {"shop-0"} == {one.account for one in report.not_whole}
+    assert 299 == report.counts[Outcome.MATCH]
+
+
+async def test_an_amount_that_cannot_be_read_is_not_nothing(tmp_path: Path) -> None:
+    """Its window is not whole, and says why; an absent amount is nothing."""
+    world = World(60, grain=10**9)
+    shown = world.sellers["shop-0"].shown
+    shown[2].refunded = "much"
+    shown[5].refunded = None
+    shown[7].paid = Decimal("1e-30")
+
+    report = await reconciled(world, tmp_path)
+
+    reasons = " ".join(one.reason for one in report.not_whole)
+    assert f"refunded_amount of {shown[2].id} is no amount that can be kept" in reasons
+    assert f"paid_amount of {shown[7].id} is no amount that can be kept" in reasons
+    assert {("shop-0", shown[7].reference)} == set(found(report))
+
+
+async def test_changes_without_an_end_leave_each_row_at_its_own_time(tmp_path: Path) -> None:
+    """Where more changes than a page has come between two calls, no moment is claimed for all rows."""
+    world = World(900, sellers=1, grain=10**9)
+    world.restless = 150
+
+    report = await reconciled(world, tmp_path)
+
+    assert report.as_of is None
+    assert {} == found(report)
+
+
+async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
+    """With an id they are looked up; without one, nothing is claimed."""
+    world = World(0)
+    world.plant_absent("shop-0", "old", BEGIN - 100 * DAY)
+    world.plant_unpaid("shop-0", "old-with-id", BEGIN - 100 * DAY)
+    world.book[-1]["order_id"] = world._order("shop-0", "old-with-id", world.book[-1]["status"], Decimal(0))
+    world.freeze()
+
+    report = await reconciled(world, tmp_path, created=(CREATED[0] - timedelta(days=101), CREATED[1]))
+
+    assert {("shop-0", "old"): Outcome.TOO_OLD} == found(report)
+    assert report.not_whole
+
+
+# --- again, and in pieces ---------------------------------------------------------------------------------------------
+
+
+async def test_a_corrected_book_is_compared_anew(tmp_path: Path) -> None:
+    """The second run asks only for what has changed and what is absent."""
+    world = World(500, grain=10)
+    first = await reconciled(world, tmp_path)
+    wrong = next(one for one in first.differences(Outcome.PAID_AMOUNT) if one.paid)
+    for row in world.book:
+        if row["reference"] == wrong.reference:
+            row["paid"] = row["total"] = wrong.paid
+
+    second = await reconciled(world, tmp_path)
+
+    assert first.counts[Outcome.PAID_AMOUNT] - 1 == second.counts[Outcome.PAID_AMOUNT]
+    assert second.calls < first.calls
+    assert not left_behind(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
+async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> None:
+    """Whatever it was at, windows and look-ups that are done are not asked for again."""
+    world, whole = World(600, grain=4), (await reconciled(World(600, grain=4), tmp_path / "whole")).calls
+    world.fails_at = int(whole * share)
+
+    with pytest.raises(PaymentsError):
+        await reconciled(world, tmp_path / "again")
+    report = await reconciled(world, tmp_path / "again")
+
+    assert world.expected == found(report)
+    assert report.calls < whole
+
+
+async def test_progress_names_the_phase(tmp_path: Path) -> None:
+    """Each phase is told, in order, and ends at 1."""
+    steps: list[Progress] = []
+
+    await reconciled(World(600, grain=10), tmp_path, progress=steps.append)
+
+    phases = [one.phase for one in steps]
+    assert ["walk", "changes", "look-ups", "comparison"] == sorted(set(phases), key=phases.index)
+    assert {1.0} == {one.share for one, after in pairwise([*steps, None]) if not after or after.phase != one.phase}
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path) -> None:
+    """All have the same differences; nothing of a reference becomes a formula or markup."""
+    world = World(0)
+    world.plant_extra("shop-0", "=cmd()", BEGIN + 5)
+    world.plant_extra("shop-0", "<script>alert(1)</script>", BEGIN + 6)
+    world.plant_extra("shop-0", None, BEGIN + 7)
+    world.plant_paid_amount("shop-0", "order-1", BEGIN + 8)
+    world.freeze()
+    report = await reconciled(world, tmp_path)
+
+    report.write_csv(tmp_path / "report.csv")
+    report.write_html(tmp_path / "report.html")
+
+    assert 4 == len(report.table().fetchall()) == len([*report.differences()])
+    lines = [*csv.DictReader((tmp_path / "report.csv").read_text(encoding="utf-8").splitlines())]
+    assert {"'=cmd()", "<script>alert(1)</script>", "", "order-1"} == {line["reference"] for line in lines}
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>" not in page
+    assert not re.search(r"(src|href)=\"?http|@import|url\(", page)
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+async def test_open_records_explain_differences(tmp_path: Path) -> None:
+    """An order whose creation is open is unknown, and the record is handed over; no write is sent."""
+    journal = SQLiteJournal(tmp_path / "journal.db")
+    world = World(20, sellers=1, grain=10**9)
+    world.plant_absent("shop-0", "table-7", BEGIN + 9)
+    world.freeze()
+    async with client_of(world, journal=journal) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.account("shop-0").orders.create(order_request("table-7"), once="table-7/1")
+        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path / "out")
+        today = (CREATED[0], CREATED[1] + timedelta(hours=1))
+        known = await reconcile(Book.journal(journal), client, created=today, out=tmp_path / "known")
+
+    assert {("shop-0", "table-7"): Outcome.UNKNOWN} == found(report)
+    assert ["table-7/1"] == [one.name for one in report.open_records]
+    assert 1 == world.writes
+    assert {"extra", "unknown"} == {one.outcome.value for one in known.differences()}
