@@ -30,7 +30,7 @@ from paymentsdk.reconcile._rows import check_installed
 from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
 from paymentsdk.reconcile._walker import MOST_IN_FLIGHT
-from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds
+from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds, whole_number
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -194,14 +194,8 @@ def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, Payments
 def _rules(lag: timedelta, max_window: int) -> Rules:
     if not timedelta(0) <= lag <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
-    return Rules(lag=lag // MILLISECOND, max_window=_whole("max_window", max_window, 2, 100_000))
+    return Rules(lag=lag // MILLISECOND, max_window=whole_number("max_window", max_window, 2, 100_000))
 
 
 def _in_flight(in_flight: int) -> int:
-    return _whole("in_flight", in_flight, 1, MOST_IN_FLIGHT)
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise RequestInvalid(name, f"must be a whole number, {least} to {most:,}")
-    return value
+    return whole_number("in_flight", in_flight, 1, MOST_IN_FLIGHT)

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
-from paymentsdk.reconcile._job import Job, JobDone, do
+from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
+from paymentsdk.reconcile._windows import whole_number
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -31,12 +32,15 @@ class DaskExecutor:
             called on the event loop; the client is closed at the end.
         address: Of the scheduler, such as `tcp://10.0.0.1:8786`.
         in_flight: Calls in flight of each worker process, 1 to 1,000.
+
+    Raises:
+        RequestInvalid: *in_flight* is out of range.
     """
 
     def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
         self._connect = connect
         self._address = address
-        self._in_flight = in_flight
+        self._in_flight = whole_number("in_flight", in_flight, 1, MOST_PER_WORKER)
         self._run = uuid4().hex
         self._cluster: Any = None
 

@@ -28,7 +28,7 @@ _BATCH = 10_000
 
 def read_sql() -> dict[str, str]:
     """Return the parts of the comparison, by name."""
-    _, *parts = files(__package__).joinpath("_diff.sql").read_text(encoding="utf-8").split("-- @")
+    _, *parts = files("paymentsdk.reconcile").joinpath("_diff.sql").read_text(encoding="utf-8").split("-- @")
     return dict(part.split("\n", 1) for part in parts)
 
 

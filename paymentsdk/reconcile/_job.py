@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Windows that a job walks; of those of more, the rest goes to other workers.
 MOST_PIECES = 8
+#: Calls in flight of a worker process, at most.
+MOST_PER_WORKER = 1_000
 
 
 class Job(Struct, frozen=True, kw_only=True):

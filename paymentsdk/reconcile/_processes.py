@@ -7,13 +7,16 @@ import multiprocessing
 import pickle
 import signal
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.reconcile._job import Job, JobDone, do
+from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
 from paymentsdk.reconcile._walker import cancel
+from paymentsdk.reconcile._windows import whole_number
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -42,13 +45,9 @@ class ProcessExecutor:
     """
 
     def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
-        if type(processes) is not int or not 1 <= processes <= 256:  # noqa: PLR2004
-            raise RequestInvalid("processes", "must be 1 to 256")
-        if type(in_flight) is not int or not 1 <= in_flight <= 1_000:  # noqa: PLR2004
-            raise RequestInvalid("in_flight", "must be 1 to 1,000")
         self._connect = connect
-        self._processes = processes
-        self._in_flight = in_flight
+        self._processes = whole_number("processes", processes, 1, 256)
+        self._in_flight = whole_number("in_flight", in_flight, 1, MOST_PER_WORKER)
         self._workers: list[_Worker] = []
 
     @property
@@ -92,15 +91,14 @@ class _Worker:
     """A process, as the driver sees it."""
 
     def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
-        try:
-            sent = pickle.dumps(connect)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise RequestInvalid("connect", f"cannot be sent to a process: {error}") from None
         # A fork would have the threads and the connections of this process, in any state.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_main, args=(theirs, sent, in_flight), daemon=True)
-        self._process.start()
+        self._process = context.Process(target=_main, args=(theirs, connect, in_flight), daemon=True)
+        try:
+            self._process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise RequestInvalid("connect", f"cannot be sent to a process: {error}") from None
         theirs.close()
         self._waiting: dict[int, asyncio.Future[JobDone]] = {}
         self._number = 0
@@ -155,30 +153,27 @@ class _Worker:
 # --- in the process ---------------------------------------------------------------------------------------------------
 
 
-def _main(connection: Connection, connect: bytes, in_flight: int) -> None:
+def _main(connection: Connection, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
     # Ctrl-C in a terminal reaches all processes; the driver ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(_serve(connection, pickle.loads(connect), in_flight))  # noqa: S301 - the driver has sent it
+    asyncio.run(_serve(connection, connect, in_flight))
 
 
 async def _serve(connection: Connection, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
     """Do jobs until the driver is gone."""
-    budget, running = asyncio.Semaphore(in_flight), set[asyncio.Task[None]]()
+    budget, running = asyncio.Semaphore(in_flight), set[asyncio.Task[JobDone]]()
 
-    async def answer(number: int, job: Job) -> None:
-        try:
-            done: JobDone | Exception = await do(job, client, in_flight, budget)
-        except Exception as error:  # noqa: BLE001 - the driver raises it
-            done = error
-        connection.send((number, done))
+    def answer(number: int, task: asyncio.Task[JobDone]) -> None:
+        running.discard(task)
+        if not task.cancelled():
+            connection.send((number, task.exception() or task.result()))
 
     async with connect() as client:
-        while True:
-            try:
+        # It reads what the driver sends, one job after the other, for as long as there is a driver.
+        with suppress(EOFError, OSError):
+            while True:
                 number, job = await asyncio.to_thread(connection.recv)
-            except (EOFError, OSError):
-                break
-            task = asyncio.create_task(answer(number, job))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await cancel(running)
+                task = asyncio.create_task(do(job, client, in_flight, budget))
+                running.add(task)
+                task.add_done_callback(partial(answer, number))
+        await cancel([*running])
