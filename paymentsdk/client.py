@@ -103,22 +103,42 @@ class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `PaymentsClient.from_env`: all but the address, the token and the application."""
 
     auth: Auth | None
+    """A source of tokens such as `RefreshingToken`, in place of `access_token`."""
     transport: Transport | None
+    """Carries the requests, and is closed with the client; aiohttp by default."""
     session: aiohttp.ClientSession | None
+    """An aiohttp session to use, in place of `transport`."""
     timeout: Timeout | None
+    """How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect."""
     refresh_timeout: float
+    """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400."""
     retry: RetryPolicy | None
+    """When a failed call is tried again: by default up to 4 attempts."""
     max_order_expiration: timedelta | None
+    """Refuse an order with a longer expiration."""
     session_header: str
+    """The name of the header that carries the `session_id` of `wallet_payments.create`; the real name contains the
+    operator's brand."""
     headers: Mapping[str, str] | None
+    """Header fields to send with every request."""
     strict: bool
+    """Refuse an answer that breaks the contract, instead of mending it."""
     observers: Iterable[Observer] | None
+    """Called with what happens to the calls, see `paymentsdk.events`."""
     observer: Callable[[Attempt], None] | None
+    """The former name, for one observer that is called after every attempt alone."""
     clock: Clock | None
+    """Where time and chance come from; for tests."""
     allow_http: bool | None
+    """Allow plain `http` to another machine, as between containers: whoever is on the way can read the credentials."""
     accounts: AccountResolver | None
+    """The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account to an
+    access token, a `TokenPair` or an auth scheme."""
     journal: Journal | None
+    """Keeps the writes that are given a name with `once=`, beyond the life of the process; closed with the client."""
     flow: FlowControl | None
+    """How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls for a
+    moment."""
 
 
 class PaymentsClient(Engine):

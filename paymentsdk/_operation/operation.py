@@ -152,6 +152,8 @@ class Operation(Generic[B, R]):
     addition: Addition | None = None
     """The list of the response to which a write adds one entry."""
     resend_window: timedelta | Callable[[B | None], timedelta] | None = None
+    """How long after its beginning a journaled write may be sent, unless `not_after=` says so; a function of the body
+    where that decides. `None`: as long as the timeout of the call."""
     max_response: int = 8 * MIB
     """The most bytes that an answer may have."""
     path_names: tuple[str, ...] = field(init=False)

@@ -186,8 +186,11 @@ class StoredResponse(Struct, frozen=True):
     """The platform's response, as it came."""
 
     status: int
+    """The HTTP status code."""
     headers: Mapping[str, str] = {}
+    """The header fields that are kept."""
     body: bytes = b""
+    """The exact bytes."""
 
     def __repr__(self) -> str:
         return f"StoredResponse({self.status}, body=<{len(self.body)} bytes>)"
@@ -206,6 +209,7 @@ class Record(Struct, frozen=True, kw_only=True):
     operation: str
     """``"orders.create"``."""
     base_url: str
+    """The platform that it was, or is to be, sent to."""
     seller: str
     """The seller's user id on the platform. A token of another user never sends this record."""
     account: str | None = None
@@ -227,6 +231,7 @@ class Record(Struct, frozen=True, kw_only=True):
     not_after: float
     """No attempt begins at or after this moment, in platform time."""
     state: RecordState = RecordState.PENDING
+    """What is known of it."""
     owner: str = ""
     """Who works on it: a process and a number of its own, ``"<process>/<number>"``; empty for nobody."""
     lease_until: float = 0.0
@@ -254,8 +259,11 @@ class Resolution(Struct, frozen=True, kw_only=True):
     """What became of a record, as its owner found out."""
 
     state: RecordState
+    """The state that it leads to."""
     reason: str = ""
+    """Why, in a word or two; empty for a response that says it all."""
     response: StoredResponse | None = None
+    """The platform's response; `None` if none came."""
 
 
 def digest(method: str, path: str, body: bytes) -> bytes:

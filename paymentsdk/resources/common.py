@@ -121,8 +121,11 @@ class Paging(ResponseStruct):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None
+    """The row that the page begins with, from 0."""
     limit: int | None = None
+    """The most rows of a page."""
     total: int | None = None
+    """How many rows the search has."""
 
 
 #: The shape of searches that answer ``{paging, results}``.

@@ -48,23 +48,31 @@ class CustomerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
+    """The area code."""
     number: Id | None = None
+    """The number without it."""
 
 
 class CustomerIdentification(RequestStruct):
     """An identity document."""
 
     type: str | None = None
+    """The kind of the document."""
     number: Id | None = None
+    """Its number."""
 
 
 class CustomerAddress(RequestStruct):
     """An address."""
 
     id: Id | None = None
+    """The address, as the platform names it."""
     zip_code: Id | None = None
+    """The postcode."""
     street_name: str | None = None
+    """The street."""
     street_number: Id | None = None
+    """The number of the house."""
 
 
 class CustomerRequest(RequestStruct):

@@ -126,7 +126,9 @@ class InvoicePage(ResponseStruct):
     """A page of invoices, as the platform sends it."""
 
     paging: Paging = Paging()
+    """Which page it is."""
     results: tuple[Invoice, ...] | None = None
+    """The invoices of this page."""
 
 
 class InvoiceFilters(TypedDict, total=False):

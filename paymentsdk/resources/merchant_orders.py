@@ -58,6 +58,7 @@ class Party(ResponseStruct):
     """A party to an order: the collector, or the payer."""
 
     id: Id | None = None
+    """Their user id."""
 
 
 class MerchantOrderItem(ResponseStruct):
@@ -112,69 +113,98 @@ class ShipmentItem(ResponseStruct):
     """A line of a shipment. ``dimensions`` is text such as ``10x20x30,500``."""
 
     id: Id | None = None
+    """The seller's own id for it."""
     description: str | None = None
+    """What it is."""
     quantity: int | None = None
+    """How many."""
     dimensions: str | None = None
+    """Text such as `10x20x30,500` (centimetres, grams)."""
 
 
 class City(ResponseStruct):
     """A city."""
 
     id: Id | None = None
+    """The city, as the platform numbers it."""
     name: str | None = None
+    """Its name."""
 
 
 class State(ResponseStruct):
     """A state or province."""
 
     id: Id | None = None
+    """The state or province, such as `AR-C`."""
     name: str | None = None
+    """Its name."""
 
 
 class Country(ResponseStruct):
     """A country."""
 
     id: Id | None = None
+    """The country, such as `AR`."""
     name: str | None = None
+    """Its name."""
 
 
 class StreetName(ResponseStruct):
     """The name of a street in each of the platform's languages."""
 
     en: str | None = None
+    """In English."""
     pt: str | None = None
+    """In Portuguese."""
     es: str | None = None
+    """In Spanish."""
 
 
 class ReceiverAddress(ResponseStruct):
     """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
 
     id: Id | None = None
+    """The address, as the platform numbers it."""
     address_line: str | None = None
+    """Street and number in one line."""
     city: City | None = None
+    """The city."""
     state: State | None = None
+    """The state or province."""
     country: Country | None = None
+    """The country."""
     latitude: float | None = None
+    """In degrees, north is positive."""
     longitude: float | None = None
+    """In degrees, east is positive."""
     comment: str | None = None
+    """What the buyer adds for whoever delivers."""
     contact: str | None = None
+    """Who receives it."""
     phone: Id | None = None
+    """Their phone number."""
     zip_code: Id | None = None
+    """The postcode."""
     street_name: str | StreetName | None = None
+    """The street: a string, or one in each language."""
     street_number: Id | None = None
+    """The number of the house."""
 
 
 class EstimatedDelivery(ResponseStruct):
     """When a shipment is expected to arrive."""
 
     date: Moment | None = None
+    """The day on which it is expected."""
 
 
 class Speed(ResponseStruct):
     """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
 
     handling: float | None = None
+    """Until it is handed over."""
     shipping: float | None = None
+    """From then to the receiver."""
 
 
 class ShippingOption(ResponseStruct):
@@ -202,18 +232,31 @@ class Shipment(ResponseStruct):
     """A shipment of an order."""
 
     id: Id | None = None
+    """The shipment."""
     shipment_type: str | None = None
+    """What is sent, such as `shipping`."""
     shipping_mode: str | None = None
+    """Who ships."""
     status: str | None = None
+    """Its state, such as `pending`; the contract names no values."""
     items: tuple[ShipmentItem, ...] | None = None
+    """What is in it."""
     date_created: Moment | None = None
+    """When it was made."""
     last_modified: Moment | None = None
+    """When it was changed last."""
     date_first_printed: Moment | None = None
+    """When its label was printed first; `None` before."""
     service_id: Id | None = None
+    """The service of the carrier."""
     sender_id: Id | None = None
+    """The seller's user id."""
     receiver_id: Id | None = None
+    """The buyer's user id."""
     receiver_address: ReceiverAddress | None = None
+    """Where it goes."""
     shipping_option: ShippingOption | None = None
+    """How it is carried, and at what price."""
 
 
 class MerchantOrder(ResponseStruct):
@@ -265,8 +308,11 @@ class MerchantOrderPage(ResponseStruct):
     """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
 
     elements: tuple[MerchantOrder, ...] | None = None
+    """The orders of this page."""
     next_offset: int | None = None
+    """Where the next page begins; 0 or the total on the last page, `None` on some platforms."""
     total: int | None = None
+    """How many orders the search has."""
 
 
 class MerchantOrderFilters(TypedDict, total=False):

@@ -62,8 +62,11 @@ class FreeTrial(ResponseStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
+    """How many units it is free, 1 or more."""
     frequency_type: Open[FrequencyType] | None = None
+    """The unit: `days` or `months`."""
     first_invoice_offset: int | None = None
+    """Days from the end of the trial to the first invoice."""
 
 
 class AutoRecurring(ResponseStruct):
@@ -91,7 +94,9 @@ class PaymentMethodsAllowed(ResponseStruct):
     """What a subscriber may pay with. The members of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
+    """The kinds of methods; empty for all."""
     payment_methods: tuple[Metadata, ...] | None = None
+    """The methods; empty for all."""
 
 
 class Plan(ResponseStruct):
@@ -129,7 +134,9 @@ class PlanPage(ResponseStruct):
     """A page of plans, as the platform sends it."""
 
     paging: Paging = Paging()
+    """Which page it is."""
     results: tuple[Plan, ...] | None = None
+    """The plans of this page."""
 
 
 class PlanFilters(TypedDict, total=False):

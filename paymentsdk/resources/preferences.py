@@ -104,19 +104,28 @@ class Passenger(RequestStruct):
     """Who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
+    """Given name."""
     last_name: str | None = None
+    """Family name."""
     identification_type: str | None = None
+    """The kind of the identity document."""
     identification_number: Id | None = None
+    """Its number."""
 
 
 class Route(RequestStruct):
     """A journey: its start and end, its times, and the company (tourism)."""
 
     departure: str | None = None
+    """Where it begins."""
     destination: str | None = None
+    """Where it ends."""
     departure_date_time: RequestDay | None = None
+    """When it begins."""
     arrival_date_time: RequestDay | None = None
+    """When it ends."""
     company: str | None = None
+    """Who carries the passenger."""
 
     def __post_init__(self) -> None:
         read_days(self, "departure_date_time", "arrival_date_time")
@@ -126,7 +135,9 @@ class CategoryDescriptor(RequestStruct):
     """The journey or the stay that an item is (tourism, hospitality)."""
 
     passenger: Passenger | None = None
+    """Who travels, or stays."""
     route: Route | None = None
+    """From where to where (tourism)."""
 
 
 class PreferenceItemRequest(RequestStruct):
@@ -165,24 +176,33 @@ class PayerPhone(RequestStruct):
     """A phone number."""
 
     area_code: Id | None = None
+    """The area code."""
     number: Id | None = None
+    """The number without it."""
 
 
 class PayerIdentification(RequestStruct):
     """An identity document, under the names of the preference or those of the industries."""
 
     type: str | None = None
+    """The kind of the document."""
     number: Id | None = None
+    """Its number."""
     identification_type: str | None = None
+    """The kind of the document, as the industries name it."""
     identification_number: Id | None = None
+    """Its number, as the industries name it."""
 
 
 class PayerAddress(RequestStruct):
     """An address."""
 
     zip_code: Id | None = None
+    """The postcode."""
     street_name: str | None = None
+    """The street."""
     street_number: Id | None = None
+    """The number of the house."""
 
 
 class PayerRequest(RequestStruct):
@@ -225,33 +245,46 @@ class Excluded(RequestStruct):
     """A payment method, or a kind of them, that the buyer is not offered."""
 
     id: str | None = None
+    """The method, or the kind."""
 
 
 class PaymentMethodsRequest(RequestStruct):
     """How the buyer may pay. ``installments`` is 1 to 36, ``default_installments`` 1 or more."""
 
     excluded_payment_methods: list[Excluded] | None = None
+    """The methods that the buyer is not offered."""
     excluded_payment_types: list[Excluded] | None = None
+    """The kinds of methods that the buyer is not offered, such as `ticket`."""
     default_payment_method_id: str | None = None
+    """The method that is offered first."""
     installments: Installments | None = None
+    """The most installments that the buyer may choose, 1 to 36."""
     default_installments: Annotated[int, Meta(ge=1)] | None = None
+    """The number of installments that is offered first, 1 or more."""
 
 
 class FreeMethod(RequestStruct):
     """A way of shipping that costs the buyer nothing."""
 
     id: Id | None = None
+    """The method of shipping."""
 
 
 class PreferenceReceiverAddress(RequestStruct):
     """Where a shipment goes."""
 
     zip_code: Id | None = None
+    """The postcode."""
     street_name: str | None = None
+    """The street."""
     city_name: str | None = None
+    """The city."""
     state_name: str | None = None
+    """The state or province."""
     street_number: Id | None = None
+    """The number of the house."""
     country_name: str | None = None
+    """The country."""
 
 
 class ShipmentsRequest(RequestStruct):
@@ -281,29 +314,38 @@ class BackURLsRequest(RequestStruct):
     """Where the buyer goes afterwards: absolute http or https addresses."""
 
     success: URL | None = None
+    """After a payment that was approved."""
     pending: URL | None = None
+    """While the payment is pending."""
     failure: URL | None = None
+    """After a payment that was rejected, or given up."""
 
 
 class DifferentialPricing(RequestStruct):
     """The seller's own terms for installments."""
 
     id: int | None = None
+    """The terms that the platform keeps under this number."""
 
 
 class TrackValues(RequestStruct):
     """How an advertiser identifies a conversion."""
 
     conversion_id: Id | None = None
+    """The conversion, at the advertiser."""
     conversion_label: str | None = None
+    """Its label there."""
     pixel_id: Id | None = None
+    """The pixel that reports it."""
 
 
 class Track(RequestStruct):
     """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
+    """The advertiser: `google_ad`, for example."""
     values: TrackValues | None = None
+    """The identifiers that it asks for."""
 
 
 class PreferenceRequest(RequestStruct):
@@ -392,68 +434,111 @@ class PreferenceItem(ResponseStruct):
     """What is sold."""
 
     id: Id | None = None
+    """The seller's own id for it."""
     title: str | None = None
+    """What the buyer is shown."""
     description: str | None = None
+    """More about it."""
     picture_url: str | None = None
+    """A picture of it."""
     category_id: str | None = None
+    """Its category."""
     quantity: int | None = None
+    """How many, 1 or more."""
     currency_id: str | None = None
+    """The currency of the price."""
     unit_price: Decimal | None = None
+    """The price of one, zero or more; two decimals or none."""
     type: str | None = None
+    """Its kind (apparel)."""
     warranty: bool | None = None
+    """Whether it has a warranty (electro, home and deco)."""
     event_date: Day | None = None
+    """When it takes place (entertainment, government, hospitality)."""
     category_descriptor: CategoryDescriptor | None = None
+    """Who travels or stays, and the route (tourism, hospitality)."""
 
 
 class Payer(ResponseStruct):
     """Who is asked to pay."""
 
     name: str | None = None
+    """Given name; `first_name` in the tables of the industries."""
     surname: str | None = None
+    """Family name; `last_name` in the tables of the industries."""
     first_name: str | None = None
+    """Given name."""
     last_name: str | None = None
+    """Family name."""
     email: str | None = None
+    """Their email address."""
     phone: PayerPhone | None = None
+    """Their phone number."""
     identification: PayerIdentification | None = None
+    """Their identity document."""
     address: PayerAddress | None = None
+    """Where they live."""
     date_created: Day | None = None
+    """When they became a customer of the seller."""
     authentication_type: Open[AuthenticationType] | None = None
+    """How the seller's shop knows them."""
     registration_date: Day | None = None
+    """When they registered."""
     is_prime_user: bool | None = None
+    """Whether they are a member of the seller's programme."""
     is_first_purchase_online: bool | None = None
+    """Whether they never bought online before."""
     last_purchase: Day | None = None
+    """When they bought last."""
 
 
 class PaymentMethods(ResponseStruct):
     """How the buyer may pay."""
 
     excluded_payment_methods: tuple[Excluded, ...] | None = None
+    """The methods that the buyer is not offered."""
     excluded_payment_types: tuple[Excluded, ...] | None = None
+    """The kinds of methods that the buyer is not offered, such as `ticket`."""
     default_payment_method_id: str | None = None
+    """The method that is offered first."""
     installments: int | None = None
+    """The most installments that the buyer may choose, 1 to 36."""
     default_installments: int | None = None
+    """The number of installments that is offered first, 1 or more."""
 
 
 class Shipments(ResponseStruct):
     """How it is shipped."""
 
     mode: str | None = None
+    """Who ships."""
     local_pickup: bool | None = None
+    """Whether the buyer may fetch them."""
     dimensions: str | None = None
+    """Text such as `30x30x30,500` (centimetres, grams)."""
     default_shipping_method: Id | None = None
+    """The id of the method that is offered first."""
     free_methods: tuple[FreeMethod, ...] | None = None
+    """The methods that cost the buyer nothing."""
     cost: Decimal | None = None
+    """What the shipment costs."""
     free_shipping: bool | None = None
+    """Whether the shipment costs the buyer nothing."""
     express_shipment: bool | None = None
+    """Whether the shipment is fast."""
     receiver_address: PreferenceReceiverAddress | None = None
+    """Where the shipment goes."""
 
 
 class BackURLs(ResponseStruct):
     """Where the buyer goes afterwards; an empty text where none was given."""
 
     success: str | None = None
+    """After a payment that was approved."""
     pending: str | None = None
+    """While the payment is pending."""
     failure: str | None = None
+    """After a payment that was rejected, or given up."""
 
 
 class Preference(ResponseStruct):
@@ -472,28 +557,49 @@ class Preference(ResponseStruct):
     operation_type: Open[OperationType] | None = None
     """What it is for."""
     items: tuple[PreferenceItem, ...] | None = None
+    """What is sold; one or more."""
     payer: Payer | None = None
+    """Who is asked to pay."""
     back_urls: BackURLs | None = None
+    """Where the buyer goes afterwards."""
     auto_return: str | None = None
+    """`approved` takes the buyer back without a click."""
     payment_methods: PaymentMethods | None = None
+    """How they may pay."""
     marketplace: str | None = None
+    """The marketplace."""
     marketplace_fee: Decimal | None = None
+    """The marketplace's share, not above the sum of quantity times price over the items."""
     shipments: Shipments | None = None
+    """How the items are shipped."""
     notification_url: str | None = None
+    """Where the platform tells of changes."""
     statement_descriptor: str | None = None
+    """What the statement of the buyer says."""
     additional_info: str | None = None
+    """Free text."""
     external_reference: str | None = None
+    """The integrator's own name for it."""
     expires: bool | None = None
+    """Whether `expiration_date_from` and `expiration_date_to` apply."""
     expiration_date_from: Moment | None = None
+    """The start of the time in which it can be paid; before `expiration_date_to`."""
     expiration_date_to: Moment | None = None
+    """The end of the time in which it can be paid."""
     date_of_expiration: Moment | None = None
+    """The end of the time in which it can be paid by cash."""
     date_created: Moment | None = None
     """When it was made."""
     differential_pricing: DifferentialPricing | None = None
+    """The seller's own terms for installments."""
     tracks: tuple[Track, ...] | None = None
+    """Advertisements to credit the sale to."""
     binary_mode: bool | None = None
+    """The payment ends approved or rejected, and is never pending."""
     sponsor_id: Id | None = None
+    """An active user of the seller's site."""
     metadata: Metadata | None = None
+    """The integrator's own data, returned as it was sent."""
 
 
 def _same_title(given: str | None, echoed: str) -> bool | None:

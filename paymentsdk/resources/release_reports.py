@@ -48,8 +48,11 @@ class InternalManagement(ResponseStruct):
     """How the platform handles a report."""
 
     is_visible: bool | None = None
+    """Whether the seller sees the report."""
     notify: bool | None = None
+    """Whether the seller is told of it."""
     use_exact_time: bool | None = None
+    """Whether it begins and ends at the exact time."""
 
 
 class ReleaseReport(ResponseStruct):

@@ -56,25 +56,40 @@ class SubMerchant(RequestStruct):
     """The merchant that a payment is forwarded for. The members of ``phone`` are not part of the contract."""
 
     sub_merchant_id: Id | None = None
+    """The merchant, as the seller names it."""
     mcc: Id | None = None
+    """Its merchant category code (ISO 18245)."""
     country: str | None = None
+    """The country."""
     address_door_number: Id | None = None
+    """The number of the house."""
     zip: Id | None = None
+    """The postcode."""
     document_number: Id | None = None
+    """The number of its identity document."""
     city: str | None = None
+    """The city."""
     address_street: str | None = None
+    """The street."""
     legal_name: str | None = None
+    """Its name in law."""
     region_code_iso: str | None = None
+    """The region, by its ISO 3166-2 code."""
     region_code: Id | None = None
+    """The region, as the acquirer numbers it."""
     document_type: str | None = None
+    """The kind of its identity document."""
     phone: Metadata | None = None
+    """Its phone number."""
     url: str | None = None
+    """Its site."""
 
 
 class ForwardData(RequestStruct):
     """What is handed on to the acquirer."""
 
     sub_merchant: SubMerchant | None = None
+    """The merchant that the payment is for."""
 
 
 class WalletDiscountDetail(RequestStruct):
@@ -183,12 +198,14 @@ class Disbursement(ResponseStruct):
     """A receiver of the money."""
 
     collector_id: Id | None = None
+    """Who is paid."""
 
 
 class WalletPayer(ResponseStruct):
     """Who paid."""
 
     id: Id | None = None
+    """Their user id."""
 
 
 class WalletPayment(ResponseStruct):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from http import HTTPStatus
-from importlib import import_module
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,6 +20,7 @@ from paymentsdk.sandbox._handlers import SCHEMAS, required
 from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import structs_in
+from paymentsdk.sandbox._texts import texts
 
 __all__ = ["document"]
 
@@ -203,27 +200,10 @@ def _describe(schema: Schema, cls: type) -> None:
     """Add what the docstring of *cls* says of it, and what the texts below its members say of them."""
     # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
     schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    for name, text in _texts(cls.__module__).get(cls.__name__, {}).items():
+    for name, text in texts(cls.__module__).get(cls.__name__, {}).items():
         member = schema["properties"].get(name)
         if member is not None and "$ref" not in member:
             member["description"] = text
-
-
-@cache
-def _texts(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the text below each member of each class of *module*; nothing where there is no source."""
-    try:
-        tree = ast.parse(inspect.getsource(import_module(module)))
-    except OSError:
-        return {}
-    return {node.name: dict(_members(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for member, below in pairwise(node.body):
-        match member, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
-                yield name, " ".join(text.split())
 
 
 def _operation(operation: AnyOperation, policies: Policies) -> Schema:

@@ -33,17 +33,29 @@ class ConnectorOptions(TypedDict, total=False):
     """Options of `aiohttp.TCPConnector`, passed through as they are."""
 
     ssl: SSLContext | aiohttp.Fingerprint | bool
+    """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
     limit: int
+    """The most connections; 0 for no limit."""
     limit_per_host: int
+    """The most connections to one host; 0, the default, for no limit."""
     keepalive_timeout: float | None
+    """Seconds that an idle connection is kept."""
     resolver: AbstractResolver | None
+    """Finds the addresses of hosts."""
     use_dns_cache: bool
+    """Whether addresses are kept; by default they are."""
     ttl_dns_cache: int | None
+    """Seconds that they are kept; `None` for ever."""
     family: socket.AddressFamily
+    """The family of addresses: `socket.AF_INET`, `AF_INET6`, or 0 for either."""
     local_addr: tuple[str, int] | None
+    """The address and port of this machine to connect from."""
     happy_eyeballs_delay: float | None
+    """Seconds before the next address is tried beside the first (RFC 8305); `None` to try one after the other."""
     interleave: int | None
+    """How many addresses of one family are tried before the other (RFC 8305)."""
     socket_factory: Callable[[AddrInfoType], socket.socket] | None
+    """Makes the sockets."""
 
 
 class NoCookies(aiohttp.DummyCookieJar):

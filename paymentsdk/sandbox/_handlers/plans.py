@@ -26,42 +26,36 @@ SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_metho
 
 
 class FreeTrialRequest(ControlStruct):
-    """How long a subscription is free.
-
-    Attributes:
-        frequency: For how many units; 1 by default.
-        frequency_type: The unit; ``months`` by default.
-        first_invoice_offset: How many days more; 0 by default.
-    """
+    """How long a subscription is free."""
 
     frequency: Frequency = 1
+    """For how many units; 1 by default."""
     frequency_type: Unit = "months"
+    """The unit; `months` by default."""
     first_invoice_offset: Annotated[int, Meta(ge=0, le=1000)] = 0
+    """How many days more; 0 by default."""
 
 
 class RecurringRequest(ControlStruct):
-    """What is charged how often.
-
-    Attributes:
-        transaction_amount: What is charged each time.
-        frequency: How many units lie between two charges; 1 by default.
-        frequency_type: The unit; ``months`` by default.
-        repetitions: How many charges there are in all; no end by default.
-        billing_day: The day of the month to which the first charge is moved.
-        billing_day_proportional: Whether the first charge is only for the days up to the billing day, out of the 30 of
-            each month (or of the days) that a whole one is for.
-        free_trial: What is free at the beginning.
-        currency_id: The seller's currency by default.
-    """
+    """What is charged how often."""
 
     transaction_amount: PositiveAmount
+    """What is charged each time."""
     frequency: Frequency = 1
+    """How many units lie between two charges; 1 by default."""
     frequency_type: Unit = "months"
+    """The unit; `months` by default."""
     repetitions: Frequency | None = None
+    """How many charges there are in all; no end by default."""
     billing_day: Annotated[int, Meta(ge=1, le=28)] | None = None
+    """The day of the month to which the first charge is moved."""
     billing_day_proportional: bool | None = None
+    """Whether the first charge is only for the days up to the billing day, out of the 30 of each month (or of the
+    days) that a whole one is for."""
     free_trial: FreeTrialRequest | None = None
+    """What is free at the beginning."""
     currency_id: str | None = None
+    """The seller's currency by default."""
 
     def __post_init__(self) -> None:
         require(money.exact(self.transaction_amount) > 0, "$.transaction_amount", "must be above 0")
@@ -71,27 +65,26 @@ class PaymentMethodsAllowedRequest(ControlStruct):
     """What a subscriber may pay with."""
 
     payment_types: list[Metadata] | None = None
+    """The kinds of methods; empty for all."""
     payment_methods: list[Metadata] | None = None
+    """The methods; empty for all."""
 
 
 class PlanRequest(ControlStruct):
-    """A plan to make.
-
-    Attributes:
-        reason: What the subscriber is shown.
-        auto_recurring: What is charged how often.
-        payment_methods_allowed: What a subscriber may pay with; the sandbox keeps it and does not look at it.
-        back_url: Where the subscriber goes after the checkout.
-        external_reference: The integrator's own name for the plan.
-        status: ``active`` by default; nobody can subscribe to a plan of another status.
-    """
+    """A plan to make."""
 
     reason: str
+    """What the subscriber is shown."""
     auto_recurring: RecurringRequest
+    """What is charged how often."""
     payment_methods_allowed: PaymentMethodsAllowedRequest | None = None
+    """What a subscriber may pay with; the sandbox keeps it and does not look at it."""
     back_url: str | None = None
+    """Where the subscriber goes after the checkout."""
     external_reference: str | None = None
+    """The integrator's own name for the plan."""
     status: str = "active"
+    """`active` by default; nobody can subscribe to a plan of another status."""
 
 
 def make(context: SellerContext, request: PlanRequest, plan_id: str | None = None) -> Plan:
