@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 
 import paymentsdk
@@ -31,12 +32,11 @@ ABOUT = """\
 Every public name, with its docstring. Whatever is not here is private, and may change in any version."""
 
 
-def public_modules() -> Iterator[ModuleType]:
-    """Yield the package and every module below it whose path has no underscore in front of a part."""
-    yield paymentsdk
-    for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk."):
-        if not any(part.startswith("_") for part in info.name.split(".")):
-            yield importlib.import_module(info.name)
+@cache
+def public_modules() -> tuple[ModuleType, ...]:
+    """Return the package and every module below it whose path has no underscore in front of a part."""
+    names = [info.name for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk.")]
+    return paymentsdk, *(importlib.import_module(name) for name in names if "._" not in name)
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -35,8 +35,9 @@ def fields() -> Iterator[tuple[type, str, str]]:
         for name in module.__all__:
             cls = getattr(module, name)
             if inspect.isclass(cls) and cls.__module__.startswith("paymentsdk") and not issubclass(cls, Enum):
-                node = next(one for one in tree_of(cls.__module__) if getattr(one, "name", "") == cls.__name__)
-                yield from ((cls, *field) for field in documented([*node.body, ast.Pass()]))
+                for node in tree_of(cls.__module__):
+                    if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                        yield from ((cls, *field) for field in documented([*node.body, ast.Pass()]))
 
 
 @cache
