@@ -28,7 +28,7 @@ from paymentsdk.sandbox._records import (
     Tenant,
 )
 from paymentsdk.sandbox._responses import Refused
-from paymentsdk.sandbox._store import Table
+from paymentsdk.sandbox._table import Table
 
 __all__ = ["Buyer", "Outcome", "PaymentMethod"]
 

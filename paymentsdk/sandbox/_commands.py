@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
@@ -29,9 +30,10 @@ from paymentsdk.sandbox._control_bodies import (
 )
 from paymentsdk.sandbox._faults import AddedFault, FaultRule
 from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS, ORDERS, PLANS, SUBSCRIPTIONS, Tenant
 from paymentsdk.sandbox._responses import Refused
-from paymentsdk.sandbox._store import Table
+from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest
 
 __all__ = ["COMMANDS", "PARAMETERS", "Command"]
@@ -139,6 +141,17 @@ def create_plan(platform: Platform, request: ControlRequest) -> object:
     return platform.create_plan(tenant, asked)
 
 
+async def provision(platform: Platform, request: ControlRequest) -> object:
+    """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
+    asked = request.read(ProvisionRequest)
+    try:
+        for _ in platform.provision(asked):
+            await asyncio.sleep(0)
+    except LookupError as error:
+        raise Refused(404, "not_found", str(error)) from None
+    return {"orders": asked.orders}
+
+
 def subscribe(platform: Platform, request: ControlRequest) -> object:
     """Subscribe a buyer to a plan."""
     asked = request.read(SubscribeRequest)
@@ -233,7 +246,10 @@ def change_policies(platform: Platform, request: ControlRequest) -> object:
 
 
 def snapshot(platform: Platform, request: ControlRequest) -> object:
-    """Remember everything as it is: documents, ledger, keys, clock, policies and faults; until the sandbox ends."""
+    """Remember everything as it is: documents, ledger, keys, clock, policies and faults.
+
+    A sandbox with a file keeps it in another one beside that; else it ends with the sandbox.
+    """
     name = request.read(SnapshotRequest).name
     platform.snapshot(name)
     return {"name": name}
@@ -246,6 +262,8 @@ def restore(platform: Platform, request: ControlRequest) -> object:
         platform.restore(name)
     except KeyError:
         raise Refused(404, "not_found", "there is no such snapshot") from None
+    except OSError as error:
+        raise Refused(409, "snapshot_unusable", str(error)) from None
     return {"name": name, **_clock(platform)}
 
 
@@ -276,6 +294,7 @@ COMMANDS: Mapping[tuple[Method, str], Command] = {
     ("GET", "state"): state,
     ("GET", "orders"): listing(ORDERS),
     ("POST", "orders/{id}/pay"): pay_order,
+    ("POST", "provision"): provision,
     ("POST", "scan"): scan,
     ("POST", "preferences/{id}/open"): open_checkout,
     ("POST", "preferences/{id}/pay"): pay_preference,

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk.sandbox._counts import Condition
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox._responses import encode
-from paymentsdk.sandbox._store import Condition, Due, Store, Table
+from paymentsdk.sandbox._store import Due, Store
+from paymentsdk.sandbox._table import Table
 
 if TYPE_CHECKING:
     from paymentsdk.sandbox._ids import Ids
@@ -97,6 +99,7 @@ class SellerContext:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
         """Return the seller's documents that meet all *conditions*; see `Store.find`."""
@@ -108,6 +111,7 @@ class SellerContext:
             descending=descending,
             limit=limit,
             offset=offset,
+            total=total,
             shuffle=shuffle,
         )
 
@@ -115,9 +119,9 @@ class SellerContext:
         """Return a number of *digits* digits for a new document of *table*."""
         return self.store.unused(table, lambda: self.ids.number(digits))
 
-    def count(self, table: Table[D], conditions: Sequence[Condition] = ()) -> int:
-        """Return how many of the seller's documents meet all *conditions*."""
-        return self.store.count(table, self.tenant.user_id, conditions)
+    def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
+        """Return how many of the seller's documents meet all *conditions* and *since*; see `Store.count`."""
+        return self.store.count(table, self.tenant.user_id, conditions, since=since)
 
     def record(
         self,

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
 from typing import Annotated
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import fields
+from msgspec.structs import astuple, fields
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._effects import EFFECTS, Effect
@@ -95,10 +96,8 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
         self.id = number
         self.rule = rule
-        self.seen: int = 0
-        self.hits: int = 0
-        self._random = Random(rule.seed)  # noqa: S311 - repeatable on purpose
         self._remove = remove
+        self.set(seen=0, hits=0)
 
     def remove(self) -> None:
         """Take the rule out of force. Removing it twice does no harm."""
@@ -109,15 +108,13 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     ) -> None:
         self.remove()
 
-    def standing(self) -> Callable[[], None]:
-        """Return what sets the counters and chance back to where they stand now."""
-        seen, hits, chance = self.seen, self.hits, self._random.getstate()
-
-        def set_back() -> None:
-            self.seen, self.hits = seen, hits
-            self._random.setstate(chance)
-
-        return set_back
+    def set(self, *, seen: int, hits: int) -> None:
+        """Go on from where the rule stood once: with its counters, and with what chance brings next."""
+        self.seen: int = seen
+        self.hits: int = hits
+        self._random = Random(self.rule.seed)  # noqa: S311 - repeatable on purpose
+        for _ in range(seen):
+            self._random.random()
 
     def picks(self, operation: str, tenant: int | None) -> bool:
         """Count a request, and say whether it is hit."""
@@ -130,6 +127,15 @@ class AddedFault(AbstractContextManager["AddedFault"]):
         hit = drawn and (rule.times is None or self.hits < rule.times) and rule.nth in (None, self.seen)
         self.hits += hit
         return hit
+
+
+class FaultState(Struct, frozen=True):
+    """A rule, and how far it has come."""
+
+    id: int
+    rule: FaultRule
+    seen: int
+    hits: int
 
 
 class Hit(Struct, frozen=True):
@@ -157,6 +163,7 @@ class Faults:
         self._changed = changed
         self._lock = threading.Lock()
         self._rules: dict[int, AddedFault] = {}
+        self._known: WeakValueDictionary[int, AddedFault] = WeakValueDictionary()
         self._made = 0
 
     def add(self, rule: FaultRule) -> AddedFault:
@@ -169,7 +176,7 @@ class Faults:
         msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:
             self._made += 1
-            added = self._rules[self._made] = AddedFault(self._made, rule, self._remove)
+            added = self._rules[self._made] = self._known[self._made] = AddedFault(self._made, rule, self._remove)
         self._changed()
         return added
 
@@ -188,18 +195,20 @@ class Faults:
         with self._lock:
             return tuple(self._rules.values())
 
-    def snapshot(self) -> Callable[[], None]:
-        """Return what puts the rules of now in force again, and no others, as far as they have come by now."""
+    def standing(self) -> tuple[FaultState, ...]:
+        """Return the rules in force, as far as they have come."""
+        return tuple(FaultState(one.id, one.rule, one.seen, one.hits) for one in self.list())
+
+    def restore(self, standing: Iterable[FaultState]) -> None:
+        """Put those rules in force again, and no others."""
         with self._lock:
-            rules = [(added, added.standing()) for added in self._rules.values()]
-
-        def restore() -> None:
-            with self._lock:
-                for _, set_back in rules:
-                    set_back()
-                self._rules = {added.id: added for added, _ in rules}
-
-        return restore
+            self._rules = {}
+            for number, rule, seen, hits in map(astuple, standing):
+                # Whoever added it finds its counters in what they were given.
+                added = self._known.get(number) or AddedFault(number, rule, self._remove)
+                added.set(seen=seen, hits=hits)
+                self._rules[number] = self._known[number] = added
+                self._made = max(self._made, number)
 
     def match(self, operation: str, tenant: int | None) -> Hit:
         """Count a request of *operation* with every rule, and return those that hit it."""

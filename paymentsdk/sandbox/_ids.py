@@ -42,4 +42,4 @@ class Ids:
 
 
 def _base32(number: int, length: int) -> str:
-    return "".join(_BASE32[number >> (5 * place) & 31] for place in reversed(range(length)))
+    return "".join([_BASE32[number >> place & 31] for place in range(5 * (length - 1), -1, -5)])

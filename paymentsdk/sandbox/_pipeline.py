@@ -27,7 +27,7 @@ from paymentsdk.sandbox import _idempotency, _magic_values, _responses
 from paymentsdk.sandbox._codes import general, refuse
 from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
-from paymentsdk.sandbox._events import RequestLine
+from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox._faults import FaultRule, Hit
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of
 from paymentsdk.sandbox._handlers.oauth import application
@@ -225,7 +225,8 @@ class Pipeline:
                 key=incoming.key if incoming else None,
                 content_type=incoming.content_type if incoming else "",
                 body=redact_body(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
-                answer=redact_body(response.body if response else b"", grant=False),
+                # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+                answer=redact_body(response.body[: 2 * LONGEST_SHOWN] if response else b"", grant=False),
                 replayed=bool(response and response.replayed),
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),

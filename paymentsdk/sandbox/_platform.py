@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import ClassVar, Literal, TypeVar
@@ -20,15 +18,17 @@ from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
 from paymentsdk.sandbox._context import SellerContext
 from paymentsdk.sandbox._events import Changed, Event, Feed
-from paymentsdk.sandbox._faults import Faults
+from paymentsdk.sandbox._faults import Faults, FaultState
 from paymentsdk.sandbox._grants import make_grant
 from paymentsdk.sandbox._handlers import JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._ids import Ids
 from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._provision import ProvisionRequest, provision
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
-from paymentsdk.sandbox._store import Store, Table
-from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, provision, with_valid_grants
+from paymentsdk.sandbox._store import Store
+from paymentsdk.sandbox._table import Table
+from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_plan, with_valid_grants
 
 __all__ = ["Platform", "SandboxInfo"]
 
@@ -68,13 +68,11 @@ class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
     )
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """Everything at one moment; the clock is kept with the documents."""
+class _Standing(Struct, frozen=True):
+    """What a snapshot has besides the documents, with which the clock is kept."""
 
-    documents: sqlite3.Connection
     policies: Policies
-    restore_faults: Callable[[], None]
+    faults: tuple[FaultState, ...]
 
 
 class Platform:
@@ -110,15 +108,11 @@ class Platform:
         self.clock: Clock = Clock(
             self._kept_clock(), changed=self._clock_moved, run_due=self.run_due, locked=self.store.locked
         )
-        self._snapshots: dict[str, _Snapshot] = {}
         self._catching_up = asyncio.Lock()
 
     def close(self) -> None:
         """Let go of the file."""
-        with self.store.locked():
-            for name in list(self._snapshots):
-                self._snapshots.pop(name).documents.close()
-            self.store.close()
+        self.store.close()
 
     def bind(self, base_url: str) -> None:
         """Use *base_url* in links, also in those that were kept from an earlier start."""
@@ -214,7 +208,7 @@ class Platform:
         with self.store.transaction():
             user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
             shared = None if request.client_id is None else self._seller_with(request.client_id)
-            return provision(self.context(new_tenant(self.ids, user_id, request, shared)))
+            return with_first_plan(self.context(new_tenant(self.ids, user_id, request, shared)))
 
     def _seller_with(self, client_id: str) -> Tenant:
         for tenant in self.store.find(TENANTS, None, [("client_id", "=", client_id)], limit=1):
@@ -231,6 +225,17 @@ class Platform:
         msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))
         with self.store.transaction():
             return plans.make(self.context(tenant), request)
+
+    def provision(self, request: ProvisionRequest) -> Iterator[int]:
+        """Make paid orders of the past, some at each step, which yields how many there are by then.
+
+        Raises:
+            LookupError: There is no such seller.
+        """
+        tenant = self.default_tenant() if request.tenant is None else self.tenant(request.tenant)
+        if tenant is None:
+            raise LookupError(f"there is no seller {request.tenant}")
+        return provision(self.context(tenant), request)
 
     def default_tenant(self) -> Tenant:
         """Return the first seller, with grants that can be used; a new one in an empty store."""
@@ -294,25 +299,33 @@ class Platform:
         return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
 
     def snapshot(self, name: str = "snapshot") -> None:
-        """Remember everything as it is under *name*, with clock, policies and faults, as long as the sandbox lasts."""
+        """Remember everything as it is under *name*, with clock, policies and faults.
+
+        A sandbox with a file keeps it in another one beside that, also for a later start; else it ends with the
+        sandbox. An earlier snapshot of this name is replaced.
+
+        Raises:
+            ValueError: The name is not 1 to 64 letters, digits, `_` or `-`.
+            OSError: The file cannot be written.
+        """
         with self.store.locked():
-            earlier = self._snapshots.get(name)
-            self._snapshots[name] = _Snapshot(self.store.snapshot(), self.policies, self.faults.snapshot())
-            if earlier:
-                earlier.documents.close()
+            standing = _Standing(self.policies, self.faults.standing())
+            self.store.keep_setting("snapshot", msgspec.json.encode(standing))
+            self.store.snapshot(name)
 
     def restore(self, name: str = "snapshot") -> None:
         """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
 
         Raises:
             KeyError: There is no snapshot of this name.
+            OSError: Its file is damaged, or of another version of the sandbox.
         """
         with self.store.locked():
-            kept = self._snapshots[name]
-            self.store.restore(kept.documents)
+            self.store.restore(name)
             self.clock.state = self._kept_clock()
-            self.policies = kept.policies
-            kept.restore_faults()
+            standing = msgspec.json.decode(self.store.setting("snapshot") or b"", type=_Standing)
+            self.policies = standing.policies
+            self.faults.restore(standing.faults)
             self._publish_change("everything")
 
     def find_owner(self, table: Table[D], key: str) -> Tenant | None:

@@ -18,7 +18,7 @@ from paymentsdk.resources.orders import Order, TypeResponse
 from paymentsdk.resources.plans import Plan
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.resources.release_reports import ReleaseReport
-from paymentsdk.sandbox._store import Table
+from paymentsdk.sandbox._table import Table
 
 #: The countries that QR orders are supported in, and their currencies.
 CURRENCIES = {"AR": "ARS", "BR": "BRL", "CL": "CLP", "UY": "UYU"}
@@ -281,7 +281,6 @@ MERCHANT_ORDERS = Table(
     key=lambda r: str(r.merchant_order.id),
     columns={
         "source": lambda r: r.source,
-        "deleted": lambda r: int(r.deleted),
         "status": lambda r: r.merchant_order.status,
         "preference_id": lambda r: r.merchant_order.preference_id,
         "application_id": lambda r: r.merchant_order.application_id,
@@ -290,12 +289,11 @@ MERCHANT_ORDERS = Table(
         "external_reference": lambda r: r.merchant_order.external_reference,
         "site_id": lambda r: r.merchant_order.site_id,
         "marketplace": lambda r: r.merchant_order.marketplace,
-        "date_created": lambda r: r.merchant_order.date_created,
-        "last_updated": lambda r: r.merchant_order.last_updated,
+        "date_created": lambda r: None if r.deleted else r.merchant_order.date_created,
+        "last_updated": lambda r: None if r.deleted else r.merchant_order.last_updated,
         "items": lambda r: "".join(f"\n{item.id}\n" for item in r.merchant_order.items or () if item.id is not None),
     },
-    order="date_created",
-    covered=(("deleted", "date_created", "last_updated"), ("deleted", "last_updated", "date_created")),
+    dates=("date_created", "last_updated"),
 )
 CUSTOMERS = Table("customers", Customer, key=lambda c: c.id, columns={"email": lambda c: (c.email or "").lower()})
 REPORTS = Table("reports", ReportRecord, key=lambda r: str(r.user_id), columns={})

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from http import HTTPStatus
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
-from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._codec.type_walk import walk
+from paymentsdk._codec.type_walk import alternatives, walk
 from paymentsdk._operation.operation import Operation
 
 __all__ = [
@@ -81,7 +80,7 @@ def wire_form(value: object) -> object:
     match value:
         case Struct():
             return {
-                one.name: one.wire_form(member)
+                one.name: member if one.wire_form is None else one.wire_form(member)
                 for one in _members(type(value))
                 if (member := getattr(value, one.attribute)) is not None or one.always
             }
@@ -90,36 +89,34 @@ def wire_form(value: object) -> object:
         case list() | tuple():
             return [wire_form(item) for item in value]
         case datetime():
-            return timestamp(value.astimezone(UTC))
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case _:
             return value
 
 
-class _Member(Struct, frozen=True):
-    """How a member of a Struct is sent: under which name, whether also as null, and in which form."""
+class _Member(NamedTuple):
+    """How a member of a Struct is sent: under which name, whether also as null, and in which form, if not as it is."""
 
     attribute: str
     name: str
     always: bool
-    wire_form: Callable[[object], object]
+    wire_form: Callable[[object], object] | None
+
+
+#: What has another form on the wire, or holds what has.
+_OTHERWISE = (inspect.StructType, inspect.DateTimeType, inspect.DictType, inspect.AnyType, inspect.CustomType)
 
 
 @cache
 def _members(form: type[Struct]) -> tuple[_Member, ...]:
-    return tuple(
-        _Member(one.name, one.encode_name, one.required, _day if _is_day(inspect.type_info(one.type)) else wire_form)
-        for one in fields(form)
-    )
+    return tuple(_Member(one.name, one.encode_name, one.required, _form_of(one.type)) for one in fields(form))
 
 
-def _is_day(info: inspect.Type) -> bool:
-    match info:
-        case inspect.Metadata(extra={"day": True}):
-            return True
-        case inspect.UnionType(types=types):
-            return any(map(_is_day, types))
-        case _:
-            return False
+def _form_of(kind: object) -> Callable[[object], object] | None:
+    info = inspect.type_info(kind)
+    if any(one.marks.get("day") for one in alternatives(info)):
+        return _day
+    return wire_form if any(isinstance(one.type, _OTHERWISE) for one in walk(info)) else None
 
 
 def _day(value: object) -> object:

@@ -27,6 +27,7 @@ from paymentsdk.sandbox._header_timeout import HeaderTimeout
 from paymentsdk.sandbox._keys import STOPPING
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import Entry, Tenant
 from paymentsdk.sandbox._tenants import TenantOptions, TenantRequest
 
@@ -65,8 +66,8 @@ class Sandbox:
     Args:
         host: The address to listen on; an address that other machines can reach also needs ``public``.
         port: The port; 0 for any that is free.
-        db: The file that keeps everything across restarts and kills, except faults, snapshots and the list of requests;
-            without it, everything is in memory.
+        db: The file that keeps everything across restarts and kills, except faults and the list of requests; snapshots
+            are files beside it. Without it, everything is in memory.
         seed: Makes identifiers, credentials and chance repeatable; an access token also says when it was made.
         policies: By name, for as long as the sandbox runs; see `Policies`. They win over policies in ``db``,
             which were changed while an earlier sandbox ran, and do not replace them there.
@@ -252,6 +253,25 @@ class Sandbox:
             ValueError: A member of *request* has a value that it may not have.
         """
         return self.platform.create_plan(tenant or self.tenant, request)
+
+    def provision(self, *, orders: int, days: int = 30, tenant: Tenant | None = None) -> None:
+        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in some seconds.
+
+        Each is created and paid as by the API, with its merchant order and its lines of the ledger; the first *days*
+        ago, the others evenly since, with references from `provisioned-1` on and amounts from 1.00 to 999.99.
+
+        Args:
+            orders: How many, up to 1,000,000.
+            days: How far back they reach, up to 3650; a search sees 90.
+            tenant: Whose they are; the first seller's by default.
+
+        Raises:
+            ValueError: A number is out of its bounds.
+        """
+        seller = tenant or self.tenant
+        asked = {"orders": orders, "days": days, "tenant": seller.user_id}
+        for _ in self.platform.provision(msgspec.convert(asked, ProvisionRequest)):
+            pass
 
     def authorize(self, tenant: Tenant | None = None) -> str:
         """Have *tenant* (the first seller by default) consent once more: a new authorization code."""

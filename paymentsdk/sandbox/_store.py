@@ -5,123 +5,62 @@ A document is a Struct, kept as JSON in the table of its noun, with the columns 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from decimal import localcontext
-from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast
+from functools import reduce
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from paymentsdk import money
+from paymentsdk.sandbox._counts import Condition, Counts
+from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Table, as_column, as_columns
 
-__all__ = ["Comparison", "Condition", "Due", "SavedResponse", "Store", "Table"]
+__all__ = ["Due", "Rows", "SavedResponse", "Store"]
 
 D = TypeVar("D", bound=Struct)
 
-Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
-#: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
-Condition: TypeAlias = tuple[str, Comparison, object]
-
-#: Counts that are remembered until something is written: a live clock asks for another window each time.
-_MOST_COUNTS = 1000
-#: Of the file: another one is made by another version of the sandbox.
-SCHEMA = 1
+#: Of the file. A change of its tables, or of a document that older ones cannot be read as, is another schema.
+SCHEMA = 2
+#: What a snapshot may be called: it is a part of the name of a file.
+_SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TABLES = """
-CREATE TABLE IF NOT EXISTS ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
-CREATE INDEX IF NOT EXISTS ledger_tenant ON ledger (tenant);
-CREATE TRIGGER IF NOT EXISTS ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TRIGGER IF NOT EXISTS ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE IF NOT EXISTS saved_responses
+CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
+CREATE INDEX ledger_tenant ON ledger (tenant);
+CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TABLE saved_responses
     (tenant INTEGER, key TEXT, place TEXT, answer BLOB, PRIMARY KEY (tenant, key, place));
-CREATE INDEX IF NOT EXISTS saved_answers_tenant ON saved_responses (tenant);
-CREATE TABLE IF NOT EXISTS due (seq INTEGER PRIMARY KEY, at TEXT, tenant INTEGER, kind TEXT, id TEXT);
-CREATE INDEX IF NOT EXISTS due_at ON due (at, seq);
-CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB);
+CREATE INDEX saved_answers_tenant ON saved_responses (tenant);
+CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT, id TEXT);
+CREATE INDEX due_at ON due (at, seq);
+CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
 
-class Table(Generic[D]):
-    """A kind of document.
-
-    Args:
-        name: What the table is called.
-        form: The Struct.
-        key: Its identifier; unique among all sellers.
-        columns: What searches look at, taken from the document.
-        order: The column that all searches sort by, if it is not the order of their making.
-        covered: Groups of columns, each with an index: a search by them counts and skips without a look at documents.
-        rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        form: type[D],
-        *,
-        key: Callable[[D], str],
-        columns: Mapping[str, Callable[[D], object]],
-        order: str = "seq",
-        covered: Sequence[Sequence[str]] = (),
-        rebase_links: Callable[[D, str], D] | None = None,
-    ) -> None:
-        self.name = name
-        self.rebase_links = rebase_links
-        self.key = key
-        self.columns = columns
-        self.covered = covered
-        self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
-        names = ("tenant", "key", *columns, "document")
-        changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
-        # The names in these statements are this module's own; every value is bound.
-        self.put: str = (
-            f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-            f"ON CONFLICT (key) DO UPDATE SET {changes}"
-        )
-        # With the order in it, an index finds a page without looking at all documents, and nothing has to be sorted.
-        begun = {tuple(group[:2]) for group in covered}
-        indexes = {one: ", ".join(dict.fromkeys((one, order, "seq"))) for one in columns if (one, order) not in begun}
-        indexes |= {"_".join(group): ", ".join((*group, "seq")) for group in covered}
-        self.create: str = "".join(
-            [
-                f"CREATE TABLE IF NOT EXISTS {name} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
-                *(f", {one}" for one in columns),
-                ", document BLOB);",
-                f"CREATE INDEX IF NOT EXISTS {name}_tenant ON {name} (tenant, seq);",
-                *(f"CREATE INDEX IF NOT EXISTS {name}_{one} ON {name} (tenant, {by});" for one, by in indexes.items()),
-            ]
-        )
-
-    def index(self, asked: AbstractSet[str], order: str) -> str:
-        """Return the clause that names the index for a search by the columns *asked*, if one covers them in *order*.
-
-        SQLite by itself takes one that is narrower, and looks at every document on its way.
-        """
-        groups = (group for group in self.covered if group[0] in asked and group[1] == order and asked <= {*group})
-        return next((f" INDEXED BY {self.name}_{'_'.join(group)}" for group in groups), "")
+#: Rows to be written, by the statement that writes them.
+Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 
 
 class SavedResponse(Struct, frozen=True, kw_only=True):
-    """The answer that went with an idempotency key.
-
-    Attributes:
-        place: Where the key was sent: the path.
-        fingerprint: Of the request: operation, path and body.
-        status: The status of the answer.
-        body: The very bytes of the answer.
-        at: When it was given.
-    """
+    """The answer that went with an idempotency key."""
 
     place: str
+    """Where the key was sent: the path."""
     fingerprint: str
+    """Of the request: operation, path and body."""
     status: int
     body: bytes
     at: datetime
+    """When it was given."""
 
 
 class Due(Struct, frozen=True, kw_only=True):
@@ -138,6 +77,10 @@ class _Closed:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise RuntimeError("the sandbox has stopped: ask it before it ends, or start another one")
+
+
+class _UndoneError(Exception):
+    """Ends a transaction that was only to see what it would write."""
 
 
 class Store:
@@ -157,8 +100,10 @@ class Store:
         self._lock = threading.RLock()
         self._inside = False
         self._after: list[Callable[[], None]] = []
-        self._counts: dict[tuple[object, ...], int] = {}
-        self._counted_at = 0
+        self._counts: dict[str, Counts] = {}
+        self._names = ("ledger", *(table.name for table in tables))
+        self._path = path
+        self._snapshots: dict[str, sqlite3.Connection] = {}
         self.links: str = ""
         """Where the links of documents lead, whatever the address was when they were kept."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
@@ -169,38 +114,28 @@ class Store:
             )
             # Also when what follows fails, or when nobody closes a sandbox that was never started.
             self._close = weakref.finalize(self, self._connection.close)
-            self._check_file()
+            is_new = not _check_file(self._connection)
             if path:
                 # With a write-ahead log a commit is in the operating system's hands before the answer leaves: a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                 )
-            # All tables or none: a file with some of them would not be known again.
-            schema = _TABLES + "".join(table.create for table in tables)
-            self._connection.executescript(f"BEGIN;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
+            if is_new:
+                # All tables or none: a file with some of them would not be known again.
+                schema = _TABLES + "".join(table.create for table in tables)
+                self._connection.executescript(f"BEGIN;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
+            else:
+                self._connection.execute("BEGIN EXCLUSIVE").execute("COMMIT")  # Another sandbox is noticed here.
         except sqlite3.Error as error:
             taken = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            reason = "another sandbox uses it" if taken else error
-            raise OSError(f"cannot use {path!r} as the database of a sandbox: {reason}") from None
-
-    def _check_file(self) -> None:
-        """Refuse the database of another program or schema, or a damaged one, before anything is written into it."""
-        names = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if names and not {"ledger", "due", "settings"} <= names:
-            raise sqlite3.DatabaseError("it is the database of another program")
-        [(schema,)] = self._connection.execute("PRAGMA user_version")
-        if names and schema != SCHEMA:
-            raise sqlite3.DatabaseError(
-                f"its schema is {schema}, and this version of the sandbox has {SCHEMA}: start with another file"
-            )
-        [(damage,)] = self._connection.execute("PRAGMA quick_check(1)")
-        if damage != "ok":
-            raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
+            raise _unusable(path, "another sandbox uses it" if taken else error) from None
 
     def close(self) -> None:
         """Let go of the file; whoever still asks is told so by a ``RuntimeError``."""
         with self._lock:
+            while self._snapshots:
+                self._snapshots.popitem()[1].close()
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
 
@@ -265,8 +200,13 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        columns = [_column(value(document)) for value in table.columns.values()]
-        self._rows(table.put, (tenant, table.key(document), *columns, msgspec.json.encode(document)))
+        key, row = table.key(document), table.values(document)
+        with self._lock:
+            if counts := self._counts.get(table.name):
+                names = ", ".join(table.columns) or "key"
+                olds = self._rows(f"SELECT {names} FROM {table.name} WHERE key = ?", (key,))
+                counts.changed(tenant, dict(zip(table.columns, olds[0], strict=False)) if olds else None, row)
+            self._rows(table.put, (tenant, key, *row.values(), msgspec.json.encode(document)))
 
     def find(
         self,
@@ -278,40 +218,73 @@ class Store:
         descending: bool = False,
         limit: int = -1,
         offset: int = 0,
+        total: int | None = None,
         shuffle: int | None = None,
     ) -> list[D]:
-        """Return the documents that meet all *conditions*.
+        """Return the documents that meet all *conditions*, of which there are *total*, if that is known.
 
         Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
         """
-        where, values = _where(table, tenant, conditions)
-        index = table.index({column for column, *_ in conditions}, order) if tenant is not None else ""
-        way = "DESC" if descending else "ASC"
+        where, values = table.where(tenant, as_columns(conditions))
+        # A page in the second half is nearer to the other end.
+        backwards = total is not None and shuffle is None and limit >= 0 and 0 < total - offset < offset
+        if backwards and total is not None:
+            limit = min(limit, total - offset)
+        skipped = total - offset - limit if backwards and total is not None else offset
+        way = "DESC" if descending != backwards else "ASC"
         # Knuth's multiplier spreads neighbours; the number decides where they go.
         ties = f"seq {way}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         sort = f"{order} {way}, {ties}" if order in table.columns else ties
         rows = self._rows(
             # Which rows it is, an index may know alone; only theirs are the documents that are read.
             f"SELECT document FROM {table.name} WHERE seq IN "
-            f"(SELECT seq FROM {table.name}{index}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
-            (*values, limit, offset),
+            f"(SELECT seq FROM {table.name}{where} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
+            (*values, limit, skipped),
         )
-        return [self._decoded(table, document) for (document,) in rows]
+        return [self._decoded(table, document) for (document,) in (reversed(rows) if backwards else rows)]
 
-    def count(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
-        """Return how many documents meet all *conditions*."""
-        where, values = _where(table, tenant, conditions)
-        asked = (table.name, where, *values)
+    def count(
+        self,
+        table: Table[D],
+        tenant: int | None,
+        conditions: Sequence[Condition] = (),
+        *,
+        since: Condition | None = None,
+    ) -> int:
+        """Return how many documents meet all *conditions*, and *since*, a lower bound that moves with the clock."""
+
+        def ask(tenant: int | None, conditions: Sequence[Condition]) -> int:
+            where, values = table.where(tenant, conditions)
+            [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
+            return int(number)
+
+        bound = as_columns([since])[0] if since else None
         with self._lock:
-            changes = self._connection.total_changes
-            if changes != self._counted_at:  # Whatever was written since, and to which table.
-                self._counts.clear()
-                self._counted_at = changes
-            if len(self._counts) > _MOST_COUNTS:
-                self._counts.clear()
-            if asked not in self._counts:
-                [(self._counts[asked],)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{where}", values)
-            return self._counts[asked]
+            return self._counts.setdefault(table.name, Counts(ask)).number(tenant, as_columns(conditions), bound)
+
+    def draft(self, change: Callable[[], None]) -> Rows:
+        """Return the documents and lines of the ledger that *change* would write; nothing of it stays."""
+        rows: Rows = {}
+        with suppress(_UndoneError), self.transaction():
+            last = {name: self._rows(f"SELECT ifnull(max(seq), 0) FROM {name}", ())[0][0] for name in self._names}
+            change()
+            for name, seq in last.items():
+                found = self._connection.execute(f"SELECT * FROM {name} WHERE seq > ?", (seq,))
+                names = [column for column, *_ in found.description[1:]]
+                statement = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+                rows[statement] = [row[1:] for row in found]
+            raise _UndoneError
+        return rows
+
+    def write(self, rows: Rows, columns: Mapping[object, object], texts: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write drafted *rows* with other values: of whole *columns*, and of *texts* within JSON."""
+        texts = list(texts)
+        with self._lock:
+            self._counts.clear()
+            for statement, some in rows.items():
+                for *values, document in some:
+                    changed = reduce(lambda text, pair: text.replace(*pair), texts, document)
+                    self._rows(statement, (*(columns.get(value, value) for value in values), changed))
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
@@ -347,20 +320,20 @@ class Store:
         """Have something happen at a moment."""
         self._rows(
             "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)",
-            (_column(due.at), due.tenant, due.kind, due.id),
+            (as_column(due.at), due.tenant, due.kind, due.id),
         )
 
     def take_due(self, until: datetime) -> Due | None:
         """Take out the first thing that is due up to *until*."""
         with self._lock:
             rows = self._rows(
-                "SELECT seq, at, tenant, kind, id FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1", (_column(until),)
+                "SELECT seq, at, tenant, kind, id FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1", (as_column(until),)
             )
             if not rows:
                 return None
             seq, at, tenant, kind, name = rows[0]
             self._rows("DELETE FROM due WHERE seq = ?", (seq,))
-        return Due(at=datetime.fromisoformat(at), tenant=tenant, kind=kind, id=name)
+        return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
 
     def setting(self, name: str) -> bytes | None:
         """Return what was kept under *name*."""
@@ -371,22 +344,45 @@ class Store:
         """Keep *value* under *name*."""
         self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
-    def snapshot(self) -> sqlite3.Connection:
-        """Return a copy of everything, in memory; close it when it is no longer needed."""
-        with self._lock:
-            copy = sqlite3.connect(":memory:", check_same_thread=False)
-            try:
-                self._connection.backup(copy)
-            except BaseException:
-                copy.close()  # Else Python warns of it whenever it is collected.
-                raise
-        return copy
+    def snapshot(self, name: str) -> None:
+        """Copy everything to the snapshot *name*: with a file, to another one beside it; else, in memory.
 
-    def restore(self, snapshot: sqlite3.Connection) -> None:
-        """Make everything as it was when *snapshot* was taken."""
-        with self._lock:
-            snapshot.backup(self._connection)
+        Raises:
+            ValueError: No file can be called so.
+            OSError: The file cannot be written.
+        """
+        with self._lock, self._snapshot(name, create=True) as copy:
+            self._connection.backup(copy)
+
+    def restore(self, name: str) -> None:
+        """Make everything as it was when the snapshot *name* was taken.
+
+        Raises:
+            KeyError: There is none.
+            OSError: Its file is damaged, or of another version of the sandbox.
+        """
+        with self._lock, self._snapshot(name) as copy:
+            _check_file(copy)
+            copy.backup(self._connection)
             self._counts.clear()
+
+    @contextmanager
+    def _snapshot(self, name: str, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        if not _SNAPSHOT_NAME.fullmatch(name):
+            raise ValueError(f"a snapshot is called by 1 to 64 letters, digits, _ or -, not {name!r}")
+        if self._path is None:
+            if create and name not in self._snapshots:
+                self._snapshots[name] = sqlite3.connect(":memory:", check_same_thread=False)
+            yield self._snapshots[name]
+            return
+        path = Path(f"{self._path}.{name}.snapshot")
+        if not create and not path.exists():
+            raise KeyError(name)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise _unusable(str(path), error) from None
 
     def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run one statement, and return its rows; in another thread's transaction it has no part."""
@@ -394,23 +390,27 @@ class Store:
             return self._connection.execute(statement, values).fetchall()
 
 
-def _column(value: object) -> object:
-    """Return *value* as SQLite keeps it; moments as text of one zone, so that they sort."""
-    if isinstance(value, datetime):
-        # The clock counts whole milliseconds, so what is kept has three decimals. A moment that a search asks for may
-        # lie between two of them, and has six: it sorts right too, as the `+` of the zone comes before every digit.
-        between = value.microsecond % 1000
-        return value.astimezone(UTC).isoformat(timespec="microseconds" if between else "milliseconds")
-    return None if value is None else str(value)
+def _check_file(connection: sqlite3.Connection) -> bool:
+    """Refuse the database of another program or schema, or a damaged one, before anything is written into it.
+
+    Returns:
+        Whether it is the database of a sandbox; another one is empty.
+    """
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if names and not {"ledger", "due", "settings"} <= names:
+        raise sqlite3.DatabaseError("it is the database of another program")
+    [(schema,)] = connection.execute("PRAGMA user_version")
+    if names and schema != SCHEMA:
+        age, way = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
+        raise sqlite3.DatabaseError(
+            f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
+            f"of another: move it away, or name another file{way}"
+        )
+    [(damage,)] = connection.execute("PRAGMA quick_check(1)")
+    if damage != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged ({damage.splitlines()[-1]}): start with another file")
+    return bool(names)
 
 
-def _where(table: Table[D], tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
-    """Return the WHERE clause and its values."""
-    parts: list[str] = [] if tenant is None else ["tenant = ?"]
-    values: list[object] = [] if tenant is None else [tenant]
-    for column, comparison, value in conditions:
-        if column not in table.columns:  # Columns are looked up, never taken from a request.
-            raise KeyError(column)
-        parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
-        values.append(_column(value))
-    return (" WHERE " + " AND ".join(parts)) if parts else "", values
+def _unusable(path: str | None, reason: object) -> OSError:
+    return OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")

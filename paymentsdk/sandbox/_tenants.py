@@ -17,7 +17,7 @@ from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import CURRENCIES, OTHER_CURRENCY, TENANTS, Tenant
 
-__all__ = ["TenantOptions", "TenantRequest", "new_tenant", "provision", "with_valid_grants"]
+__all__ = ["TenantOptions", "TenantRequest", "new_tenant", "with_first_plan", "with_valid_grants"]
 
 _FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
@@ -91,8 +91,8 @@ def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Tenant | 
     )
 
 
-def provision(context: SellerContext) -> Tenant:
-    """Give the new seller of *context* their grants and their first plan, and keep them."""
+def with_first_plan(context: SellerContext) -> Tenant:
+    """Give the new seller of *context* their first plan and their grants, and keep them."""
     make(context, _FIRST_PLAN, context.tenant.plan_id)
     return with_valid_grants(context)
 

@@ -123,20 +123,27 @@ async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(sandbox, con
 
 
 async def test_a_file_of_another_schema_is_refused(tmp_path):
-    """By the number in the file; the same schema is opened again."""
+    """By the number in the file, older or newer, and it says what to do; the same schema is opened again."""
     path = str(tmp_path / "sandbox.db")
     async with Sandbox(db=path) as sandbox:
         seller = sandbox.tenant.user_id
     async with Sandbox(db=path) as sandbox:
         assert seller == sandbox.tenant.user_id
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 7")
+    for schema, words in (
+        (1, "an older version .* made it .schema 1; .* move it away, or name another file$"),
+        (7, "a newer version .* made it .schema 7; .*, or update paymentsdk$"),
+    ):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {schema}")
+        with pytest.raises(OSError, match=words):
+            Sandbox(db=path)
 
-    with pytest.raises(OSError, match="its schema is 7, and this version of the sandbox has 1"):
-        Sandbox(db=path)
 
-
-@pytest.mark.control("paymentsdk.sandbox._store.Store._check_file", lambda self: None, raises=pytest.fail.Exception)
+@pytest.mark.control(
+    "paymentsdk.sandbox._store._check_file",
+    lambda connection: bool(connection.execute("SELECT name FROM sqlite_master").fetchall()),
+    raises=pytest.fail.Exception,
+)
 async def test_a_damaged_file_is_refused(tmp_path):
     """When it is opened, in a sentence, and not at the first row that cannot be read."""
     path = tmp_path / "sandbox.db"
@@ -149,3 +156,38 @@ async def test_a_damaged_file_is_refused(tmp_path):
 
     with pytest.raises(OSError, match=r"cannot use .* as the database of a sandbox: .*(damaged|malformed)"):
         Sandbox(db=str(path))
+
+
+async def test_a_snapshot_of_a_file_outlives_the_sandbox(tmp_path, connect, order):
+    """With faults, policies and the clock, in a file beside it that a later start can restore."""
+    path = str(tmp_path / "sandbox.db")
+    async with Sandbox(db=path, frozen=True) as sandbox, connect(sandbox) as client:
+        made = await client.orders.create(order())
+        sandbox.faults.add(FaultRule(effect="refuse", operation="plans.*"))
+        sandbox.platform.change_policies({"page_size": 7})
+        sandbox.platform.snapshot("before")
+        then = sandbox.clock.now()
+        sandbox.buyer.pay(made)
+        sandbox.clock.advance("P1D")
+
+    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
+        assert "processed" == (await client.orders.get(made.id)).status
+        sandbox.platform.restore("before")
+        assert "created" == (await client.orders.get(made.id)).status
+        assert (then, 7) == (sandbox.clock.now(), sandbox.policies.page_size)
+        assert ["refuse"] == [added.rule.effect for added in sandbox.faults.list()]
+
+
+async def test_a_snapshot_that_cannot_be_read_is_refused(tmp_path, plain_to):
+    """Its file is named; the sandbox goes on as it was. Without a file there is none, and no name leads elsewhere."""
+    broken = tmp_path / "sandbox.db.broken.snapshot"
+    broken.write_bytes(b"not a database, but a text that is long enough to be looked at")
+    async with Sandbox(db=str(tmp_path / "sandbox.db")) as sandbox:
+        plain = plain_to(sandbox)
+        names = ("broken", "missing", "../sandbox")
+        refused = [await plain("POST", "/_sandbox/restore", {"name": name}) for name in names]
+        plans = await plain("GET", "/preapproval_plan/search")
+
+    assert [409, 404, 400] == [one.status for one in refused]
+    assert "sandbox.db.broken.snapshot" in refused[0].json["message"]
+    assert (200, 1) == (plans.status, plans.json["paging"]["total"])

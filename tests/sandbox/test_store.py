@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from random import Random
 
 import pytest
 from msgspec import Struct
@@ -19,8 +20,9 @@ from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRe
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.sandbox._ids import Ids
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import MERCHANT_ORDERS
-from paymentsdk.sandbox._store import Due, Store, Table
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord
+from paymentsdk.sandbox._store import Due, Store
+from paymentsdk.sandbox._table import Table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -28,7 +30,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 class Thing(Struct, frozen=True):
     name: str
     colour: str | None = None
-    at: datetime = NOW
+    at: datetime | None = NOW
 
 
 THINGS = Table(
@@ -65,7 +67,7 @@ def test_documents_belong_to_a_tenant(store):
 @pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
 def test_a_page_does_not_cost_more_with_every_document(order):
     """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
-    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, order=order)
+    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"] if order == "at" else [])
 
     def steps(documents, colour):
         store = Store([things])
@@ -87,13 +89,12 @@ def test_merchant_orders_are_indexed_as_they_are_sorted():
     """Every column of theirs leads to a page in the order of their dates."""
     indexes = [line for line in MERCHANT_ORDERS.create.split(";") if "INDEX" in line and "_tenant ON" not in line]
 
-    single = [line for line in indexes if "_deleted_" not in line]
-    assert len(MERCHANT_ORDERS.columns) - 1 == len(single)
-    assert all("date_created, seq)" in line for line in single)
-    assert 1 == len([line for line in indexes if "(tenant, deleted, date_created, last_updated, seq)" in line])
+    assert len(MERCHANT_ORDERS.columns) == len(indexes)
+    assert len(indexes) - 2 == len([line for line in indexes if "date_created, seq)" in line])
+    assert 1 == len([line for line in indexes if "(tenant, date_created, seq, last_updated)" in line])
 
 
-DATED = [("deleted", "=", 0), ("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
+DATED = [("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
 
 
 def plan_of(store: Store, statements: list[str]) -> list[str]:
@@ -101,18 +102,19 @@ def plan_of(store: Store, statements: list[str]) -> list[str]:
     return [row[3] for one in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {one}")]
 
 
-@pytest.mark.control("paymentsdk.sandbox._store.Table.index", lambda self, asked, order: "")
-def test_a_search_by_dates_reads_documents_of_its_page_only():
-    """Which rows it is and how many, an index tells alone; left to itself SQLite looks at the documents on its way."""
-    store, statements = Store([MERCHANT_ORDERS]), []
+@pytest.mark.parametrize("dates", [MERCHANT_ORDERS.dates, pytest.param((), id="control: no dates")])
+def test_a_search_by_dates_reads_documents_of_its_page_only(dates):
+    """Which rows it is and how many, an index tells alone."""
+    table = Table("sold", MerchantOrderRecord, key=MERCHANT_ORDERS.key, columns=MERCHANT_ORDERS.columns, dates=dates)
+    store, statements = Store([table]), []
     with closing(store):
         store._connection.set_trace_callback(statements.append)
-        store.find(MERCHANT_ORDERS, 1, DATED, order="date_created", descending=True, limit=30)
-        store.count(MERCHANT_ORDERS, 1, DATED)
+        store.find(table, 1, DATED, order="date_created", descending=True, limit=30)
+        store.count(table, 1, DATED)
         store._connection.set_trace_callback(None)
         found = plan_of(store, statements)
 
-    assert 2 == len([step for step in found if "COVERING INDEX" in step])
+    assert bool(dates) == (2 == len([step for step in found if "COVERING INDEX" in step]))
     assert [] == [step for step in found if "SCAN" in step and "LIST" not in step]
 
 
@@ -123,18 +125,89 @@ def test_a_count_is_remembered_until_something_is_written():
         counts = [store.count(THINGS, 1)]
         store.put(THINGS, 1, Thing("a"))
         counts += [store.count(THINGS, 1), store.count(THINGS, 1)]
-        with closing(store.snapshot()) as copy:
-            with suppress(KeyError), store.transaction():
-                store.put(THINGS, 1, Thing("b"))
-                counts.append(store.count(THINGS, 1))
-                raise KeyError
+        store.snapshot("before")
+        with suppress(KeyError), store.transaction():
+            store.put(THINGS, 1, Thing("b"))
             counts.append(store.count(THINGS, 1))
-            store.put(THINGS, 1, Thing("c"))
-            counts.append(store.count(THINGS, 1))
-            store.restore(copy)
+            raise KeyError
+        counts.append(store.count(THINGS, 1))
+        store.put(THINGS, 1, Thing("c"))
+        counts.append(store.count(THINGS, 1))
+        store.restore("before")
         counts.append(store.count(THINGS, 1))
 
     assert [0, 1, 1, 2, 1, 2, 1] == counts
+
+
+CONDITIONS = (
+    [],
+    [("colour", "=", "red")],
+    [("colour", "<>", "red"), ("at", "<", NOW + timedelta(hours=9))],
+    [("at", ">", NOW + timedelta(hours=3))],
+    [("at", "<=", NOW + timedelta(hours=5))],
+    [("colour", "holds", "e")],
+)
+
+
+@pytest.mark.control("paymentsdk.sandbox._counts.Counts.changed", lambda self, tenant, old, new: None)
+@pytest.mark.control(
+    "paymentsdk.sandbox._counts._COMPARE",
+    around=lambda compare: {**compare, "<=": compare["<"], ">": compare[">="], "<>": compare["="]},
+)
+@pytest.mark.parametrize("edge", [">", ">="])
+def test_counts_follow_what_is_written_and_the_lower_bound(store, edge):
+    """Whatever is put, changed or left without a date, of any seller, and as the bound moves: as if counted anew."""
+    chance, counted, expected = Random(4), [], []
+    for step in range(120):
+        at = None if chance.random() < 0.1 else NOW + timedelta(hours=chance.randrange(12))
+        colour = chance.choice([None, "red", "green"])
+        store.put(THINGS, seller := chance.choice([1, 1, 2]), Thing(f"{seller}-{chance.randrange(20)}", colour, at))
+        since = ("at", edge, NOW + timedelta(hours=step // 12 - (step == 100)))
+        for tenant in (1, None):
+            for conditions in CONDITIONS:
+                counted.append(store.count(THINGS, tenant, conditions, since=since))
+                expected.append(len(store.find(THINGS, tenant, [*conditions, since])))
+
+    assert expected == counted
+    assert len({*expected}) > 5
+
+
+@pytest.mark.control(
+    "paymentsdk.sandbox._counts.Counts.number",
+    lambda self, tenant, conditions, since: self._ask(tenant, [*conditions, since]),
+)
+def test_no_page_of_a_walk_is_counted_anew(store):
+    """Neither as the clock goes on nor as something is written: the steps of SQLite grow with the changes alone."""
+    dated = Table("dated", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"])
+    store, steps, filters = Store([dated]), [], [("at", "<", NOW + timedelta(days=900))]
+    with closing(store):
+        with store.transaction():
+            for number in range(1_000):
+                store.put(dated, 1, Thing(str(number), at=NOW + timedelta(hours=number)))
+        for page in range(3):
+            store.put(dated, 1, Thing(f"new {page}", at=NOW + timedelta(hours=99)))
+            begun = len(steps)
+            store._connection.set_progress_handler(lambda: steps.append(1), 1)
+            number = store.count(dated, 1, filters, since=("at", ">=", NOW + timedelta(hours=page)))
+            assert 1_001 == number
+            store.find(dated, 1, filters, order="at", limit=10, offset=number - 10, total=number)
+            store._connection.set_progress_handler(None, 1)
+
+    assert len(steps) - begun < 500
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_page_is_the_same_from_either_end(store, descending):
+    """Its rows and their order: those in the second half are found from the end."""
+    for number in range(23):
+        store.put(THINGS, 1, Thing(str(number), at=NOW + timedelta(hours=number // 3)))
+    options = {"order": "at", "descending": descending, "limit": 4}
+
+    pages = [
+        [store.find(THINGS, 1, offset=offset, total=total, **options) for offset in range(26)] for total in (None, 23)
+    ]
+
+    assert pages[0] == pages[1]
 
 
 def test_documents_are_found_and_sorted(store):
@@ -277,7 +350,7 @@ def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
     with closing(Platform()) as platform:
         platform.snapshot()
         monkeypatch.setattr(platform.feed, "publish", look)
-        monkeypatch.setattr(platform.faults, "snapshot", look)
+        monkeypatch.setattr(platform.store, "snapshot", look)
         change(platform)
 
     assert [True] == kept_out

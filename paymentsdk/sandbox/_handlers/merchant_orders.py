@@ -21,7 +21,9 @@ from paymentsdk.resources.merchant_orders import (
     Shipment,
 )
 from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox._clock import EARLIEST
 from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._counts import Comparison, Condition
 from paymentsdk.sandbox._handlers._details import DETAILS
 from paymentsdk.sandbox._handlers._sales import currency_of, shipments_of, shipping_cost, total
 from paymentsdk.sandbox._magic_values import MagicValue
@@ -30,7 +32,6 @@ from paymentsdk.sandbox._paging import Window, window
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
 from paymentsdk.sandbox._responses import Refused
-from paymentsdk.sandbox._store import Comparison, Condition
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
@@ -60,15 +61,16 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     for effect in call.effects:
         _drift(context, effect)
-    conditions = _conditions(context, call.query)
-    part = window(context.policies, call, context.count(MERCHANT_ORDERS, conditions))
+    conditions, since = _conditions(context, call.query), _since(context)
+    part = window(context.policies, call, total := context.count(MERCHANT_ORDERS, conditions, since=since))
     rows = context.find(
         MERCHANT_ORDERS,
-        conditions,
+        [*conditions, since],
         order=context.policies.search_sort,
         descending=context.policies.search_order == "newest",
         limit=part.limit,
         offset=part.start,
+        total=total,
         shuffle=context.ids.number() if context.policies.equal_moments == "shuffled" else None,
     )
     elements = tuple(row.merchant_order for row in rows)
@@ -81,7 +83,7 @@ def search(context: SellerContext, call: Call[None]) -> _Page:
 
 def _drift(context: SellerContext, effect: str) -> None:
     """Make, hide or touch one of the seller's rows, at random, if *effect* is that of such a fault."""
-    shown: list[Condition] = [("deleted", "=", 0)]
+    shown: list[Condition] = [("date_created", ">=", EARLIEST)]
     rows = context.count(MERCHANT_ORDERS, shown)
     if not rows:
         return
@@ -99,13 +101,14 @@ def _drift(context: SellerContext, effect: str) -> None:
             pass
 
 
+def _since(context: SellerContext) -> Condition:
+    """Return what holds for all that a search sees: a row without a date was deleted, and is older than all."""
+    edge: Comparison = ">" if context.policies.window_edge == "exclusive" else ">="
+    return "date_created", edge, context.now - timedelta(days=SEARCH_DAYS)
+
+
 def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Condition]:
-    since: Comparison = ">" if context.policies.window_edge == "exclusive" else ">="
-    conditions: list[Condition] = [
-        ("deleted", "=", 0),
-        ("date_created", since, context.now - timedelta(days=SEARCH_DAYS)),
-        *((name, "=", query[name]) for name in _EQUAL if name in query),
-    ]
+    conditions: list[Condition] = [(name, "=", query[name]) for name in _EQUAL if name in query]
     for column in ("date_created", "last_updated"):
         conditions.extend(_range(context.policies, column, query.get(f"{column}_from"), query.get(f"{column}_to")))
     if "items" in query:

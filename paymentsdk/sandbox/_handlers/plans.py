@@ -12,13 +12,13 @@ from paymentsdk.resources import plans
 from paymentsdk.resources.common import Metadata, Paging, PositiveAmount, require
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanPage, PlanStatus
 from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._counts import Condition
 from paymentsdk.sandbox._magic_values import MagicValue
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import window
 from paymentsdk.sandbox._parsing import ControlStruct
 from paymentsdk.sandbox._records import AUTHORIZED, PLANS, SUBSCRIPTIONS, plan_link
 from paymentsdk.sandbox._responses import Refused, echo, wire_form
-from paymentsdk.sandbox._store import Condition
 
 Frequency = Annotated[int, Meta(ge=1, le=1000)]
 Unit = Literal["days", "months"]

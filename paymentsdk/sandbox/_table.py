@@ -1,0 +1,101 @@
+"""What a kind of document is in SQLite: a table with its JSON, and beside it the columns that searches look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.sandbox._counts import Condition
+
+__all__ = ["EPOCH", "MICROSECOND", "Table", "as_column", "as_columns"]
+
+D = TypeVar("D", bound=Struct)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class Table(Generic[D]):
+    """A kind of document.
+
+    Args:
+        name: What the table is called.
+        form: The Struct.
+        key: Its identifier; unique among all sellers.
+        columns: What searches look at, taken from the document.
+        dates: The columns that searches sort by and bound; what has no date is found by none.
+        rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        form: type[D],
+        *,
+        key: Callable[[D], str],
+        columns: Mapping[str, Callable[[D], object]],
+        dates: Sequence[str] = (),
+        rebase_links: Callable[[D, str], D] | None = None,
+    ) -> None:
+        self.name = name
+        self.rebase_links = rebase_links
+        self.key = key
+        self.columns = columns
+        self.dates = dates
+        self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
+        names = ("tenant", "key", *columns, "document")
+        changes = ", ".join(f"{one} = excluded.{one}" for one in names[2:])
+        # The names in these statements are this module's own; every value is bound.
+        self.put: str = (
+            f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+            f"ON CONFLICT (key) DO UPDATE SET {changes}"
+        )
+        # With the order in it, an index finds a page without looking at all documents, and nothing has to be sorted.
+        order = [*dates[:1], "seq"]
+        indexes = {one: [one, *order] for one in columns if one not in dates}
+        # With all dates, it tells alone which rows a search by them has.
+        indexes |= {one: [one, "seq", *(other for other in dates if other != one)] for one in dates}
+        self.create: str = "".join(
+            [
+                f"CREATE TABLE {name} (seq INTEGER PRIMARY KEY, tenant INTEGER, key TEXT UNIQUE",
+                *(f", {one}" for one in columns),
+                ", document BLOB);",
+                f"CREATE INDEX {name}_tenant ON {name} (tenant, seq);",
+                # Whatever is asked of a column, one without a value is not the answer.
+                *(
+                    f"CREATE INDEX {name}_{one} ON {name} (tenant, {', '.join(by)}) WHERE {one} IS NOT NULL;"
+                    for one, by in indexes.items()
+                ),
+            ]
+        )
+
+    def values(self, document: D) -> dict[str, object]:
+        """Return the columns of *document*, as SQLite keeps them."""
+        return {name: as_column(value(document)) for name, value in self.columns.items()}
+
+    def where(self, tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
+        """Return the WHERE clause for *conditions*, whose values are as columns have them, and its values."""
+        parts: list[str] = [] if tenant is None else ["tenant = ?"]
+        values: list[object] = [] if tenant is None else [tenant]
+        for column, comparison, value in conditions:
+            if column.lstrip("+") not in self.columns:  # Columns are looked up, never taken from a request.
+                raise KeyError(column)
+            parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
+            values.append(value)
+        return (" WHERE " + " AND ".join(parts)) if parts else "", values
+
+
+def as_column(value: object) -> object:
+    """Return *value* as SQLite keeps it: moments as microseconds since 1970."""
+    if isinstance(value, datetime):
+        return (value - EPOCH) // MICROSECOND
+    return None if value is None else str(value)
+
+
+def as_columns(conditions: Sequence[Condition]) -> list[Condition]:
+    """Return *conditions* with their values as columns have them."""
+    return [(column, comparison, as_column(value)) for column, comparison, value in conditions]
