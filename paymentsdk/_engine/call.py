@@ -21,13 +21,12 @@ from paymentsdk._engine.failures import AttemptFailed, client_closed, error_resp
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.outcome import final_error
-from paymentsdk._engine.response_checks import compare, mask_request_id
+from paymentsdk._engine.response_checks import compare, credentials, mask_request_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt, merged
-from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.rules import Failure, RetryClass
-from paymentsdk._secrets import can_hold_secrets, masked, secrets_in
+from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
 from paymentsdk.events import AttemptEnded, Throttled
 from paymentsdk.transports.base import Headers, Request, Response, header
@@ -146,7 +145,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
                 response = await self.state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
-                response = mask_request_id(response, self._secrets)
+                response = mask_request_id(response, self.token, self.body)
             except BaseException as error:
                 flow.release(turn)
                 failure = self._no_response(error)
@@ -317,24 +316,21 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             account=self.settings.account,
         )
 
-    def _secrets(self) -> list[str]:
-        """Return the credentials that the request was sent with."""
-        body = secrets_in(self.body) if can_hold_secrets(type(self.body)) else ()
-        return [*body, *([self.token] if self.token else ())]
-
     # --- the response --------------------------------------------------------------------------------------------
 
     async def _accept(self, response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
-        operation, body = self.operation, response.body
-        strict = self.settings.strict and operation.retry not in _GOOD_ONCE
+        state, settings, operation, body = self.state, self.settings, self.operation, response.body
+        strict = settings.strict and operation.retry not in _GOOD_ONCE
         try:
             if len(body) < LARGE or operation.writes:
                 value, anomalies = self.decoder.decode(body)
             else:
-                self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
+                state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
                 value, anomalies = await self.decoder.decode_in_turns(body)
-            compared = self._compare(response, value, anomalies)
+            compared = compare(operation, self.body, self.path, self.offset, value=value, raw=body, anomalies=anomalies)
+            if compared.added:
+                compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
             why = compared.mismatch
             if compared.anomalies:
                 anomalies += compared.anomalies
@@ -352,23 +348,14 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
                     why = f"the answer breaks the contract at {anomalies[0].path}: {anomalies[0].reason}"
             if why is None:
                 if compared.listed and self.key is not None:
-                    self.state.additions.tell(self.url, compared.listed, self.key)
+                    state.additions.tell(self.url, compared.listed, self.key)
                 return self._result(response, value, anomalies)
             # With `strict`, the next response would break the contract in the same way.
             failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why, permanent=bool(anomalies) and strict)
         failure.response = response
         self.fresh = True
-        self.state.discard(response)
+        state.discard(response)
         raise self._failed(failure)
-
-    def _compare(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Comparison:
-        """Say whether *value* can be the response to this request, and what tells it."""
-        compared = compare(
-            self.operation, self.body, self.path, self.offset, value=value, raw=response.body, anomalies=anomalies
-        )
-        if compared.added:
-            compared, self.disputed = self.state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-        return compared
 
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
@@ -401,7 +388,9 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
     def _error_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
         operation = self.operation
-        failure = error_response(operation, response, self._secrets(), random_key=not self.caller_supplied_key)
+        failure = error_response(
+            operation, response, credentials(self.token, self.body), random_key=not self.caller_supplied_key
+        )
         error = failure.error
         if error is not None and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.

@@ -193,8 +193,7 @@ class Engine(ABC):
             url = settings.base_url + fill_path(operation.path, operation.path_names, path)
         if query and (filters := operation.query_encoder.encode(query)):
             url += f"?{filters}"
-        caller_supplied_key = operation.keyed and (idempotency_key is not None or settings.idempotency_key is not None)
-        key = self._key(operation, idempotency_key)
+        key, caller_supplied_key = self._key(operation, idempotency_key)
         history = None
         if first_sent_at is not None:
             if not caller_supplied_key:
@@ -227,14 +226,14 @@ class Engine(ABC):
             deadline=state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
         )
 
-    def _key(self, operation: Operation[B, R], given: str | None) -> str | None:
-        """Choose the idempotency key of all attempts."""
+    def _key(self, operation: Operation[B, R], given: str | None) -> tuple[str | None, bool]:
+        """Return the idempotency key of all attempts, and whether it is the caller's own."""
         if not operation.keyed:
             if given is not None:
                 raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
-            return None
+            return None, False
         key = given if given is not None else self._settings.idempotency_key
-        return self._state.clock.key() if key is None else check_key(key)
+        return (self._state.clock.key(), False) if key is None else (check_key(key), True)
 
     def _history(self, first_sent_at: datetime) -> History:
         """Return the history of a call whose key was sent before."""

@@ -105,6 +105,7 @@ class Flow:
         "_reserving",
         "_sleep",
         "_turns",
+        "_ungoverned",
     )
 
     def __init__(
@@ -114,6 +115,7 @@ class Flow:
         self._clock = clock
         self._now = clock.monotonic
         self._sleep = sleep or clock.sleep
+        self._ungoverned = not control.adaptive and control.share is None
         self._places: float = control.max_in_flight if control.adaptive else inf
         self._in_flight = 0
         self._limiters: dict[Hashable, Limiter] = {}
@@ -131,6 +133,8 @@ class Flow:
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
+        if self._ungoverned and not self._limiters:
+            return Permit(seller, self._now())  # Nearly always: nothing is known of any seller.
         return None if self._control.share is not None else self._enter(seller)
 
     async def acquire(self, seller: Hashable, priority: Priority = "interactive") -> Permit | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import structs
@@ -10,7 +10,7 @@ from msgspec import structs
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._secrets import scrub
+from paymentsdk._secrets import can_hold_secrets, scrub, secrets_in
 from paymentsdk.transports.base import Headers, Response, header
 
 B = TypeVar("B")
@@ -19,12 +19,18 @@ R = TypeVar("R")
 _MATCH = Comparison()
 
 
-def mask_request_id(response: Response, secrets: Callable[[], Sequence[str]]) -> Response:
-    """Return *response* with none of the *secrets* in its request id, which goes to logs, errors and metrics."""
+def credentials(token: str | None, body: object) -> list[str]:
+    """Return the credentials that a request was sent with."""
+    found = [] if token is None else [token]
+    return [*found, *secrets_in(body)] if can_hold_secrets(body.__class__) else found
+
+
+def mask_request_id(response: Response, token: str | None, body: object) -> Response:
+    """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
     echoed = header(response.headers, "X-Request-Id")
     if echoed is None:
         return response
-    held = secrets()
+    held = credentials(token, body)
     for secret in held:
         if secret in echoed:
             break
