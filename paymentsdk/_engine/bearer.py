@@ -25,7 +25,8 @@ class Bearer:
         Raises:
             RequestInvalid: It cannot stand in a header.
         """
-        return self._check(self._auth.token(now))
+        token = self._auth.token(now)
+        return token if token is self._checked else self._check(token)
 
     async def refresh(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """Return another token than *rejected*; `None` if there can be none.

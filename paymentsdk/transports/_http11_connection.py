@@ -1,7 +1,7 @@
-"""One connection: writes a request, and reads its response with httptools.
+"""One connection: writes a request, and reads its response.
 
-httptools (llhttp) is the judge of the grammar. What it takes and a payments client should not is refused here, on the
-bytes of the head and of the framing; which versions of llhttp are lenient where then makes no difference.
+The head has to match the grammar of RFC 9112 in full, without what the RFC only tolerates, so that no two parsers can
+read it differently. Chunks are read by httptools (llhttp).
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from paymentsdk.transports._http11_chunks import Chunks
 from paymentsdk.transports.base import Headers, Request, Response, SendFailed, too_long
 
 if TYPE_CHECKING:
     from paymentsdk.transports._http11_pool import Pool, Server
 
-try:
-    from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error.msg}: pip install 'paymentsdk[fast]'", name=_error.name) from None
-
 #: The most bytes of a head, with the interim responses before it.
 MAX_HEAD = 64 * 1024
 #: Bodies above this are written piece by piece, as the socket takes them.
 PIECE = 64 * 1024
-#: The status line as far as anything depends on it. RFC 9112 ends it in a reason, which may be empty.
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])[ \r]")
-_BLANK_BEFORE_COLON = re.compile(rb"\r\n[^:\r\n]*[ \t]:")
+#: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line.
+_HEAD = re.compile(
+    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?\r\n"
+    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n"
+)
 #: What a head may begin with: other bytes are refused without waiting for the end of a line that may never come.
 _BEGINNING = b"HTTP/1."
 #: The end of a line that is not the end of one.
@@ -39,16 +38,18 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CLOSE = re.compile(rb"\r\nconnection:[^\r\n]*close")
 #: More digits are no length, and `int` would take its time with them.
 _LONGEST_NUMBER = 18
-#: A response in chunks may have so many bytes of framing for each byte of its body, beyond those of a head.
-_FRAMING = 8
-#: How a response in chunks ends, and how it ends with another line break after it, which httptools passes over.
+#: How a head ends.
 _END = b"\r\n\r\n"
-_END_AND_MORE = b"\r\n\r\n\r\n"
 #: Statuses below are interim: another head follows.
 _FINAL = 200
 _SWITCHING = 101
 _NO_CONTENT = 204
 _NOT_MODIFIED = 304
+
+
+@lru_cache(maxsize=64)
+def _field_start(name: str) -> bytes:
+    return b"\r\n%b:" % name.lower().encode(errors="replace")
 
 
 class ResponseHeaders(Mapping[str, str]):
@@ -57,14 +58,15 @@ class ResponseHeaders(Mapping[str, str]):
     Of a field that came more than once, the first counts. Bytes that are not UTF-8 are surrogates in the value.
     """
 
-    __slots__ = ("_head",)
+    __slots__ = ("_head", "_lower")
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, lower: bytes) -> None:
         self._head = head
+        self._lower = lower
 
     def __getitem__(self, name: str) -> str:
-        start = b"\r\n%b:" % name.lower().encode(errors="replace")
-        at = self._head.lower().find(start)
+        start = _field_start(name)
+        at = self._lower.find(start)
         if at < 0 or ":" in name:
             raise KeyError(name)
         at += len(start)
@@ -97,16 +99,13 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_body",
-        "_body_size",
-        "_chunked",
+        "_chunks",
         "_closed",
-        "_done",
         "_drained",
         "_head",
         "_keep",
-        "_messages",
+        "_lower",
         "_most",
-        "_parser",
         "_partial",
         "_paused",
         "_pool",
@@ -115,7 +114,6 @@ class Connection(asyncio.Protocol):
         "_reused",
         "_size",
         "_status",
-        "_tail",
         "_waiting",
         "_without_body",
         "_writing",
@@ -135,8 +133,10 @@ class Connection(asyncio.Protocol):
         self._reused = False
         self._drained: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Response] | None = None
-        self._parser = HttpResponseParser(self)
         self._readable: Callable[[int], object] | None = None
+        self._status = 0
+        self._lower = b""
+        self._chunks: Chunks | None = None
         self._expect("GET", 0, keep=True)
 
     def _expect(self, method: str, most: int, *, keep: bool) -> None:
@@ -147,16 +147,11 @@ class Connection(asyncio.Protocol):
         self._writing = False
         self._partial = b""
         self._head = b""
-        self._status = 0
-        #: The bytes that the response has, with its head; -1 if it does not say.
+        #: The bytes that the body has; -1 if the head does not say.
         self._size = -1
-        self._chunked = False
+        #: The bytes of the heads, and then of the body.
         self._received = 0
-        self._tail = b""
         self._body: list[bytes] = []
-        self._body_size = 0
-        self._messages = 0
-        self._done = False
 
     # --- its life ------------------------------------------------------------------------------------------------
 
@@ -222,12 +217,12 @@ class Connection(asyncio.Protocol):
         self._resume()
         if not self._closed:
             self._closed = True
-            del self._parser  # It refers to this object.
+            self._drop_chunks()
             self._pool.forget(self)
 
     def eof_received(self) -> None:
         """Note that the server sends no more; this ends a body that has neither a length nor chunks."""
-        if self._waiting is not None and self._head and self._size < 0 and not self._chunked:
+        if self._waiting is not None and self._head and self._size < 0 and self._chunks is None:
             self._keep = False
             self._finish()
 
@@ -285,61 +280,49 @@ class Connection(asyncio.Protocol):
             self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
             return
         try:
-            if self._head:
-                self._received += len(data)
-            else:
-                data = self._read_head(data)
-            if data:
-                self._read(data)
+            part = data if self._head else self._read_head(data)
+            is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
         except SendFailed as error:
             self.fail(error.with_traceback(None))
         else:
-            if self._done:
+            if is_whole:
                 self._finish()
 
-    def _read_head(self, data: bytes) -> bytes:
-        """Read heads up to the final one; return that with what follows, or nothing as long as it is not complete."""
+    def _read_head(self, data: bytes) -> bytes | None:
+        """Read heads up to the final one; return what follows that, or `None` as long as it is not complete."""
         if self._partial:
             data = self._partial + data
         while (end := data.find(_END)) >= 0:
             end += len(_END)
             head = data[:end]
-            self._check_head(head)
+            match = _HEAD.fullmatch(head)
+            if match is None:
+                _refuse("its head is malformed")
             # One bound for all heads: interim ones without end are none better.
             self._received += end
             if self._received > MAX_HEAD:
                 _refuse("its head is too large")
+            version, status = match.groups()
+            self._status = int(status)
+            data = data[end:]
             if self._status >= _FINAL:
-                self._head, self._received, self._partial = head, len(data), b""
-                self._read_framing(head.lower())
+                if version == b"0":
+                    self._keep = False
+                self._received, self._partial = 0, b""
+                self._read_framing(head)
                 return data
             if self._status == _SWITCHING:
                 raise SendFailed("the server switched to another protocol", permanent=True)
-            data = data[end:]
         if data[: len(_BEGINNING)] != _BEGINNING[: len(data)] or _BARE_LF.search(data):
             _refuse("its head is malformed")
         if self._received + len(data) > MAX_HEAD:
             _refuse("its head is too large")
         self._partial = data
-        return b""
+        return None
 
-    def _check_head(self, head: bytes) -> None:
-        """Take the status from *head*, which must be what no two parsers read differently."""
-        line = _STATUS_LINE.match(head)
-        lines = head.count(b"\r\n")
-        if line is None or head.count(b"\n") != lines or head.count(b"\r") != lines:
-            _refuse("its head is malformed")
-        if b"\r\n " in head or b"\r\n\t" in head:
-            _refuse("a header field is folded")
-        if (b" :" in head or b"\t:" in head) and _BLANK_BEFORE_COLON.search(head):
-            _refuse("the name of a header field has a blank")
-        version, status = line.groups()
-        self._status = int(status)
-        if version == b"0":
-            self._keep = False
-
-    def _read_framing(self, lower: bytes) -> None:
-        """Find out from the head, in lower case, where the response ends."""
+    def _read_framing(self, head: bytes) -> None:
+        """Find out from the *head* where the response ends."""
+        self._head, self._lower = head, (lower := head.lower())
         if b"close" in lower and _CLOSE.search(lower):
             self._keep = False
         length = _only(lower, b"\r\ncontent-length:")
@@ -353,48 +336,21 @@ class Connection(asyncio.Protocol):
         if self._without_body or self._status in {_NO_CONTENT, _NOT_MODIFIED}:
             # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
             self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
-            self._without_body = True
-            self._size = len(lower)
+            self._size = 0
+        elif coding is not None:
+            self._chunks = Chunks(head, self._most)
         elif length is not None:
-            if int(length) > self._most:
+            self._size = int(length)
+            if self._size > self._most:
                 raise too_long(self._most)
-            self._size = len(lower) + int(length)
-        self._chunked = coding is not None and not self._without_body
 
-    def _read(self, data: bytes) -> None:
-        """Have httptools read *data*."""
-        parser, malformed = self._parser, False
-        if self._without_body:
-            # httptools does not know of HEAD: a parser of its own gets the head.
-            parser, data, self._done = HttpResponseParser(object()), data[: self._size], True
-        try:
-            parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):
-            # After the end of a response it is its surplus that is malformed.
-            malformed = self._without_body or not self._done
-        if malformed:
-            # Outside the handler: the error of httptools has the response in its frames.
-            _refuse("it is malformed")
-        if self._body_size > self._most:
+    def _read_body(self, data: bytes) -> bool:
+        """Take in a part of a body that has a length, or ends with its connection; return whether it is whole."""
+        self._body.append(data)
+        self._received += len(data)
+        if self._size < 0 and self._received > self._most:
             raise too_long(self._most)
-        if self._chunked:
-            self._tail = (self._tail + data)[-6:]
-            if self._received - self._body_size > 2 * MAX_HEAD + _FRAMING * self._body_size:
-                _refuse("its chunks are too small, or its trailer is too large")
-
-    def on_message_begin(self) -> None:
-        """Count the responses in what was read: a second one is surplus."""
-        self._messages += 1
-
-    def on_body(self, data: bytes) -> None:
-        """Take in a part of the body."""
-        if not self._done:
-            self._body.append(data)
-            self._body_size += len(data)
-
-    def on_message_complete(self) -> None:
-        """Note the end of the response."""
-        self._done = True
+        return self._received >= self._size >= 0
 
     def _finish(self) -> None:
         """Hand over the response, and then the connection to the pool, unless it has to be closed.
@@ -402,23 +358,32 @@ class Connection(asyncio.Protocol):
         In this order, so that whoever waits for the response can discard the connection before its next request.
         """
         waiting, self._waiting = self._waiting, None
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        keep = self._keep and not self._has_surplus()
+        parts = self._body if self._chunks is None else self._chunks.body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._received > self._size >= 0:
+            body = body[: self._size]
         self._body = []
+        self._drop_chunks()
         if waiting is not None and not waiting.done():
-            waiting.set_result(ConnectionResponse(self._status, ResponseHeaders(self._head), body, self._reused, self))
+            headers = ResponseHeaders(self._head, self._lower)
+            waiting.set_result(ConnectionResponse(self._status, headers, body, self._reused, self))
         self._reused = True
         if self._writing:
             self.abort()  # Closed, it would go on to write what is left.
-        elif self._keep and not self._has_surplus():
+        elif keep:
             self._pool.release(self)
         else:
             self.close()
 
     def _has_surplus(self) -> bool:
         """Whether more has arrived than the response."""
-        if self._size >= 0:
-            return self._received > self._size
-        return self._messages > 1 or not self._tail.endswith(_END) or self._tail == _END_AND_MORE
+        return self._received > self._size if self._chunks is None else self._chunks.has_surplus()
+
+    def _drop_chunks(self) -> None:
+        if self._chunks is not None:
+            self._chunks.close()
+            self._chunks = None
 
 
 def _only(lower: bytes, start: bytes) -> bytes | None:
