@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
+    from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.schemes import Auth, Exchange, StaticToken
     from paymentsdk._auth.token_store import (
@@ -122,6 +123,7 @@ __all__ = [
     "PaymentsClient",
     "PaymentsError",
     "PermissionDenied",
+    "PostgresTokenStore",
     "RateLimited",
     "RateShare",
     "ReauthorizationRequired",
@@ -135,6 +137,7 @@ __all__ = [
     "ResumePoint",
     "RetryClass",
     "RetryPolicy",
+    "SQLiteTokenStore",
     "SendFailed",
     "ServerError",
     "StaticToken",
@@ -193,6 +196,7 @@ _HOMES = {
     "PaymentsClient": "client",
     "PaymentsError": "errors",
     "PermissionDenied": "errors",
+    "PostgresTokenStore": "_auth.database_stores",
     "RateLimited": "errors",
     "RateShare": "_engine.rate_share",
     "ReauthorizationRequired": "errors",
@@ -206,6 +210,7 @@ _HOMES = {
     "ResumePoint": "_resume_point",
     "RetryClass": "_operation.rules",
     "RetryPolicy": "_engine.retry",
+    "SQLiteTokenStore": "_auth.database_stores",
     "SendFailed": "transports.base",
     "ServerError": "errors",
     "StaticToken": "_auth.schemes",

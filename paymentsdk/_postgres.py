@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid, visible
@@ -139,7 +139,7 @@ class Line:
                     return await work(self._connection)
             except BaseException as error:
                 if not isinstance(error, Exception) or is_error(error):
-                    self._drop()
+                    self.drop()
                 if not is_passing(error):
                     raise
                 # In the end only the time runs out; what came first says why.
@@ -158,7 +158,8 @@ class Line:
             except Exception:  # noqa: BLE001 - nothing is under way on it
                 connection.terminate()
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Close the connection at once."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
@@ -248,7 +249,7 @@ def _why(error: Exception) -> str:
     return visible(str(error) or f"{type(error).__name__}: it took too long")
 
 
-def is_dsn(text: object) -> bool:
+def is_dsn(text: object) -> TypeGuard[str]:
     """Whether *text* is the address of a PostgreSQL server."""
     return isinstance(text, str) and text.startswith(("postgresql://", "postgres://"))
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("paymentsdk")
 #: Seconds between two tries to lock a file that another process has locked, or to open one more than the process may.
 _LOOK_AGAIN = 0.05
 #: Seconds that a file may stay locked: a renewal takes a minute at most, unless its process has been stopped.
-_LONGEST_LOCK = 120.0
+LONGEST_LOCK = 120.0
 #: Seconds that saving a pair may wait, when the process has as many files open as it may. By then the connections that
 #: are idle now are closed: they are kept for 15.
 _LONGEST_SAVE = 20.0
@@ -180,21 +180,12 @@ class FileTokenStore:
         Raises:
             TimeoutError: Another process has held it for two minutes.
         """
-        # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
-        handle, owner = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
-        try:
-            async with asyncio.timeout(_LONGEST_LOCK):
-                while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
-                    await asyncio.sleep(_LOOK_AGAIN)
+        async with file_lock(f"{self._path}.lock"):
             yield
-        finally:
-            if os.getpid() == owner:
-                _unlock(handle)
-            os.close(handle)
 
     async def begin_refresh(self, pair: TokenPair, now: float) -> None:
         """See `MarkingTokenStore.begin_refresh`."""
-        mark = msgspec.json.encode(_Mark(now, _fingerprint(pair)))
+        mark = msgspec.json.encode(_Mark(now, fingerprint(pair)))
         await asyncio.to_thread(_write_mark, self._mark, mark)
 
     async def end_refresh(self) -> None:
@@ -207,7 +198,7 @@ class FileTokenStore:
             mark = msgspec.json.decode(await asyncio.to_thread(self._mark.read_bytes), type=_Mark)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return mark.begun_at if mark.pair == _fingerprint(pair) else None
+        return mark.begun_at if mark.pair == fingerprint(pair) else None
 
     @property
     def _mark(self) -> Path:
@@ -270,7 +261,7 @@ def _clear(path: Path, until: float) -> None:
                     (path.parent / file.name).unlink()
 
 
-def _fingerprint(pair: TokenPair) -> str:
+def fingerprint(pair: TokenPair) -> str:
     from hashlib import sha256  # only a refresh needs it
 
     return sha256((pair.refresh_token or "").encode()).hexdigest()[:32]
@@ -297,6 +288,26 @@ def _write_over(path: Path, content: bytes) -> None:
 def _is_unfinished(name: str, of: str) -> bool:
     """Whether mkstemp gave a file this name, to become the file *of*."""
     return name.startswith(f".{of}.") and len(name) == len(f".{of}.") + 8
+
+
+@asynccontextmanager
+async def file_lock(path: str) -> AsyncIterator[None]:
+    """Hold the empty file *path*, which is made, until the end; a process that dies lets go of it.
+
+    Raises:
+        TimeoutError: Another process has held it for two minutes.
+    """
+    # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
+    handle, owner = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), os.getpid()
+    try:
+        async with asyncio.timeout(LONGEST_LOCK):
+            while not _lock(handle):  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(_LOOK_AGAIN)
+        yield
+    finally:
+        if os.getpid() == owner:
+            _unlock(handle)
+        os.close(handle)
 
 
 def _lock(handle: int) -> bool:

@@ -1,4 +1,4 @@
-"""A rate that several processes of one machine share: a file says when the next request of any of them may go."""
+"""A rate that several processes share: a file or a database says when the next request of any of them may go."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import asyncio
 import logging
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple, Protocol, cast
 
+from paymentsdk._postgres import Connection, Lane, Line, Postgres, is_dsn, schema
 from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
 
 #: Seconds that a process waits for the others to let go of the file. Each has it for less than a millisecond.
 _LONGEST_LOCK = 5.0
+#: Seconds that a connection stays open without work.
+_IDLE = 1.0
 _MOST = 1_000_000.0
 _CREATE = "CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, next REAL NOT NULL) WITHOUT ROWID"
 _NEXT = "SELECT next FROM slots WHERE name = ?"
@@ -22,14 +27,16 @@ _TAKE = "INSERT INTO slots (name, next) VALUES (?, ?) ON CONFLICT (name) DO UPDA
 
 
 class RateShare:
-    """A rate that all processes with the same file share, for `FlowControl(share=...)`: for batch jobs.
+    """A rate that all processes with the same file or database share, for `FlowControl(share=...)`: for batch jobs.
 
     Each request of the client takes the next free slot; slots are 1 / *rate* seconds apart, whoever takes them. The
-    slots of a process that dies are lost with it, and nothing else. If the file cannot be used, requests go out without
-    waiting, with a warning in the log: the rate limit of the platform still holds.
+    slots of a process that dies are lost with it, and nothing else. If the file or the server cannot be used, requests
+    go out without waiting, with a warning in the log: the rate limit of the platform still holds.
 
     Args:
-        path: A file on a local disk, made at the first use; a small SQLite database.
+        path: A file on a local disk, made at the first use, a small SQLite database. For processes on several machines
+            ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``: it makes its table,
+            ``paymentsdk_slot``, in the first schema of the search path, and counts on the clock of the server.
         rate: Requests per second, all processes together; above 0 and at most 1,000,000. All should say the same.
         name: Which rate of the file, if there are several: one for each limit that the platform has.
 
@@ -37,17 +44,17 @@ class RateShare:
         RequestInvalid: *rate* is out of range.
     """
 
-    __slots__ = ("_name", "_path", "_rate")
+    __slots__ = ("_name", "_rate", "_slots")
 
     def __init__(self, path: str | os.PathLike[str], rate: float, *, name: str = "default") -> None:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST:
             raise RequestInvalid("rate", f"must be above 0 and at most {_MOST:g} requests per second")
-        self._path = Path(path).absolute()
+        self._slots: _Slots = _Server(path) if is_dsn(path) else _File(Path(path).absolute())
         self._rate = float(rate)
         self._name = name
 
     def __repr__(self) -> str:
-        return f"RateShare({os.fspath(self._path)!r}, {self._rate:g}, name={self._name!r})"
+        return f"RateShare({self._slots!r}, {self._rate:g}, name={self._name!r})"
 
     async def reserve(self, now: float, longest: float) -> float | None:
         """Take the next free slot and return the seconds until it; `None`, and take none, if it is too far ahead.
@@ -57,24 +64,109 @@ class RateShare:
             longest: The most seconds that the caller can wait.
         """
         try:
-            return await asyncio.to_thread(self._take, now, longest)
-        except (sqlite3.Error, OSError) as error:
+            return await self._slots.take(_Wish(self._name, self._rate, now, longest))
+        except (sqlite3.Error, OSError, ImportError) as error:
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0
 
-    def _take(self, now: float, longest: float) -> float | None:
+
+class _Wish(NamedTuple):
+    """Who wants a slot."""
+
+    name: str
+    rate: float
+    now: float
+    longest: float
+
+
+class _Slots(Protocol):
+    """Where it stands which slot is the next."""
+
+    async def take(self, wish: _Wish, /) -> float | None: ...
+
+
+class _File:
+    """A file of SQLite."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __repr__(self) -> str:
+        return repr(os.fspath(self._path))
+
+    async def take(self, wish: _Wish) -> float | None:
+        return await asyncio.to_thread(self._take, wish)
+
+    def _take(self, wish: _Wish) -> float | None:
         # One connection for each: it must not outlive a fork, nor be left open when the client is forgotten.
         with closing(sqlite3.connect(self._path, timeout=_LONGEST_LOCK, isolation_level=None)) as file:
             # A slot is nothing that has to outlive a power cut.
             file.execute("PRAGMA synchronous = OFF")
             file.execute(_CREATE)
             file.execute("BEGIN IMMEDIATE")
-            row = file.execute(_NEXT, (self._name,)).fetchone()
-            slot, taken = next_slot(row[0] if row else None, now, self._rate, longest)
+            row = file.execute(_NEXT, (wish.name,)).fetchone()
+            slot, taken = next_slot(row[0] if row else None, wish.now, wish.rate, wish.longest)
             if slot is not None:
-                file.execute(_TAKE, (self._name, taken))
+                file.execute(_TAKE, (wish.name, taken))
             file.execute("COMMIT")
             return slot
+
+
+class _Server:
+    """A server of PostgreSQL. Its connection is closed when nobody has wanted a slot for a second."""
+
+    def __init__(self, dsn: str) -> None:
+        self._server = Postgres(dsn, timeout=_LONGEST_LOCK)
+        self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    def __repr__(self) -> str:
+        return "'postgresql://...'"
+
+    async def take(self, wish: _Wish) -> float | None:
+        loop = asyncio.get_running_loop()
+        if self._of != (os.getpid(), loop):
+            self._of = os.getpid(), loop
+            self._line = Line(self._server, _prepare)
+            self._lane = Lane(self._line, _take_slots, ConnectionError)
+            self._idle = loop.call_later(_IDLE, self._line.drop)
+        self._idle.cancel()
+        try:
+            return await self._lane.do(wish)
+        finally:
+            self._idle.cancel()
+            self._idle = loop.call_later(_IDLE, self._line.drop)
+
+
+async def _prepare(connection: Connection) -> None:
+    create = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)"
+    if why := await schema(connection, "paymentsdk_slot", "paymentsdk slots 1", create):
+        raise ConnectionError(why)
+    # A slot is nothing that has to outlive a power cut.
+    await connection.execute("SET synchronous_commit = off")
+
+
+async def _take_slots(connection: Connection, wishes: Sequence[_Wish]) -> list[float | None]:
+    """Take slots for all who wait, in one transaction."""
+    names, taken = sorted({wish.name for wish in wishes}), list[float | None]()
+    async with connection.transaction():
+        await connection.execute(
+            "INSERT INTO paymentsdk_slot SELECT unnest($1::text[]), 0 ON CONFLICT (name) DO NOTHING", names
+        )
+        rows = await connection.fetch(
+            "SELECT name, next, extract(epoch FROM clock_timestamp())::float8 FROM paymentsdk_slot "
+            "WHERE name = ANY($1) ORDER BY name FOR UPDATE",
+            names,
+        )
+        # The clock of the server, after the wait for the rows: machines do not agree on what time it is.
+        now = max(cast("float", row[2]) for row in rows)
+        free = {cast("str", row[0]): cast("float", row[1]) for row in rows}
+        for wish in wishes:
+            slot, after = next_slot(free[wish.name], now, wish.rate, wish.longest)
+            if slot is not None:
+                free[wish.name] = after
+            taken.append(slot)
+        await connection.executemany("UPDATE paymentsdk_slot SET next = $2 WHERE name = $1", list(free.items()))
+    return taken
 
 
 #: Seconds that the next slot can be ahead. More comes of a clock that was set back, and would keep all from going.

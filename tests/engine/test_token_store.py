@@ -734,7 +734,7 @@ async def test_a_file_in_a_folder_that_is_not_there(make_client, issuer, path) -
 
 async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_client, issuer, path, monkeypatch) -> None:
     """Who holds the lock for ever keeps calls from their token, and no client from being closed."""
-    monkeypatch.setattr("paymentsdk._auth.token_store._LONGEST_LOCK", 0)
+    monkeypatch.setattr("paymentsdk._auth.token_store.LONGEST_LOCK", 0)
     client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path)))
 
     async with FileTokenStore(path).lock():

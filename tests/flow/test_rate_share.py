@@ -133,3 +133,53 @@ async def test_a_call_that_is_cancelled_as_it_waits_for_its_slot_gives_its_permi
         await asyncio.gather(asking, return_exceptions=True)
 
     assert 0 == flow._in_flight
+
+
+# --- in PostgreSQL ------------------------------------------------------------------------------------------------
+
+
+async def test_machines_take_different_slots(dsn: str):
+    """Three processes that ask at the same moment get a slot each, on the clock of the server."""
+    slots = await asyncio.to_thread(slots_of_processes, *[dsn] * 3)
+
+    # They also wait for the time that passes meanwhile.
+    assert 120 == len(slots)
+    assert 60 < len(set(slots))
+
+
+async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
+    """Those who ask together, each by a share of its own, get slots one after the other; one too far ahead is left."""
+    shares = [RateShare(dsn, 0.1), RateShare(dsn, 0.1), RateShare(dsn, 0.1, name="another")]
+    clock = [0.0, NOW, 2 * NOW]  # Machines that do not agree on what time it is.
+
+    taken = [await share.reserve(now, 60.0) for share, now in zip([*shares, *shares], clock * 2, strict=True)]
+    too_far = await shares[0].reserve(NOW, 1.0)
+    next_one = await shares[0].reserve(NOW, 60.0)
+    for share in shares:
+        share._slots._line.drop()
+        share._slots._idle.cancel()
+
+    assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(taken, abs=2.0)
+    assert too_far is None
+    assert 40.0 == pytest.approx(next_one, abs=2.0)
+
+
+async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch, until):
+    """Nobody has to close a share."""
+    monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 0.01)
+    share = RateShare(dsn, 1000.0)
+    await share.reserve(NOW, 60.0)
+
+    await until(lambda: share._slots._line._connection is None)
+
+
+async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatch):
+    """As with a file that cannot be used; the log does not show the password."""
+    monkeypatch.setattr("paymentsdk._engine.rate_share._LONGEST_LOCK", 0.1)
+    share = RateShare("postgresql://me:secret-password@127.0.0.1:1/db", 10.0)
+
+    assert 0.0 == await share.reserve(NOW, 60.0)
+    share._slots._idle.cancel()
+
+    assert "cannot be used" in caplog.text
+    assert "secret-password" not in caplog.text + repr(share)

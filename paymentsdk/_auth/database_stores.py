@@ -1,0 +1,257 @@
+"""Token pairs of many sellers in one database: a file of SQLite, or PostgreSQL for any number of machines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, Protocol, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from paymentsdk._auth.token_store import LONGEST_LOCK, TokenPair, check_pair, file_lock, fingerprint
+from paymentsdk._postgres import Connection, Line, Postgres, is_error, schema
+from paymentsdk._secrets import masked
+from paymentsdk.errors import RequestInvalid
+
+T = TypeVar("T")
+Seal: TypeAlias = Callable[[bytes], bytes]
+Row: TypeAlias = Sequence[object]
+
+#: Both databases take these: SQLite has `$1` for a name.
+_LOAD = "SELECT pair FROM paymentsdk_token WHERE name = $1"
+_SAVE = (
+    "INSERT INTO paymentsdk_token (name, pair) VALUES ($1, $2) "
+    "ON CONFLICT (name) DO UPDATE SET pair = excluded.pair, refresh_began = NULL, refresh_of = NULL"
+)
+_BEGIN = (
+    "INSERT INTO paymentsdk_token (name, refresh_began, refresh_of) VALUES ($1, $2, $3) "
+    "ON CONFLICT (name) DO UPDATE SET refresh_began = excluded.refresh_began, refresh_of = excluded.refresh_of"
+)
+_END = "UPDATE paymentsdk_token SET refresh_began = NULL, refresh_of = NULL WHERE name = $1"
+_UNFINISHED = "SELECT refresh_began FROM paymentsdk_token WHERE name = $1 AND refresh_of = $2"
+#: Seconds to wait for another process that writes.
+_BUSY = 5.0
+#: Refreshes of one process that hold a connection to PostgreSQL at once: a server has a hundred, as a rule.
+_MOST_LOCKS = 8
+
+
+class _Table(Protocol):
+    """The database: runs one statement, durable when it returns, and holds the lock of a name."""
+
+    async def run(self, statement: str, *values: object) -> Sequence[Row]: ...
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[None]: ...
+
+
+class _DatabaseTokenStore:
+    """One row of a table of pairs."""
+
+    __slots__ = ("_name", "_seal", "_table", "_unseal")
+
+    def __init__(self, table: _Table, name: str, seal: Seal | None, unseal: Seal | None) -> None:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise RequestInvalid("name", "must be text that is not empty")
+        if (seal is None) is not (unseal is None):
+            raise TypeError("give seal and unseal, or neither")
+        self._table = table
+        self._name = name
+        self._seal = seal
+        self._unseal = unseal
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={getattr(self, '_name', None)!r})"
+
+    async def load(self) -> TokenPair | None:
+        """See `TokenStore.load`."""
+        rows = await self._table.run(_LOAD, self._name)
+        if not rows or rows[0][0] is None:
+            return None
+        content = masked(cast("bytes", rows[0][0]))
+        return msgspec.json.decode(content if self._unseal is None else self._unseal(content), type=TokenPair)
+
+    async def save(self, pair: TokenPair) -> None:
+        """See `TokenStore.save`."""
+        pair = masked(pair)
+        check_pair(pair)
+        content = masked(msgspec.json.encode(pair))
+        await self._table.run(_SAVE, self._name, content if self._seal is None else self._seal(content))
+
+    def lock(self) -> AbstractAsyncContextManager[None]:
+        """See `LockingTokenStore.lock`. A process that dies releases its lock.
+
+        Raises:
+            TimeoutError: Another process has held it for two minutes.
+        """
+        return self._table.lock(self._name)
+
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """See `MarkingTokenStore.begin_refresh`."""
+        await self._table.run(_BEGIN, self._name, now, fingerprint(pair))
+
+    async def end_refresh(self) -> None:
+        """See `MarkingTokenStore.end_refresh`."""
+        await self._table.run(_END, self._name)
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """See `MarkingTokenStore.unfinished_refresh`."""
+        rows = await self._table.run(_UNFINISHED, self._name, fingerprint(pair))
+        return cast("float", rows[0][0]) if rows else None
+
+
+class SQLiteTokenStore(_DatabaseTokenStore):
+    """Keeps the pair of one seller in a SQLite file that has those of all, for the processes of one machine.
+
+    The file is made for its owner alone (mode 0600). Processes that share it renew the pair of a seller one after the
+    other, and take over a pair that another one has saved: they lock an empty file in the folder named like the file
+    with ``-locks`` appended. A refresh that a crash has ended is found by the next process, as with `FileTokenStore`.
+
+    Args:
+        path: The file, on a local disk; it is made if it is missing, its folder is not. Of all sellers the same.
+        name: Of the seller.
+        seal: Encrypts the pair; without it, it is kept as it is.
+        unseal: Undoes *seal*.
+
+    Raises:
+        RequestInvalid: *name* is empty or no text.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, path: str | os.PathLike[str], name: str, *, seal: Seal | None = None, unseal: Seal | None = None
+    ) -> None:
+        super().__init__(_File(Path(path).absolute()), name, seal, unseal)
+
+
+class _File:
+    """A file of SQLite. Each statement opens it: a connection must not outlive a fork."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def run(self, statement: str, *values: object) -> Sequence[Row]:
+        # Named as the statements name them, from 1 on.
+        given = {str(place): value for place, value in enumerate(values, 1)}
+        return await asyncio.to_thread(self._run, statement, given)
+
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[None]:
+        folder = self._path.with_name(f"{self._path.name}-locks")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        async with file_lock(str(folder / sha256(name.encode()).hexdigest()[:32])):
+            yield
+
+    def _run(self, statement: str, values: dict[str, object]) -> Sequence[Row]:
+        # Made here, since SQLite would make it as the umask allows.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as database:
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA secure_delete = ON").fetchall()
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS paymentsdk_token "
+                "(name TEXT PRIMARY KEY, pair BLOB, refresh_began REAL, refresh_of TEXT) STRICT"
+            )
+            return database.execute(statement, values).fetchall()
+
+
+class PostgresTokenStore(_DatabaseTokenStore):
+    """Keeps the pair of one seller in PostgreSQL, for any number of machines; it needs the extra ``postgres``.
+
+    It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
+    pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved; a
+    process that dies lets go of the lock. A refresh that a crash has ended is found by the next process, as with
+    `FileTokenStore`. A refresh takes one connection for as long as it lasts, up to eight at once in a process.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``. It is never shown.
+        name: Of the seller.
+        seal: Encrypts the pair; without it, it is kept as it is.
+        unseal: Undoes *seal*.
+        timeout: Seconds that one statement may take, new connections included.
+
+    Raises:
+        RequestInvalid: *name* is empty or no text, *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, dsn: str, name: str, *, seal: Seal | None = None, unseal: Seal | None = None, timeout: float = 10.0
+    ) -> None:
+        super().__init__(_Server(Postgres(dsn, timeout=timeout)), name, seal, unseal)
+
+
+class _Server:
+    """A server of PostgreSQL."""
+
+    #: Waits of the refreshes of a process for a connection.
+    _turns: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        #: Has the lock: while it is held, statements go there, and fail with it.
+        self._locked: Connection | None = None
+
+    async def run(self, statement: str, *values: object) -> Sequence[Row]:
+        async def fetch(connection: Connection) -> Sequence[Row]:
+            return await connection.fetch(statement, *values)
+
+        if statement is _BEGIN and self._locked is not None:
+            # Whoever has lost the lock must not spend the refresh token.
+            return await _told(fetch(self._locked))
+        line = Line(self._server, _prepare)
+        try:
+            return await _told(line.run(fetch))
+        finally:
+            await line.aclose()
+
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_MOST_LOCKS))
+        async with asyncio.timeout(LONGEST_LOCK) as end, turn:
+            connection = await _told(self._server.connect(_prepare))
+            try:
+                await _told(
+                    connection.execute(
+                        # Of this table: another schema has sellers of its own.
+                        "SELECT pg_advisory_lock(hashtextextended($1, 'paymentsdk_token'::regclass::oid::int8))",
+                        name,
+                    )
+                )
+                end.reschedule(None)
+                self._locked = connection
+                yield
+            finally:
+                self._locked = None
+                connection.terminate()
+
+
+async def _prepare(connection: Connection) -> None:
+    statement = (
+        "CREATE TABLE paymentsdk_token (name text PRIMARY KEY, pair bytea, refresh_began float8, refresh_of text)"
+    )
+    if why := await schema(connection, "paymentsdk_token", "paymentsdk tokens 1", statement):
+        raise ConnectionError(why)
+
+
+async def _told(work: Awaitable[T]) -> T:
+    """Return what *work* returns.
+
+    Raises:
+        ConnectionError: The server did not do it. The error of the library has values of tokens in its frames.
+    """
+    try:
+        return await work
+    except TimeoutError:
+        raise
+    except Exception as error:
+        if not is_error(error) or isinstance(error, ImportError):
+            raise
+        why = str(error)
+    raise ConnectionError(f"PostgreSQL: {why}")

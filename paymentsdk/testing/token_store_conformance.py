@@ -1,0 +1,264 @@
+"""The rules that every token store keeps, as a suite that you can run on your own.
+
+With pytest and pytest-asyncio::
+
+    import pytest
+    from paymentsdk.testing.token_store_conformance import CASES
+
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    async def test_conformance(case, tmp_path):
+        await case.run(lambda: MyStore(tmp_path / "tokens"))
+
+Within one case, all stores that are made keep the pair of one seller in one place: they stand for several processes. A
+rule of `LockingTokenStore` or `MarkingTokenStore` is left out for a store that has not their methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._auth.token_store import LockingTokenStore, MarkingTokenStore, TokenPair, TokenStore
+from paymentsdk.errors import ReauthorizationRequired
+
+__all__ = ["CASES", "Case", "MakeStore"]
+
+#: Makes a store of the one seller of the case.
+MakeStore: TypeAlias = Callable[[], TokenStore]
+
+_NOW = 1_700_000_000.0
+_PAIR = TokenPair(
+    access_token="APP_USR-access-1-77",  # noqa: S106 - of nobody
+    refresh_token="TG-refresh-1",  # noqa: S106
+    expires_at=_NOW + 600.25,
+    issued_at=_NOW - 0.5,
+)
+#: Turns of the loop, and seconds each, in which whoever does not wait for a lock would have it.
+_TURNS, _MOMENT = 10, 0.01
+#: Seconds after which a lock is not let go any more.
+_PATIENCE = 30.0
+
+
+class Case(Struct, frozen=True):
+    """One rule of a token store."""
+
+    name: str
+    """Its name, in words."""
+    rule: str
+    """What a store has to do, in a sentence."""
+    needs: type[object]
+    """The protocol that it is a rule of: `TokenStore`, `LockingTokenStore` or `MarkingTokenStore`."""
+    check: Callable[[MakeStore], Awaitable[None]]
+    """Raises ``AssertionError`` where it does not."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def applies_to(self, store: TokenStore) -> bool:
+        """Whether *store* has the methods that the rule is about."""
+        return self.needs is TokenStore or isinstance(store, self.needs)
+
+    async def run(self, make_store: MakeStore) -> None:
+        """Check the rule, unless it is of a protocol that the store does not have.
+
+        Raises:
+            AssertionError: The store breaks it.
+        """
+        if self.applies_to(make_store()):
+            await self.check(make_store)
+
+
+def _expect(condition: object, what: str) -> None:
+    if not condition:
+        raise AssertionError(what)
+
+
+def _pair(number: int) -> TokenPair:
+    return structs.replace(
+        _PAIR, access_token=f"APP_USR-access-{number}-77", refresh_token=f"TG-refresh-{number}", issued_at=_NOW + number
+    )
+
+
+def _locking(store: TokenStore) -> LockingTokenStore:
+    if not isinstance(store, LockingTokenStore):
+        raise AssertionError("it has no lock")  # noqa: TRY004 - the verdict of the suite
+    return store
+
+
+def _marking(store: TokenStore) -> MarkingTokenStore:
+    if not isinstance(store, MarkingTokenStore):
+        raise AssertionError("it keeps no marks")  # noqa: TRY004 - the verdict of the suite
+    return store
+
+
+CASES: list[Case] = []
+_Check: TypeAlias = Callable[[MakeStore], Awaitable[None]]
+
+
+def _case(needs: type[object]) -> Callable[[_Check], _Check]:
+    def add(check: _Check) -> _Check:
+        name = getattr(check, "__name__", "").removeprefix("_").replace("_", " ")
+        CASES.append(Case(name, (check.__doc__ or "").strip(), needs, check))
+        return check
+
+    return add
+
+
+@_case(TokenStore)
+async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
+    """Before anything was saved, `load` returns ``None``."""
+    _expect(await make_store().load() is None, "a pair that nobody saved")
+
+
+@_case(TokenStore)
+async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
+    """Another process loads all four members as they were saved, also where some are ``None``."""
+    for pair in (_PAIR, TokenPair(access_token="TEST-bare")):  # noqa: S106 - of nobody
+        await make_store().save(pair)
+        kept = await make_store().load()
+        _expect(kept == pair, "another pair than was saved")
+
+
+@_case(TokenStore)
+async def _the_last_pair_counts(make_store: MakeStore) -> None:
+    """A saved pair replaces the one before it, for every process, also one that has loaded it."""
+    stores = [make_store() for _ in range(2)]
+    for number in range(4):
+        await stores[number % 2].save(_pair(number))
+        for store in (*stores, make_store()):
+            _expect(await store.load() == _pair(number), f"not the pair that was saved as number {number}")
+
+
+@_case(TokenStore)
+async def _pairs_of_many_are_not_mixed(make_store: MakeStore) -> None:
+    """Whoever saves at the same moment, a pair is kept whole: that of one of them."""
+    pairs = [_pair(number) for number in range(8)]
+    await asyncio.gather(*(make_store().save(pair) for pair in pairs))
+    _expect(await make_store().load() in pairs, "a pair that nobody saved")
+
+
+@_case(TokenStore)
+async def _a_store_shows_no_token(make_store: MakeStore) -> None:
+    """Neither a token of the pair nor any part of it is in the ``repr`` of the store."""
+    store = make_store()
+    await store.save(_PAIR)
+    shown = f"{store!r} {await make_store().load()!r}"
+    _expect("access-1" not in shown and "refresh-1" not in shown, "it shows a token")
+
+
+@_case(LockingTokenStore)
+async def _one_at_a_time_holds_the_pair(make_store: MakeStore) -> None:
+    """Of all who share the pair, in one process or several, one is inside; the others wait, and get their turn."""
+    same, inside, most, turns = make_store(), 0, 0, 0
+
+    async def hold(store: TokenStore) -> None:
+        nonlocal inside, most, turns
+        async with _locking(store).lock():
+            inside += 1
+            most = max(most, inside)
+            for _ in range(_TURNS):
+                await asyncio.sleep(_MOMENT / _TURNS)
+            turns += 1
+            inside -= 1
+
+    async with asyncio.timeout(_PATIENCE):
+        await asyncio.gather(*(hold(store) for store in (same, same, make_store(), make_store())))
+    _expect(most == 1, f"{most} were inside at once")
+    _expect(turns == 4, f"{turns} of 4 had their turn")  # noqa: PLR2004 - as many as there are
+
+
+@_case(LockingTokenStore)
+async def _a_lock_is_let_go(make_store: MakeStore) -> None:
+    """Whoever fails inside, or gives up waiting, does not keep it from the others."""
+    first, second = _locking(make_store()), _locking(make_store())
+
+    async def wait() -> None:
+        async with second.lock():
+            raise AssertionError("two were inside at once")
+
+    with suppress(LookupError):
+        async with first.lock():
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(_MOMENT)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            _expect(waiting.cancelled(), "two were inside at once")
+            raise LookupError  # Stands for whatever goes wrong.
+    async with asyncio.timeout(_PATIENCE), second.lock():
+        pass
+
+
+@_case(LockingTokenStore)
+async def _the_holder_reads_and_writes(make_store: MakeStore) -> None:
+    """While the pair is held, its holder loads and saves it, and the others can load it."""
+    store = _locking(make_store())
+    async with asyncio.timeout(_PATIENCE), store.lock():
+        await store.save(_PAIR)
+        for reader in (store, make_store()):
+            _expect(await reader.load() == _PAIR, "not the pair that its holder has saved")
+
+
+@_case(LockingTokenStore)
+async def _a_refresh_token_is_spent_once(make_store: MakeStore) -> None:
+    """Processes that need a new token at the same moment ask the platform once, and all have the new one."""
+    await make_store().save(structs.replace(_PAIR, expires_at=_NOW))
+    spent: list[str] = []
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        spent.append(refresh_token)
+        await asyncio.sleep(_MOMENT)
+        if spent.count(refresh_token) > 1:
+            raise ReauthorizationRequired(401, "invalid_grant", "it was spent before")
+        return _pair(2)
+
+    tokens = [RefreshingToken(store=make_store()) for _ in range(4)]
+    async with asyncio.timeout(_PATIENCE):
+        found = await asyncio.gather(*(token.renew(None, exchange, _NOW) for token in tokens), return_exceptions=True)
+    _expect(spent == ["TG-refresh-1"], f"{len(spent)} refresh tokens were sent")
+    _expect(found == [_pair(2).access_token] * 4, "not all have the new token")
+    _expect(await make_store().load() == _pair(2), "the new pair was not saved")
+
+
+@_case(MarkingTokenStore)
+async def _a_refresh_under_way_is_remembered(make_store: MakeStore) -> None:
+    """The next process learns when the refresh of a pair began that was neither saved nor ended."""
+    await make_store().save(_PAIR)
+    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that never began")
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW)
+    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW + 60.5)
+    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW + 60.5, "not the refresh that began last")
+    _expect(await make_store().load() == _PAIR, "the pair is gone")
+
+
+@_case(MarkingTokenStore)
+async def _a_refresh_can_begin_before_a_pair_is_saved(make_store: MakeStore) -> None:
+    """The first pair may have come from elsewhere: its refresh is remembered, and no pair is there."""
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW)
+    _expect(await _marking(make_store()).unfinished_refresh(_PAIR) == _NOW, "it has forgotten the refresh")
+    _expect(await make_store().load() is None, "a pair that nobody saved")
+
+
+@_case(MarkingTokenStore)
+async def _a_refresh_belongs_to_its_pair(make_store: MakeStore) -> None:
+    """Of another pair no refresh is under way."""
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW)
+    _expect(await _marking(make_store()).unfinished_refresh(_pair(2)) is None, "a refresh of another pair")
+
+
+@_case(MarkingTokenStore)
+async def _a_refresh_that_ended_is_forgotten(make_store: MakeStore) -> None:
+    """A saved pair forgets the refresh that it came of, and so does `end_refresh`, which may come twice."""
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW)
+    for _ in range(2):
+        await _marking(make_store()).end_refresh()
+        _expect(await _marking(make_store()).unfinished_refresh(_PAIR) is None, "a refresh that was ended")
+    await _marking(make_store()).begin_refresh(_PAIR, _NOW)
+    await make_store().save(_pair(2))
+    for pair in (_PAIR, _pair(2)):
+        _expect(await _marking(make_store()).unfinished_refresh(pair) is None, "a refresh whose pair was saved")

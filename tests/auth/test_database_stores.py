@@ -1,0 +1,189 @@
+"""`SQLiteTokenStore` and `PostgresTokenStore`: across processes that die, and what else a database brings along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import PostgresTokenStore, RequestInvalid, SQLiteTokenStore
+from tests.auth.refreshes import NOW, pair, store_at
+from tests.postgres import Server, free_port, wire_to
+
+ROOT = Path(__file__).parents[2]
+SECRET = "secret-password"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A file, or an empty schema of the server."""
+    return str(tmp_path / "tokens.db") if request.param == "sqlite" else request.getfixturevalue("dsn")
+
+
+def start(where: str, folder: Path, *dies: str) -> subprocess.Popen[str]:
+    """Start a process that needs a token."""
+    command = [sys.executable, "-m", "tests.auth.refreshes", where, str(folder), *dies]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+async def refreshed(where: str, folder: Path, *deaths: tuple[str, ...]) -> tuple[list[str], list[int]]:
+    """Have processes refresh the first pair, some of which die; return what they got, and how they ended."""
+    await store_at(where).save(pair(1))
+    (folder / "issued").touch()
+    processes = [start(where, folder, *dies) for dies in deaths]
+    outputs = [await asyncio.to_thread(process.communicate) for process in processes]
+    return [out for out, _ in outputs if out], [process.returncode for process in processes]
+
+
+async def test_processes_refresh_once(where: str, tmp_path: Path) -> None:
+    """Of five processes that need a token at the same moment, one asks the platform; all get the new token."""
+    got, _ = await refreshed(where, tmp_path, *[()] * 5)
+
+    assert ["access-2"] * 5 == got
+    assert ["refresh-1"] == (tmp_path / "asked").read_text().split()
+    assert pair(2) == await store_at(where).load()
+
+
+async def test_a_death_costs_one_attempt(where: str, tmp_path: Path) -> None:
+    """Killed before the platform heard of it, a refresh is made by the next process, which waits for no lease."""
+    got, codes = await refreshed(where, tmp_path, ("before",))
+    assert ([], [-signal.SIGKILL]) == (got, codes)
+    assert NOW + 600 == await store_at(where).unfinished_refresh(pair(1))
+
+    got = [await asyncio.to_thread(start(where, tmp_path).communicate) for _ in range(3)]
+
+    assert ["access-2"] * 3 == [out for out, _ in got]
+    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
+    assert None is await store_at(where).unfinished_refresh(pair(1))
+
+
+async def test_a_death_at_the_worst_moment_is_said(where: str, tmp_path: Path) -> None:
+    """Killed after the platform has issued a pair that nobody saved: one more attempt, and a person is needed."""
+    await refreshed(where, tmp_path, ("after",))
+
+    process = start(where, tmp_path)
+    out, _ = await asyncio.to_thread(process.communicate)
+
+    assert "must authorise again" == out
+    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
+
+
+async def test_sellers_are_apart(where: str) -> None:
+    """Each seller has a row and a lock of its own."""
+    stores = [type(store_at(where))(where, name) for name in ("shop-1", "shop-2")]
+    await stores[0].save(pair(1))
+    await stores[0].begin_refresh(pair(1), NOW)
+
+    assert None is await stores[1].load()
+    assert None is await stores[1].unfinished_refresh(pair(1))
+    async with asyncio.timeout(20), stores[0].lock(), stores[1].lock():
+        await stores[1].save(pair(2))
+    assert [pair(1), pair(2)] == [await store.load() for store in stores]
+
+
+async def test_a_pair_is_kept_sealed(where: str, tmp_path: Path) -> None:
+    """With `seal`, no byte of a token is in the database; `unseal` brings it back."""
+    kept: list[bytes] = []
+
+    def seal(content: bytes) -> bytes:
+        kept.append(bytes(byte ^ 0x5A for byte in content))
+        return kept[-1]
+
+    store = type(store_at(where))(where, "shop-1", seal=seal, unseal=lambda data: bytes(byte ^ 0x5A for byte in data))
+    await store.save(pair(1))
+
+    assert pair(1) == await store.load()
+    assert b"access-1" not in kept[0]
+    if not where.startswith("postgresql:"):
+        assert b"access-1" not in (tmp_path / "tokens.db").read_bytes()
+
+
+def test_a_seal_needs_its_opposite(tmp_path: Path) -> None:
+    """What could never be read again is not sealed."""
+    with pytest.raises(TypeError, match="give seal and unseal, or neither"):
+        SQLiteTokenStore(tmp_path / "tokens.db", "shop-1", seal=bytes)
+
+
+@pytest.mark.parametrize("name", ["", None, 7, "a\0b"])
+def test_a_seller_has_a_name(tmp_path: Path, name: object) -> None:
+    """A store without a name would be that of everybody."""
+    with pytest.raises(RequestInvalid, match="name: must be text"):
+        SQLiteTokenStore(tmp_path / "tokens.db", name)
+
+
+def found(folder: Path) -> list[Path]:
+    """All that is in *folder*."""
+    return list(folder.rglob("*"))
+
+
+async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    """The file and the locks are for their owner alone, whatever the umask."""
+    before = os.umask(0)
+    try:
+        store = SQLiteTokenStore(tmp_path / "tokens.db", "shop-1")
+        await store.save(pair(1))
+        async with store.lock():
+            modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found(tmp_path)}
+    finally:
+        os.umask(before)
+
+    assert {0o600, 0o700} == set(modes.values())
+    assert 3 == len(modes)
+
+
+async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
+    """The error says so without the password; so does a call that needs the token."""
+    store = PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
+
+    for work in (store.load(), store.save(pair(1)), store.begin_refresh(pair(1), NOW)):
+        with pytest.raises(ConnectionError, match="Connect call failed") as failed:
+            await work
+        assert failed.value.__context__ is None
+        assert SECRET not in str(failed.value)
+    assert SECRET not in f"{store!r}"
+
+
+async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str) -> None:
+    """A mark goes by the connection that has the lock: if that is lost, the refresh is not sent, and others can."""
+    async with wire_to(postgres) as wire:
+        store = PostgresTokenStore(wire.dsn(dsn), "shop-1")
+        async with store.lock():
+            wire.cut()
+            async with asyncio.timeout(20), PostgresTokenStore(dsn, "shop-1").lock():
+                with pytest.raises(ConnectionError):
+                    await store.begin_refresh(pair(1), NOW)
+            # What was issued is saved all the same: it is the only pair that works.
+            await store.save(pair(2))
+
+    assert pair(2) == await PostgresTokenStore(dsn, "shop-1").load()
+
+
+@pytest.mark.control("paymentsdk._auth.database_stores._MOST_LOCKS", 40)
+async def test_more_sellers_than_connections(dsn: str) -> None:
+    """Sellers that are refreshed at once take turns: a process does not use up what the server has."""
+    inside = most = 0
+
+    async def hold(name: str) -> None:
+        nonlocal inside, most
+        async with PostgresTokenStore(dsn, name).lock():
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.05)
+            inside -= 1
+
+    await asyncio.gather(*(hold(f"shop-{number}") for number in range(40)))
+
+    assert 1 < most <= 8
+
+
+@pytest.mark.parametrize("dsn", ["tokens.db", None])
+def test_another_address_is_refused(dsn: object) -> None:
+    """A path is no server."""
+    with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
+        PostgresTokenStore(dsn, "shop-1")

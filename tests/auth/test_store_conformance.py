@@ -1,0 +1,242 @@
+"""Token stores keep the rules of `token_store_conformance`, and a store that breaks one is found out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from paymentsdk import (
+    FileTokenStore,
+    LockingTokenStore,
+    PostgresTokenStore,
+    SQLiteTokenStore,
+    TokenPair,
+    TokenStore,
+)
+from paymentsdk._auth.token_store import MarkingTokenStore
+from paymentsdk.testing.token_store_conformance import CASES, Case
+
+
+class Shared:
+    """What stores in memory share."""
+
+    def __init__(self) -> None:
+        self.pair: TokenPair | None = None
+        self.mark: tuple[float, str | None] | None = None
+        self.turn = asyncio.Lock()
+
+
+class PlainStore:
+    """A store of two methods, as an application would write it."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    async def load(self) -> TokenPair | None:
+        """See `TokenStore`."""
+        return self.shared.pair
+
+    async def save(self, pair: TokenPair) -> None:
+        """See `TokenStore`."""
+        self.shared.pair = pair
+        self.shared.mark = None
+
+
+class WholeStore(PlainStore):
+    """A store of all methods, each of which a test can break."""
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator[None]:
+        """See `LockingTokenStore`."""
+        async with self.shared.turn:
+            yield
+
+    async def begin_refresh(self, pair: TokenPair, now: float) -> None:
+        """See `MarkingTokenStore`."""
+        self.shared.mark = now, pair.refresh_token
+
+    async def end_refresh(self) -> None:
+        """See `MarkingTokenStore`."""
+        self.shared.mark = None
+
+    async def unfinished_refresh(self, pair: TokenPair) -> float | None:
+        """See `MarkingTokenStore`."""
+        mark = self.shared.mark
+        return mark[0] if mark is not None and mark[1] == pair.refresh_token else None
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_store_in_memory_conforms(case: Case) -> None:
+    """All rules can be kept."""
+    shared = Shared()
+
+    assert case.applies_to(WholeStore(shared))
+    await case.run(lambda: WholeStore(shared))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_plain_store_conforms(case: Case) -> None:
+    """Two methods are a store: the rules of the others are not for it."""
+    shared = Shared()
+
+    assert (case.needs is TokenStore) == case.applies_to(PlainStore(shared))
+    await case.run(lambda: PlainStore(shared))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_file_conforms(case: Case, tmp_path: Path) -> None:
+    """`FileTokenStore` keeps every rule."""
+    assert case.applies_to(FileTokenStore(tmp_path / "seller.json"))
+    await case.run(lambda: FileTokenStore(tmp_path / "seller.json"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_sqlite_conforms(case: Case, tmp_path: Path) -> None:
+    """`SQLiteTokenStore` keeps every rule."""
+    assert case.applies_to(SQLiteTokenStore(tmp_path / "tokens.db", "shop-1"))
+    await case.run(lambda: SQLiteTokenStore(tmp_path / "tokens.db", "shop-1"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_postgres_conforms(case: Case, dsn: str) -> None:
+    """`PostgresTokenStore` keeps every rule."""
+    assert case.applies_to(PostgresTokenStore(dsn, "shop-1"))
+    await case.run(lambda: PostgresTokenStore(dsn, "shop-1"))
+
+
+def breaking(name: str) -> Callable[[Callable[..., object]], type[WholeStore]]:
+    """Make a store of which one method is another."""
+    return lambda method: type("Broken", (WholeStore,), {name: method})
+
+
+@breaking("load")
+async def invents_a_pair(self: WholeStore) -> TokenPair:
+    """Has a pair from the first."""
+    return self.shared.pair or TokenPair(access_token="TEST-invented")
+
+
+@breaking("save")
+async def forgets_when(self: WholeStore, pair: TokenPair) -> None:
+    """Keeps the tokens alone."""
+    self.shared.pair = structs.replace(pair, issued_at=None)
+
+
+@breaking("load")
+async def remembers_what_it_read(self: WholeStore) -> TokenPair | None:
+    """Reads once."""
+    self.read = getattr(self, "read", None) or self.shared.pair
+    return self.read
+
+
+@breaking("save")
+async def saves_in_two_steps(self: WholeStore, pair: TokenPair) -> None:
+    """Lets others come between."""
+    self.shared.pair = structs.replace(self.shared.pair or pair, access_token=pair.access_token)
+    await asyncio.sleep(0)
+    self.shared.pair = structs.replace(self.shared.pair, refresh_token=pair.refresh_token)
+    await asyncio.sleep(0)
+
+
+@breaking("__repr__")
+def shows_its_pair(self: WholeStore) -> str:
+    """Helps whoever reads the log."""
+    return f"Broken({self.shared.pair and self.shared.pair.access_token!s})"
+
+
+@breaking("lock")
+@asynccontextmanager
+async def locks_nobody_out(self: WholeStore) -> AsyncIterator[None]:
+    """Lets everybody in."""
+    yield
+
+
+@breaking("lock")
+@asynccontextmanager
+async def keeps_its_lock(self: WholeStore) -> AsyncIterator[None]:
+    """Lets go of it only when nothing went wrong."""
+    await self.shared.turn.acquire()
+    yield
+    self.shared.turn.release()
+
+
+@breaking("load")
+async def reads_under_its_lock(self: WholeStore) -> TokenPair | None:
+    """Waits for its own holder."""
+    async with self.shared.turn:
+        return self.shared.pair
+
+
+@breaking("lock")
+@asynccontextmanager
+async def locks_alone(self: WholeStore) -> AsyncIterator[None]:
+    """Locks within one process."""
+    self.own = getattr(self, "own", None) or asyncio.Lock()
+    async with self.own:
+        yield
+
+
+@breaking("begin_refresh")
+async def remembers_the_first(self: WholeStore, pair: TokenPair, now: float) -> None:
+    """Keeps the mark that is there."""
+    self.shared.mark = self.shared.mark or (now, pair.refresh_token)
+
+
+@breaking("begin_refresh")
+async def marks_what_is_there(self: WholeStore, pair: TokenPair, now: float) -> None:
+    """Changes a row that is not there yet."""
+    if self.shared.pair is not None:
+        self.shared.mark = now, pair.refresh_token
+
+
+@breaking("unfinished_refresh")
+async def takes_any_mark(self: WholeStore, pair: TokenPair) -> float | None:
+    """Asks for no pair."""
+    return self.shared.mark and self.shared.mark[0]
+
+
+@breaking("end_refresh")
+async def forgets_nothing(self: WholeStore) -> None:
+    """Leaves the mark."""
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("an empty store has no pair", invents_a_pair),
+        ("a pair is kept whole", forgets_when),
+        ("the last pair counts", remembers_what_it_read),
+        ("pairs of many are not mixed", saves_in_two_steps),
+        ("a store shows no token", shows_its_pair),
+        ("one at a time holds the pair", locks_nobody_out),
+        ("a lock is let go", keeps_its_lock),
+        ("the holder reads and writes", reads_under_its_lock),
+        ("a refresh token is spent once", locks_alone),
+        ("a refresh under way is remembered", remembers_the_first),
+        ("a refresh can begin before a pair is saved", marks_what_is_there),
+        ("a refresh belongs to its pair", takes_any_mark),
+        ("a refresh that ended is forgotten", forgets_nothing),
+    ],
+)
+async def test_a_store_that_breaks_a_rule_is_found_out(
+    name: str, broken: type[WholeStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every rule there is a store that breaks it, and the case of the rule says so."""
+    monkeypatch.setattr("paymentsdk.testing.token_store_conformance._PATIENCE", 0.1)
+    (case,) = (case for case in CASES if case.name == name)
+    shared = Shared()
+
+    with pytest.raises((AssertionError, TimeoutError)):
+        await case.run(lambda: broken(shared))
+
+
+def test_every_rule_has_a_control() -> None:
+    """No case is without a store that it finds out."""
+    controls = test_a_store_that_breaks_a_rule_is_found_out.pytestmark[0].args[1]
+
+    assert [case.name for case in CASES] == [name for name, _ in controls]
+    assert {TokenStore, LockingTokenStore, MarkingTokenStore} == {case.needs for case in CASES}
