@@ -444,6 +444,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             attempts=self.attempts,
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,
+            journaled=self.permit is not None,
         )
         if self.permit is not None:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response

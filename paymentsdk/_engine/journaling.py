@@ -72,7 +72,7 @@ class Journaling:
         """Wait up to *grace* seconds for what is still being written."""
         if self._late:
             end = asyncio.ensure_future(self._clock.sleep(grace))
-            writes = asyncio.gather(*self._late)
+            writes = asyncio.gather(*self._late, return_exceptions=True)
             await asyncio.wait((end, writes), return_when=asyncio.FIRST_COMPLETED)
             end.cancel()
 

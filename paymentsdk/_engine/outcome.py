@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from paymentsdk._engine.failures import OWN_ERRORS, AttemptFailed
 from paymentsdk._operation.rules import Failure, is_in_progress
 from paymentsdk.errors import (
+    APIError,
     NoAnswer,
     NotSent,
     OutcomeUnknown,
@@ -34,10 +35,17 @@ def final_error(
     attempts: int,
     key: str | None,
     caller_supplied_key: bool,
+    journaled: bool = False,
 ) -> PaymentsError:
-    """Return what a caller has to know, with all that is known of the call."""
+    """Return what a caller has to know, with all that is known of the call.
+
+    A *journaled* write that is not settled is sent again by recovery: its caller must not take it for refused.
+    """
+    error = _kind_of_error(operation, last, history, caller_supplied_key=caller_supplied_key)
+    if journaled and attempts and isinstance(error, APIError) and not error.settled:
+        error = OutcomeUnknown(_reason(last))
     # Whatever it was raised from, its traceback begins here: the frames below hold credentials.
-    error = _kind_of_error(operation, last, history, caller_supplied_key=caller_supplied_key).with_traceback(None)
+    error = error.with_traceback(None)
     error.operation = operation.name
     error.attempts = attempts
     error.idempotency_key = key

@@ -1,0 +1,281 @@
+"""Attacks on journaled calls: cancelled at each step, closed under way, on a full disk, with an old backup."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paymentsdk import (
+    APIError,
+    InProgress,
+    JournalUnavailable,
+    OutcomeUnknown,
+    PaymentsClient,
+    PaymentsError,
+    Request,
+    Response,
+    RetryPolicy,
+)
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
+from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.test_client import ONCE, TOKEN, URL, Platform, order
+
+#: Longer than a lease, and shorter than the life of an order.
+LATER = 100.0
+
+
+class Steps:
+    """Counts the steps between two waits, and cancels the task at one of them."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.count = 0
+
+    async def step(self) -> None:
+        self.count += 1
+        if self.count == self.last:
+            asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+
+class SteppingJournal(SQLiteJournal):
+    """A journal with a step before and after each of its writes."""
+
+    steps = Steps(0)
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        await self.steps.step()
+        begun = await super().begin(record, lease=lease)
+        await self.steps.step()
+        return begun
+
+    async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
+        await self.steps.step()
+        row = await super().resolve(key, resolution, owner=owner)
+        await self.steps.step()
+        return row
+
+
+class EchoingPlatform(Platform):
+    """Its orders have the reference that was asked for."""
+
+    def __call__(self, request: Request) -> Response:
+        response = super().__call__(request)
+        if b"external_reference" not in request.body or response.status != 201:
+            return response
+        reference = msgspec.json.decode(request.body)["external_reference"].encode()
+        return Response(201, response.headers, response.body.replace(b'"A-1"', b'"%s"' % reference))
+
+
+class World:
+    """A platform, a journal file, and the processes that share them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = FakeClock()
+        self.platform = EchoingPlatform(self.clock)
+
+    def connect(self, handler: object = None, journal: type[SQLiteJournal] = SQLiteJournal) -> PaymentsClient:
+        kept = journal(self.path, now=self.clock.now)
+        transport = MemoryTransport(handler or self.platform)
+        return PaymentsClient(
+            TOKEN, base_url=URL, journal=kept, clock=self.clock, transport=transport, retry=RetryPolicy(attempts=2)
+        )
+
+    async def rows(self) -> list[Record]:
+        journal = SQLiteJournal(self.path, now=self.clock.now)
+        try:
+            return await journal.records(tuple(RecordState))
+        finally:
+            await journal.aclose()
+
+    async def recovered(self) -> None:
+        """Let the leases of the dead end, and have another process recover."""
+        self.clock.advance(LATER)
+        async with self.connect() as client:
+            await client.recover()
+
+    def effects(self) -> Counter[bytes]:
+        """How often each body took effect."""
+        return Counter(self.platform.made.values())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A new one."""
+    return World(tmp_path / "payments.db")
+
+
+async def cancelled_at(world: World, step: int, *, fail: bool) -> bool:
+    """Make a call and cancel it at a step; return whether it came that far."""
+    steps = SteppingJournal.steps = Steps(0)
+
+    async def answer(request: Request) -> Response:
+        await steps.step()
+        response = world.platform(request)
+        await steps.step()
+        return Response(503, dict(response.headers)) if fail and request.method == "POST" else response
+
+    async with world.connect(answer, SteppingJournal) as client:
+        await client.plans.search().collect()  # The platform's time is known before.
+        steps.last, steps.count = step, 0
+        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+        await asyncio.wait([call])
+        came = call.cancelled()
+        if not came:
+            call.exception()
+        steps.last = 0
+    return came
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["answered", "failed"])
+async def test_a_call_may_be_cancelled_at_each_step(tmp_path: Path, fail: bool) -> None:
+    """Whatever it was waiting for, there is one order in the end, and no record says that there is none."""
+    for step in range(1, 40):
+        world = World(tmp_path / f"{step}.db")
+        came = await cancelled_at(world, step, fail=fail)
+        [row] = await world.rows() or [None]
+        if row is not None and row.state in (RecordState.NOT_SENT, RecordState.REFUSED, RecordState.EXPIRED):
+            assert {} == world.platform.made, (step, row.state)
+        await world.recovered()
+        async with world.connect() as client:
+            await client.orders.create(order(), once="table-7/1")
+        assert [1] == list(world.effects().values()), step
+        if not came:
+            break
+
+    assert 5 <= step < 39
+
+
+async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> None:
+    """The call fails at once or later; the record stays for recovery, which finds the one order."""
+    sent = asyncio.Event()
+
+    async def hang(request: Request) -> Response:
+        response = world.platform(request)
+        if request.method == "POST":
+            sent.set()
+            await asyncio.Event().wait()
+        return response
+
+    client = world.connect(hang)
+    call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+    await sent.wait()
+    await client.aclose(grace=0)
+    call.cancel()  # The transport in memory ends nothing by itself.
+    await asyncio.wait([call])
+    await world.recovered()
+
+    assert [RecordState.DONE] == [row.state for row in await world.rows()]
+    assert [1] == list(world.effects().values())
+
+
+async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
+    """200 calls in two processes: one request, one order, and nobody is told anything else than it or to wait."""
+    async with world.connect() as one, world.connect() as two:
+        told = await asyncio.gather(
+            *(client.orders.create(order(), once="table-7/1") for client in (one, two) for _ in range(100)),
+            return_exceptions=True,
+        )
+
+    assert 1 == len(world.platform.posts)
+    assert {"ORD0"} == {one.id for one in told if not isinstance(one, BaseException)}
+    assert {InProgress} >= {type(one) for one in told if isinstance(one, BaseException)}
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+async def test_a_disk_that_fills_up_under_load_costs_no_order(
+    world: World, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
+    commits = 0
+    commit = _sqlite.commit
+
+    def full(database: sqlite3.Connection) -> None:
+        nonlocal commits
+        commits += 1
+        if first <= commits < first + 3:
+            raise sqlite3.OperationalError("database or disk is full")
+        commit(database)
+
+    async with world.connect() as client:
+        await client.orders.create(order("A"), once="A")
+        monkeypatch.setattr(_sqlite, "commit", full)
+        names = [f"table-{number}" for number in range(30)]
+        told: dict[str, object] = {}
+
+        async def sell(name: str) -> None:
+            try:
+                told[name] = await client.orders.create(order(name), once=name)
+            except PaymentsError as error:
+                told[name] = error
+
+        for start in range(0, 30, 10):
+            await asyncio.gather(*map(sell, names[start : start + 10]))
+        unkept = [name for name in names if isinstance(told[name], JournalUnavailable)]
+        bodies = b"".join(request.body for request in world.platform.posts)
+        assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
+        assert unkept or any(isinstance(one, OutcomeUnknown) for one in told.values()) or first > 3
+
+        monkeypatch.setattr(_sqlite, "commit", commit)
+        await world.recovered()
+        for name in names:
+            await client.orders.create(order(name), once=name)
+
+    assert [1] * 31 == list(world.effects().values())
+
+
+async def test_a_backup_that_is_restored_doubles_nothing(world: World, tmp_path: Path) -> None:
+    """The journal forgets what was done since, and in what state it was: derived keys find it at the platform."""
+    backup = tmp_path / "backup.db"
+    async with world.connect() as client:
+        await client.orders.create(order("A"), once="A")
+    shutil.copy(world.path, backup)
+    world.platform.lose = True
+    async with world.connect() as client:
+        await client.orders.create(order("A"), once="A")
+        for name in ("B", "C"):
+            with pytest.raises(OutcomeUnknown):
+                await client.orders.create(order(name), once=name)
+    world.platform.lose = False
+    world.path.with_name(world.path.name + "-wal").unlink(missing_ok=True)
+    shutil.copy(backup, world.path)
+    await world.recovered()
+    assert ["A"] == [row.name for row in await world.rows()]
+    async with world.connect() as client:
+        for name in ("A", "B", "C"):
+            await client.orders.create(order(name), once=name)
+
+    assert [1, 1, 1] == list(world.effects().values())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Response(400, {}, b'{"errors":[{"code":"bad_request","message":"no"}]}'),
+        Response(401, {}, b"{}"),
+        Response(403, {}, b"{}"),
+        Response(404, {}, b"<html>no such page</html>"),
+    ],
+    ids=lambda answer: str(answer.status),
+)
+async def test_what_does_not_settle_is_told_as_unknown(world: World, answer: Response) -> None:
+    """Recovery will send the record again, with success perhaps: its caller must not take it for refused."""
+    world.platform.fail = lambda _: answer
+    async with world.connect() as client:
+        with pytest.raises(OutcomeUnknown, match="platform_error") as unknown:
+            await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
+    assert isinstance(unknown.value.last_error, APIError)
+    assert answer.status == unknown.value.last_error.status
+    assert [RecordState.UNKNOWN] == [row.state for row in await world.rows()]
+
+    world.platform.fail = None
+    await world.recovered()
+    assert [RecordState.DONE] == [row.state for row in await world.rows()]
+    assert [1] == list(world.effects().values())
