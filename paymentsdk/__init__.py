@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paymentsdk import testing as testing
     from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
     from paymentsdk._auth.refresh import RefreshingToken
-    from paymentsdk._auth.schemes import Auth, Exchange, StaticToken
+    from paymentsdk._auth.schemes import Auth, Exchange, RenewingSigner, Signer, StaticToken
     from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
@@ -130,6 +130,7 @@ __all__ = [
     "RecordConflict",
     "RefreshFailed",
     "RefreshingToken",
+    "RenewingSigner",
     "Request",
     "RequestInvalid",
     "Response",
@@ -140,6 +141,7 @@ __all__ = [
     "SQLiteTokenStore",
     "SendFailed",
     "ServerError",
+    "Signer",
     "StaticToken",
     "Timeout",
     "TokenPair",
@@ -203,6 +205,7 @@ _HOMES = {
     "RecordConflict": "errors",
     "RefreshFailed": "errors",
     "RefreshingToken": "_auth.refresh",
+    "RenewingSigner": "_auth.schemes",
     "Request": "transports.base",
     "RequestInvalid": "errors",
     "Response": "transports.base",
@@ -213,6 +216,7 @@ _HOMES = {
     "SQLiteTokenStore": "_auth.database_stores",
     "SendFailed": "transports.base",
     "ServerError": "errors",
+    "Signer": "_auth.schemes",
     "StaticToken": "_auth.schemes",
     "Timeout": "_engine.settings",
     "TokenPair": "_auth.token_store",

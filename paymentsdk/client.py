@@ -7,14 +7,14 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
 from paymentsdk._auth.refresh import drain
-from paymentsdk._auth.schemes import Auth, NoToken, StaticToken, credentials_of
+from paymentsdk._auth.schemes import AuthScheme, NoToken, StaticToken, check_scheme, credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._engine.address import check_base_url
@@ -25,17 +25,15 @@ from paymentsdk._engine.flow import FlowControl
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._engine.settings import (
     SESSION_HEADER,
-    Priority,
+    CallOptions,
     RefreshTimeout,
     Settings,
     Timeout,
-    check_headers,
     check_key,
     check_priority,
-    masked_values,
-    merged,
 )
-from paymentsdk._operation.operation import Limits
+from paymentsdk._headers import check_headers, masked_values, merged
+from paymentsdk._operation.operation import Limits, Operation
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk._version import __version__
@@ -79,7 +77,7 @@ else:
 T = TypeVar("T")
 R = TypeVar("R")
 
-__all__ = ["ClientOptions"]  # `PaymentsClient` is public at the top level.
+__all__ = ["CallOptions", "ClientOptions"]  # `PaymentsClient` is public at the top level.
 
 _HEADERS = {
     "Accept": "application/json",
@@ -102,8 +100,8 @@ _KINDS = {
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `PaymentsClient.from_env`: all but the address, the token and the application."""
 
-    auth: Auth | None
-    """A source of tokens such as `RefreshingToken`, in place of `access_token`."""
+    auth: AuthScheme | None
+    """In place of `access_token`: a source of tokens such as `RefreshingToken`, or a `Signer`."""
     transport: Transport | None
     """Carries the requests, and is closed with the client; aiohttp by default."""
     session: aiohttp.ClientSession | None
@@ -154,7 +152,7 @@ class PaymentsClient(Engine):
         base_url: The address of the platform (``http://127.0.0.1:8787``), without a query.
         client_id: The application at the token endpoint; goes with *client_secret*.
         client_secret: The secret of that application.
-        auth: A source of tokens such as `RefreshingToken`, in place of *access_token*.
+        auth: In place of *access_token*: a source of tokens such as `RefreshingToken`, or a `Signer`.
         transport: Carries the requests, and is closed with the client; aiohttp by default.
         session: An aiohttp session to use, in place of *transport*. It is neither changed nor closed.
         timeout: How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect.
@@ -187,6 +185,9 @@ class PaymentsClient(Engine):
         RequestInvalid: A setting makes no sense.
     """
 
+    own_operations: ClassVar[tuple[Operation[Never, object], ...]] = ()
+    """The operations that a subclass has beside those of the platform: recovery and the command line find them here."""
+
     def __init__(
         self,
         access_token: str | None = None,
@@ -194,7 +195,7 @@ class PaymentsClient(Engine):
         base_url: str,
         client_id: str | None = None,
         client_secret: str | None = None,
-        auth: Auth | None = None,
+        auth: AuthScheme | None = None,
         transport: Transport | None = None,
         session: aiohttp.ClientSession | None = None,
         timeout: Timeout | None = None,
@@ -228,7 +229,7 @@ class PaymentsClient(Engine):
         )
         check_methods("transport", transport, "send", "aclose")
         check_methods("session", session, "request", "close")
-        check_methods("auth", auth, "token", "renew", sync="token")
+        check_scheme("auth", auth)
         check_methods("clock", clock, "now", "monotonic", "sleep", "call_at", "random", "key", sync="now")
         check_headers({session_header: "any"}, "session_header")
         auth = _auth(access_token, auth)
@@ -283,20 +284,7 @@ class PaymentsClient(Engine):
             **options,
         )
 
-    def with_options(
-        self,
-        *,
-        access_token: str | None = None,
-        auth: Auth | None = None,
-        timeout: Timeout | None = None,
-        retry: RetryPolicy | None = None,
-        idempotency_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        strict: bool | None = None,
-        observers: Iterable[Observer] | None = None,
-        observer: Callable[[Attempt], None] | None = None,
-        priority: Priority | None = None,
-    ) -> Self:
+    def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return a copy with other options, on the same connections; options that are not given stay as they are.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
@@ -306,26 +294,21 @@ class PaymentsClient(Engine):
         ``cached_property``, which the copy computes anew.
 
         Args:
-            access_token: Another seller's token. The copy belongs to no `account`, as with *auth*.
-            auth: Another source of tokens.
-            timeout: Other bounds of time.
-            retry: Another policy.
-            idempotency_key: The key of every keyed write of the copy, unless the call gives its own. Two different
-                writes with one key are a conflict: use such a copy for one intent.
-            headers: Further header fields.
-            strict: See `PaymentsClient`.
-            observers: Instead of those of the client; see `PaymentsClient`.
-            observer: The former name; see `PaymentsClient`.
-            priority: ``"batch"`` for calls that nobody waits for: where calls wait for their turn, they go after all
-                others; ``"interactive"``, the default.
+            **options: See `CallOptions`.
 
         Raises:
             RequestInvalid: An option makes no sense.
         """
-        access_token = masked(access_token)
-        headers = masked_values(headers) if isinstance(headers, Mapping) else headers
+        if unknown := options.keys() - CallOptions.__annotations__.keys():
+            raise TypeError(f"with_options() has no option {', '.join(sorted(unknown))}")
+        # In here, so that no traceback shows what was given: a header may be a credential.
+        options["access_token"] = access_token = masked(options.get("access_token"))
+        headers = options.get("headers")
+        options["headers"] = headers = masked_values(headers) if isinstance(headers, Mapping) else headers
+        timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
+        auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
-        check_methods("auth", auth, "token", "renew", sync="token")
+        check_scheme("auth", auth)
         if priority is not None:
             check_priority(priority)
         changes = {
@@ -335,7 +318,7 @@ class PaymentsClient(Engine):
             "idempotency_key": None if idempotency_key is None else check_key(idempotency_key),
             "headers": None if headers is None else merged(self._settings.headers, check_headers(headers)),
             "strict": strict,
-            "observers": check_observers(observers, observer),
+            "observers": check_observers(options.get("observers"), options.get("observer")),
             "priority": priority,
         }
         given: dict[str, object] = {name: value for name, value in changes.items() if value is not None}
@@ -366,6 +349,14 @@ class PaymentsClient(Engine):
         """The journal that it was given, if it was given one."""
         journaling = self._state.journaling
         return None if journaling is None else journaling.journal
+
+    @property
+    def operations(self) -> Mapping[str, Operation[object, object]]:
+        """The operations that the client knows by name: those of the platform, and `own_operations`."""
+        from paymentsdk.resources import OPERATIONS
+
+        own = cast("tuple[Operation[object, object], ...]", self.own_operations)
+        return {**OPERATIONS, **{operation.name: operation for operation in own}}
 
     def _copy(self, settings: Settings) -> Self:
         twin = object.__new__(type(self))
@@ -488,9 +479,8 @@ class PaymentsClient(Engine):
     def _prepare_again(self, record: Record) -> Call[object, object]:
         """Return the call that sends *record* once more."""
         from paymentsdk._engine.recovery import path_values
-        from paymentsdk.resources import OPERATIONS
 
-        operation = OPERATIONS.get(record.operation)
+        operation = self.operations.get(record.operation)
         if operation is None or record.base_url != self._settings.base_url:
             raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
         body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
@@ -668,7 +658,7 @@ def _journaling(journal: Journal | None, clock: Clock) -> Journaling | None:
     return Journaling(journal, clock)
 
 
-def _auth(access_token: str | None, auth: Auth | None) -> Auth | None:
+def _auth(access_token: str | None, auth: AuthScheme | None) -> AuthScheme | None:
     if access_token is not None and auth is not None:
         raise RequestInvalid("auth", "cannot be combined with access_token")
     return auth if access_token is None else StaticToken(access_token)

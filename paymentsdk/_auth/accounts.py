@@ -8,14 +8,13 @@ from inspect import isawaitable
 from typing import TypeAlias, cast
 
 from paymentsdk._auth.refresh import RefreshingToken
-from paymentsdk._auth.schemes import Auth, StaticToken
+from paymentsdk._auth.schemes import AuthScheme, StaticToken, check_scheme
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_methods
 from paymentsdk.errors import PaymentsError, RequestInvalid, describe
 
 #: What a seller signs in with: an access token, a pair to refresh, or an auth scheme of its own.
-AccountCredentials: TypeAlias = str | TokenPair | Auth
+AccountCredentials: TypeAlias = str | TokenPair | AuthScheme
 #: Where the credentials of an account are found, by its name.
 AccountResolver: TypeAlias = Mapping[str, AccountCredentials] | Callable[[str], AccountCredentials]
 
@@ -34,9 +33,9 @@ class Accounts:
                 "accounts", "must be a mapping of names to credentials, or a function that takes a name"
             )
         self._resolve = resolver
-        self._known: dict[str, Auth] = {}
+        self._known: dict[str, AuthScheme] = {}
 
-    def auth(self, name: str) -> Auth:
+    def auth(self, name: str) -> AuthScheme:
         """Return the auth scheme of the account *name*: the same object each time, so that a refresh is shared.
 
         Raises:
@@ -61,7 +60,7 @@ class Accounts:
             raise RequestInvalid(f"accounts[{name!r}]", f"the resolver raised {describe(error)}") from None
 
 
-def _scheme(name: str, given: object) -> Auth:
+def _scheme(name: str, given: object) -> AuthScheme:
     place = f"accounts[{name!r}]"
     if isinstance(given, str):
         return StaticToken(given)
@@ -72,5 +71,6 @@ def _scheme(name: str, given: object) -> Auth:
         raise RequestInvalid(place, "the resolver must not be async; an auth scheme may wait in its `renew`")
     if given is None:
         raise RequestInvalid(place, "is not a known account")
-    check_methods(place, given, "token", "renew", sync="token")
-    return cast("Auth", given)
+    scheme = cast("AuthScheme", given)
+    check_scheme(place, scheme)
+    return scheme

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import ClassVar, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from msgspec import Struct
 
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._secrets import MaskedRepr, masked
+from paymentsdk._validate import check_methods
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports.base import Request
 
 _TOKEN = re.compile(r"[!-~]+\Z")
 
@@ -67,6 +69,61 @@ class Auth(Protocol):
         ...
 
 
+class Signer(Protocol):
+    """Signs every request: an auth scheme for platforms that take more than a bearer token, such as an HMAC."""
+
+    def sign(self, request: Request, now: float) -> Mapping[str, str] | Awaitable[Mapping[str, str]]:
+        """Return the header fields that authenticate *request*; may be async.
+
+        They are added to its header fields, and take the place of those with the same name. The values are credentials:
+        no `repr`, log or error shows them. Each attempt is signed anew, when it goes out.
+
+        Args:
+            request: The attempt as it will be sent: method, URL, header fields, and the bytes of the body.
+            now: Seconds since the epoch.
+
+        Raises:
+            PaymentsError: It cannot be signed; nothing was sent. Any other exception becomes a `RefreshFailed`.
+        """
+        ...
+
+
+@runtime_checkable
+class RenewingSigner(Signer, Protocol):
+    """A signer whose secret can change. `renew` is optional: without it, a refused signature is final."""
+
+    async def renew(self, rejected: Request, now: float) -> bool:
+        """Get another secret after a 401; `False` if there can be none. Then the request is signed and sent once more.
+
+        Every call whose signature was refused awaits this at the same time: let one of them get the secret, and return
+        `True` at once where *rejected* was signed with an older one.
+
+        Args:
+            rejected: The request as it was sent.
+            now: Seconds since the epoch.
+
+        Raises:
+            PaymentsError: The secret could not be had. Any other exception becomes a `RefreshFailed`.
+        """
+        ...
+
+
+#: How calls say whose they are: with a bearer token, or a signature.
+AuthScheme: TypeAlias = Auth | Signer
+
+
+def check_scheme(name: str, scheme: AuthScheme | None) -> None:
+    """Refuse what is no auth scheme; ``None`` is none.
+
+    Raises:
+        RequestInvalid: It has neither `sign` nor `token` and `renew`.
+    """
+    if hasattr(scheme, "sign"):
+        check_methods(name, scheme, "sign")
+    else:
+        check_methods(name, scheme, "token", "renew", sync="token")
+
+
 def check_token(token: str) -> str:
     """Return *token* if it can stand in a header.
 
@@ -108,7 +165,7 @@ class Seller:
 
     __slots__ = ("_identity",)
 
-    def __init__(self, auth: Auth) -> None:
+    def __init__(self, auth: AuthScheme) -> None:
         # Some programs make a copy of the client, and so a `StaticToken`, for each call.
         self._identity: object = auth.token(0.0) if isinstance(auth, StaticToken) else auth
 
@@ -134,3 +191,12 @@ class NoToken:
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
         """See `Auth.renew`."""
         raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")
+
+
+def signer_or_tokens(scheme: AuthScheme) -> tuple[Signer | None, Auth]:
+    """Return the signer that *scheme* is, if it is one, and the source of the tokens of calls."""
+    return (scheme, NoToken()) if _signs(scheme) else (None, cast("Auth", scheme))
+
+
+def _signs(scheme: AuthScheme) -> TypeGuard[Signer]:
+    return hasattr(scheme, "sign")

@@ -1,13 +1,18 @@
-"""The bearer token of a client's calls."""
+"""Whose calls a client makes: the bearer token of its requests, or their signatures."""
 
 from __future__ import annotations
 
+from inspect import isawaitable
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from paymentsdk._auth.schemes import check_token
+from paymentsdk._headers import OF_THE_TRANSPORT, check_headers, masked_values, merged
+from paymentsdk.transports.base import Headers, Request
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import Auth, Exchange
+    from paymentsdk._auth.schemes import Auth, Exchange, Signer
 
 
 class Bearer:
@@ -41,3 +46,15 @@ class Bearer:
             check_token(token)
             self._checked = token
         return token
+
+
+async def sign(signer: Signer, request: Request, now: float) -> tuple[Request, tuple[str, ...]]:
+    """Return *request* with the header fields of its signature, and their values, which nothing may show.
+
+    Raises:
+        RequestInvalid: Something in them cannot stand in a header.
+    """
+    given = signer.sign(request, now)
+    fields = check_headers(await given if isawaitable(given) else given, "auth.sign", reserved=OF_THE_TRANSPORT)
+    headers = Headers(merged(request.headers, masked_values(fields)))
+    return structs.replace(request, headers=headers), tuple(fields.values())

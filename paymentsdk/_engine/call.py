@@ -8,23 +8,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._auth.schemes import RenewingSigner
 from paymentsdk._codec.anomaly import Anomaly, DecodingError
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
+from paymentsdk._engine.bearer import sign
 from paymentsdk._engine.deadline import cancelled_again
-from paymentsdk._engine.failures import AttemptFailed, client_closed, error_response, no_response, no_token, unreadable
+from paymentsdk._engine.failures import (
+    AttemptFailed,
+    client_closed,
+    error_response,
+    no_response,
+    no_token,
+    not_signed,
+    unreadable,
+)
 from paymentsdk._engine.limiter import NO_PERMIT
 from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.outcome import final_error
-from paymentsdk._engine.response_checks import compare, credentials, mask_request_id
+from paymentsdk._engine.response_checks import compare, credentials, mask_request_id, unexpected_type
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt, merged
+from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt
+from paymentsdk._headers import merged
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
@@ -32,7 +43,7 @@ from paymentsdk.events import AttemptEnded, Throttled
 from paymentsdk.transports.base import Headers, Request, Response, header
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import Exchange
+    from paymentsdk._auth.schemes import Exchange, Signer
     from paymentsdk._codec.decode import ResponseDecoder
     from paymentsdk._engine.bearer import Bearer
     from paymentsdk._engine.deadline import Deadline
@@ -51,6 +62,8 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
     """One thing that the caller wants done: one body, one key and one deadline for all attempts at it."""
 
     bearer: Bearer
+    signer: Signer | None
+    """Signs the attempts, where no token does."""
     exchange: Exchange
     decoder: ResponseDecoder[R]
     body: B | None
@@ -73,6 +86,10 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
     """What ends the attempt under way in time."""
     token: str | None = None
     """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
+    signature: tuple[str, ...] = ()
+    """The values of the header fields that the attempt was signed with."""
+    renewed: bool = False
+    """Whether the signer has another secret than that of the signature that was refused."""
     refreshed: bool = False
     """Whether a refused token was refreshed; the next refusal is final."""
     history: History | None = None
@@ -124,11 +141,9 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         operation = self.operation
         if self.attempts:
             self._begin_again()
-        if operation.authenticated:
-            self._sign()
-            if self.token is None:
-                await self._wait_for_token()
-                self._ensure_open()  # The client may have been closed during the wait.
+        if operation.authenticated and self.signer is None and self._take_token() is None:
+            await self._wait_for_token()
+            self._ensure_open()  # The client may have been closed during the wait.
         while True:
             flow = self.state.flow
             # Requests for tokens wait for no turn: those that wait for the token may have it.
@@ -141,11 +156,13 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
             self.sending_wall = self.state.clock.now()
             request = self._request()
+            if self.signer is not None and operation.authenticated:
+                request = await self._signed(request, self.signer, flow, turn)
             try:
                 response = await self.state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = 200 <= response.status < 300  # noqa: PLR2004
-                response = mask_request_id(response, self.token, self.body)
+                response = mask_request_id(response, self.token, self.signature, self.body)
             except BaseException as error:
                 flow.release(turn)
                 failure = self._no_response(error)
@@ -161,7 +178,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
                 failure = self._error_response(response)
                 flow.release(turn, response.status, failure.retry_after)
                 if self._may_refresh(failure):
-                    await self._replace_token(failure)
+                    await self._replace_token(failure, request)
                     self._ensure_open()
                     continue
             raise self._failed(failure)
@@ -226,12 +243,28 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         self._restart_deadline()
         return turn
 
-    def _sign(self) -> None:
-        """Take the token of the client, or ``None`` if one has to be waited for."""
+    async def _signed(self, request: Request, signer: Signer, flow: Flow, turn: Turn) -> Request:
+        """Return *request* with its signature, which is a step of the attempt like any other."""
+        try:
+            request, self.signature = await sign(signer, request, self.state.clock.now())
+            self._stop_if_cancelled()
+        except (asyncio.CancelledError, Exception) as error:
+            flow.release(turn)
+            self.attempts -= 1
+            failure = self._no_credential(error, "signed", not_signed)
+            if failure is None:
+                raise
+        else:
+            return request
+        raise self._failed(failure)
+
+    def _take_token(self) -> str | None:
+        """Take the token of the client, and return it; ``None`` if one has to be waited for."""
         try:
             self.token = self.bearer.token(self.state.clock.now())
         except Exception as error:  # noqa: BLE001 - another's source of tokens must not hide that an attempt is in doubt
             raise self._failed(no_token(error)) from None
+        return self.token
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, or ``None`` if the client has no way to get one."""
@@ -241,21 +274,20 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         if failure.timed_out and self.state.clock.monotonic() < self.total_deadline:
             # It took longer than an attempt may. If it was early, the live token will do.
             self._restart_deadline()
-            self._sign()
-            if self.token is not None:
+            if self._take_token() is not None:
                 return
         raise self._failed(failure)
 
     def _may_refresh(self, refusal: AttemptFailed) -> bool:
-        may = self.token is not None and not self.refreshed
-        return may and should_refresh_token(self.operation.retry, refusal)
+        may = self.token is not None or isinstance(self.signer, RenewingSigner)
+        return may and not self.refreshed and should_refresh_token(self.operation.retry, refusal)
 
-    async def _replace_token(self, refusal: AttemptFailed) -> None:
-        """Obtain another token than the one that was refused; where there can be none, *refusal* stands."""
+    async def _replace_token(self, refusal: AttemptFailed, rejected: Request) -> None:
+        """Obtain another token or secret than the one that was refused; where there can be none, *refusal* stands."""
         self.refreshed = True
         self._report(refusal.response, refusal)
-        failure = await self._refresh()
-        if failure is None and self.token is not None:
+        failure = await self._refresh(rejected)
+        if failure is None and (self.token is not None or self.renewed):
             return
         if failure is not None and not isinstance(failure.cause, RequestInvalid):
             raise self._failed(failure)
@@ -264,43 +296,65 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             refusal.error.add_note(f"the token could not be renewed: {failure.reason}")
         raise refusal
 
-    async def _refresh(self) -> AttemptFailed | None:
-        """Obtain another token (``None`` if the client has no way to get one), or return why that failed."""
+    async def _refresh(self, rejected: Request | None = None) -> AttemptFailed | None:
+        """Obtain another token (``None`` if the client has no way to get one), or return why that failed.
+
+        Args:
+            rejected: The request whose signature was refused: its signer is asked for another secret.
+        """
         if isinstance(self.settings.auth, RefreshingToken):
             self.state.refreshing.add(self.settings.auth)
+        now = self.state.clock.now()
         try:
             try:
-                self.token = await self.bearer.refresh(masked(self.token), self.exchange, self.state.clock.now())
+                if rejected is not None and isinstance(self.signer, RenewingSigner):
+                    self.renewed = await self.signer.renew(rejected, now)
+                else:
+                    self.token = await self.bearer.refresh(masked(self.token), self.exchange, now)
             finally:
                 self.tell_if_revoked()
-            if self.deadline.expired or self.deadline.cancelled_by_others():
-                raise asyncio.CancelledError  # noqa: TRY301 - the source of tokens has swallowed it
+            self._stop_if_cancelled()
         except (asyncio.CancelledError, Exception) as error:
-            # The source of tokens may have made our cancellation an error of its own.
-            if not self.deadline.uncancel():
-                if isinstance(error, asyncio.CancelledError):
-                    raise
-                return no_token(error)
-            reason = self._ran_out() + " while the token was renewed"
-            # Of a request that was refused, "not sent" would be wrong.
-            cause = RefreshFailed(reason) if self.refreshed else None
-            return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
+            failure = self._no_credential(error, "renewed", no_token)
+            if failure is None:
+                raise
+            return failure
         self.sending = self.state.clock.monotonic()  # The attempt has what is left of its time.
         return None
 
+    def _stop_if_cancelled(self) -> None:
+        """Cancel once more where the source of a token or a signature has swallowed it."""
+        if self.deadline.expired or self.deadline.cancelled_by_others():
+            raise asyncio.CancelledError
+
+    def _no_credential(
+        self, error: BaseException, doing: str, meaning: Callable[[Exception], AttemptFailed]
+    ) -> AttemptFailed | None:
+        """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
+        # Whoever was asked for it may have made our cancellation an error of its own.
+        if not self.deadline.uncancel():
+            return meaning(error) if isinstance(error, Exception) else None
+        what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
+        reason = f"{self._ran_out()} while the {what} was {doing}"
+        # Of a request that was refused, "not sent" would be wrong.
+        cause = RefreshFailed(reason) if self.refreshed else None
+        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
+
     def _request(self) -> Request:
+        operation = self.operation
         headers = Headers(self.settings.headers)
+        if operation.own_headers:
+            headers = Headers(merged(headers, operation.own_headers))
         if self.token is not None:
             headers["Authorization"] = "Bearer " + self.token
         if self.content:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = operation.content_type
         if self.key is not None:
-            headers["X-Idempotency-Key"] = self.key
+            headers[operation.key_header] = self.key
         if self.headers is not None:
             headers = Headers(merged(headers, self.headers))
         if self.settings.observers and (added := self.added_headers()):
             headers = Headers(merged(headers, added))
-        operation = self.operation
         left = self.deadline.when - self.sending
         return Request(
             method=operation.method,
@@ -331,7 +385,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             compared = compare(operation, self.body, self.path, self.offset, value=value, raw=body, anomalies=anomalies)
             if compared.added:
                 compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-            why = compared.mismatch
+            why = compared.mismatch or unexpected_type(operation, response)
             if compared.anomalies:
                 anomalies += compared.anomalies
             if response.status != operation.status and response.status not in operation.other_statuses:
@@ -389,7 +443,10 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         """Find out what a response outside 2xx means."""
         operation = self.operation
         failure = error_response(
-            operation, response, credentials(self.token, self.body), random_key=not self.caller_supplied_key
+            operation,
+            response,
+            credentials(self.token, self.signature, self.body),
+            random_key=not self.caller_supplied_key,
         )
         error = failure.error
         if error is not None and operation.writes and not operation.documents(error.status, error.code):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, cast
 
-from paymentsdk._auth.schemes import Credentials
+from msgspec import structs
+
+from paymentsdk._auth.schemes import Credentials, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.encode import fill_path
 from paymentsdk._engine.bearer import Bearer
@@ -16,7 +19,8 @@ from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
-from paymentsdk._engine.settings import Settings, check_first_sent_at, check_headers, check_key, end_of_attempt
+from paymentsdk._engine.settings import CallOptions, Settings, check_first_sent_at, check_key, end_of_attempt
+from paymentsdk._headers import check_headers
 from paymentsdk._operation.operation import Operation
 from paymentsdk.errors import ClientClosed, NotSent, RequestInvalid
 
@@ -25,6 +29,11 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 R = TypeVar("R")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Where the results of the calls go that a method makes inside of `with_result`.
+_RESULTS: ContextVar[list[Result[object]] | None] = ContextVar("paymentsdk_results", default=None)
 
 
 class Engine(ABC):
@@ -34,7 +43,8 @@ class Engine(ABC):
         self._state = state
         self._settings = settings
         self._seller_key = settings.seller
-        self._bearer = Bearer(settings.auth)
+        self._signer, tokens = signer_or_tokens(settings.auth)
+        self._bearer = Bearer(tokens)
 
     @abstractmethod
     async def _exchange(self, refresh_token: str) -> TokenPair:
@@ -49,6 +59,35 @@ class Engine(ABC):
     def session_header(self) -> str:
         """The name of the header that carries the id of the buyer's device (4.4)."""
         return self._settings.session_header
+
+    @abstractmethod
+    def with_options(self, **options: Unpack[CallOptions]) -> Self:
+        """Return a copy with other options."""
+
+    async def with_result(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Result[T]:
+        """Call *method* of a resource, and return what it returns with all that is known about its call.
+
+        ``result = await client.with_result(client.orders.create, order)``: the headers, the attempts, the anomalies
+        and the bytes, which `call` gives as well. Of a method that makes several calls they are those of the last one.
+
+        Args:
+            method: The method, which may be one of your own.
+            *args: Its arguments.
+            **kwargs: The same.
+
+        Raises:
+            PaymentsError: Whatever *method* raises.
+            RequestInvalid: It has made no call.
+        """
+        results: list[Result[object]] = []
+        token = _RESULTS.set(results)
+        try:
+            value = await method(*args, **kwargs)
+        finally:
+            _RESULTS.reset(token)
+        if not results:
+            raise RequestInvalid("method", "has made no call, so there is no result")
+        return structs.replace(cast("Result[T]", results[-1]), value=value)
 
     async def call(
         self,
@@ -114,11 +153,11 @@ class Engine(ABC):
                 made = self._call_once(
                     call, once, not_after=not_after, defer=defer, brought_key=idempotency_key is not None
                 )
-                return await (call.observed(made) if self._settings.observers else made)
+                return _noted(await (call.observed(made) if self._settings.observers else made))
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
-        return await (call.observed(call.run()) if self._settings.observers else call.run())
+        return _noted(await (call.observed(call.run()) if self._settings.observers else call.run()))
 
     async def _call_once(
         self,
@@ -155,6 +194,12 @@ class Engine(ABC):
         """
         from paymentsdk._engine.once import user_id
 
+        if self._signer is not None:
+            if self._settings.account is None:
+                raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
+            if self._state.journaling is not None and self._state.journaling.platform_clock.now() is None:
+                await self._read_platform_time()
+            return self._settings.account
         token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
         if token is None or journaling is None or journaling.platform_clock.now() is None:
             await self._read_platform_time()
@@ -207,6 +252,7 @@ class Engine(ABC):
             settings=settings,
             seller=self._seller_key,
             bearer=self._bearer,
+            signer=self._signer,
             exchange=self._exchange,
             operation=operation,
             decoder=decoder,
@@ -214,7 +260,7 @@ class Engine(ABC):
             path=path,
             content=_encode(operation, body, settings.limits),
             url=url,
-            headers=check_headers(headers) if headers else None,
+            headers=check_headers(headers, reserved=operation.reserved_headers) if headers else None,
             key=key,
             caller_supplied_key=caller_supplied_key,
             offset=query.get("offset") if query else None,
@@ -240,6 +286,14 @@ class Engine(ABC):
         history, clock = History(), self._state.clock
         history.sent_before(check_first_sent_at(first_sent_at, clock.now()), clock)
         return history
+
+
+def _noted(result: Result[R]) -> Result[R]:
+    """Return *result*, and let `with_result` know of it."""
+    results = _RESULTS.get()
+    if results is not None:
+        results.append(cast("Result[object]", result))
+    return result
 
 
 def _encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:

@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._operation.rules import Failure, classify_status, is_in_progress, settles
+from paymentsdk._operation.rules import Failure, is_in_progress, kind_of, settles
 from paymentsdk.errors import (
     APIError,
     ClientClosed,
@@ -89,6 +89,13 @@ def no_token(error: Exception) -> AttemptFailed:
     return AttemptFailed(Failure.NOT_SENT, f"no token: {reason}", cause=cause, permanent=True, begun=False)
 
 
+def not_signed(error: Exception) -> AttemptFailed:
+    """Nothing was sent: the request could not be signed, for the reason in *error*."""
+    cause = _own(error) if isinstance(error, OWN_ERRORS) else None
+    reason = f"the request could not be signed: {describe(error)}"
+    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True, begun=False)
+
+
 def _own(error: PaymentsError) -> PaymentsError:
     """Return a copy of *error* for one call: whoever has raised it may raise it to all that wait."""
     own = copy(error.with_traceback(None))
@@ -137,7 +144,7 @@ def error_response(
         error = parse_error_response(operation, response, secrets)
     except Exception as defect:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
         return unreadable(response, defect)
-    kind = classify_status(response.status, error.code)
+    kind = kind_of(operation.errors, response.status, error.code, error.codes)
     settled = operation.writes and settles(operation.errors, response.status, error.codes, random_key=random_key)
     in_progress = operation.keyed and not settled and is_in_progress(kind, error.codes)
     return AttemptFailed(kind, str(error), error=error, response=response, settled=settled, in_progress=in_progress)

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._engine import events
-from paymentsdk._engine.settings import Settings, check_headers
+from paymentsdk._engine.settings import Settings
+from paymentsdk._headers import check_headers
 from paymentsdk.errors import APIError, RequestInvalid
 from paymentsdk.events import AttemptStarted, CallEnded, CallEvent, CallStarted, ReauthorizationDue
 
@@ -104,7 +105,7 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
         added: dict[str, str] = {}
         for name, value in given.items():
             try:
-                added |= check_headers({name: value})
+                added |= check_headers({name: value}, reserved=self.operation.reserved_headers)
             except RequestInvalid as error:
                 events.header_left_out(self.operation.name, error)
         return added

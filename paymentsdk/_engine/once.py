@@ -53,7 +53,7 @@ def driver(
     return JournaledCall(
         journaling.journal,
         journaling.platform_clock,
-        seller=lambda: user_id(call.token) or "",
+        seller=lambda: (user_id(call.token) if call.signer is None else call.settings.account) or "",
         lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
         later=later,
         defer=defer,

@@ -19,18 +19,18 @@ R = TypeVar("R")
 _MATCH = Comparison()
 
 
-def credentials(token: str | None, body: object) -> list[str]:
+def credentials(token: str | None, signature: Sequence[str], body: object) -> list[str]:
     """Return the credentials that a request was sent with."""
-    found = [] if token is None else [token]
+    found = [*signature] if token is None else [token]
     return [*found, *secrets_in(body)] if can_hold_secrets(body.__class__) else found
 
 
-def mask_request_id(response: Response, token: str | None, body: object) -> Response:
+def mask_request_id(response: Response, token: str | None, signature: Sequence[str], body: object) -> Response:
     """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
     echoed = header(response.headers, "X-Request-Id")
     if echoed is None:
         return response
-    held = credentials(token, body)
+    held = credentials(token, signature, body)
     for secret in held:
         if secret in echoed:
             break
@@ -39,6 +39,19 @@ def mask_request_id(response: Response, token: str | None, body: object) -> Resp
     masked = scrub(echoed.encode(), held).decode()
     rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
     return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked}))
+
+
+def unexpected_type(operation: Operation[B, R], response: Response) -> str | None:
+    """Say why bytes that are taken as they come cannot be those that were asked for; `None` if they can.
+
+    JSON shows by itself what it is: there, a type that is missing or wrong means nothing.
+    """
+    if operation.result is not bytes or operation.accept == "*/*":
+        return None
+    kind = (header(response.headers, "Content-Type") or "").partition(";")[0].strip().lower()
+    if not kind or kind == operation.accept.partition(";")[0].strip().lower():
+        return None
+    return f"the answer is {kind}, and not {operation.accept}"
 
 
 def compare(

@@ -5,42 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
 from msgspec import Struct
 
 from paymentsdk._auth.schemes import Seller
 from paymentsdk._engine.retry import RetryPolicy
 from paymentsdk._operation.operation import Limits
-from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from paymentsdk._auth.accounts import Accounts
-    from paymentsdk._auth.schemes import Auth, Credentials
-    from paymentsdk.events import Observer
+    from paymentsdk._auth.schemes import AuthScheme, Credentials
+    from paymentsdk.events import Attempt, Observer
 
 #: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
 #: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
-#: What the engine or the transport writes itself.
-_RESERVED = frozenset(
-    {
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "transfer-encoding",
-        "x-idempotency-key",
-    }
-)
-_HEADER_VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
 class Timeout(Struct, frozen=True):
@@ -88,11 +74,38 @@ def connect_timeout(timeout: Timeout, left: float) -> float:
     return 0.9 * left if connect is None or connect >= left else connect
 
 
+class CallOptions(TypedDict, total=False):
+    """What a copy of a client, or of one of its resources, may do in another way; `None` changes nothing."""
+
+    access_token: str | None
+    """Another seller's token. The copy belongs to no `account`, as with `auth`."""
+    auth: AuthScheme | None
+    """Another source of tokens, or a `Signer`."""
+    timeout: Timeout | None
+    """Other bounds of time."""
+    retry: RetryPolicy | None
+    """Another policy."""
+    idempotency_key: str | None
+    """The key of every keyed write of the copy, unless the call gives its own. Two different writes with one key are a
+    conflict: use such a copy for one intent."""
+    headers: Mapping[str, str] | None
+    """Further header fields."""
+    strict: bool | None
+    """See `PaymentsClient`."""
+    observers: Iterable[Observer] | None
+    """Instead of those of the client; see `PaymentsClient`."""
+    observer: Callable[[Attempt], None] | None
+    """The former name; see `PaymentsClient`."""
+    priority: Priority | None
+    """`"batch"` for calls that nobody waits for: where calls wait for their turn, they go after all others;
+    `"interactive"`, the default."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """What a client is set up with, and what a copy of it may change. See `PaymentsClient`."""
 
     base_url: str
-    auth: Auth
+    auth: AuthScheme
     credentials: Credentials | None
     timeout: Timeout
     refresh_timeout: float
@@ -145,37 +158,3 @@ def check_first_sent_at(moment: datetime, now: float) -> datetime:
     if moment.timestamp() > now + 3600:
         raise RequestInvalid("first_sent_at", "must not lie in the future")
     return moment
-
-
-def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
-    replaced = {name.lower() for name in more}
-    return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
-
-
-def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of *headers* whose values no traceback shows: one of them may be a credential."""
-    return {name: masked(value) for name, value in headers.items()}
-
-
-def check_headers(headers: Mapping[str, str], path: str = "headers") -> dict[str, str]:
-    """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
-
-    *path* is what the caller knows them by.
-
-    Raises:
-        RequestInvalid: A name or a value has characters that do not belong in a header, or the name is one that the
-            client writes itself. The error shows no value.
-    """
-    if not isinstance(headers, Mapping):
-        raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
-    fields = dict(headers)
-    for name, value in fields.items():
-        if not isinstance(name, str) or not _HEADER_NAME.match(name):
-            raise RequestInvalid(path, f"{name!r} is not the name of a header")
-        if name.lower() in _RESERVED:
-            raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
-        if not isinstance(value, str) or not _HEADER_VALUE.match(value):
-            raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
-    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}

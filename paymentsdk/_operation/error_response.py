@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import RetryClass
+from paymentsdk._operation.rules import RetryClass, declared
 from paymentsdk._secrets import scrub
 from paymentsdk.errors import APIError, ErrorDetail, ReauthorizationRequired, ServerError, error_class
 from paymentsdk.transports.base import Response, header
@@ -44,7 +44,9 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     parsed, body = _read(bytes(response.body), tuple(secrets))
     details = tuple(_details(parsed, operation.meanings))
     code = _code(parsed, details)
-    cls = error_class(response.status, code)
+    codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    raises = (one.raises for one in declared(operation.errors, response.status, codes) if one.raises is not None)
+    cls = next(raises, None) or error_class(response.status, code)
     if operation.retry is RetryClass.TOKEN_REFRESH and code in TERMINAL and cls is not ServerError:
         cls = ReauthorizationRequired
     error = cls(
@@ -57,7 +59,7 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
         retry_after=retry_after(response.headers),
         raw=body[:RAW_LIMIT],
     )
-    error.codes = tuple(dict.fromkeys(filter(None, (code, *_codes(parsed)))))
+    error.codes = codes
     return error
 
 

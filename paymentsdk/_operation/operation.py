@@ -17,11 +17,13 @@ from msgspec import Struct
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import ResponseDecoder
 from paymentsdk._codec.encode import BodyEncoder, QueryEncoder
+from paymentsdk._codec.raw import RawDecoder, RawEncoder
+from paymentsdk._headers import KEY_HEADER, RESERVED, check_headers, check_name
 from paymentsdk._operation.identity import Addition, Comparison, Echo, Identity
-from paymentsdk._operation.rules import ErrorCode, RetryClass
+from paymentsdk._operation.rules import ANY_CODE, ErrorCode, RetryClass
 from paymentsdk.errors import OutcomeUnknown, RequestInvalid
 
-B = TypeVar("B")
+B = TypeVar("B", contravariant=True)
 R = TypeVar("R", covariant=True)
 P = TypeVar("P")
 
@@ -32,6 +34,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+_JSON = "application/json"
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
@@ -117,15 +120,25 @@ class Operation(Generic[B, R]):
     retry: RetryClass
     """What may be sent again, and when."""
     result: type[R]
-    """The type of a decoded answer."""
+    """The type of a decoded answer; `bytes` for one that is not JSON, as it came."""
     body: type[B] | None = None
-    """The type of the request body; `None` when the operation takes none."""
+    """The type of the request body: a Struct, or `bytes` for one that is not JSON; `None` when the operation takes
+    none."""
     body_required: bool = True
     """Whether the body must be given; `False` where it can be left out."""
     query: type | None = None
     """A `TypedDict` of the filters that go into the query."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The header fields that a request may carry besides, by name, and what they hold; for documents."""
+    fixed_headers: Mapping[str, str] = field(default_factory=dict)
+    """The header fields that every request of the operation carries, such as a version of the interface."""
+    content_type: str = "application/json"
+    """What the body of a request is; say it with `body=bytes`."""
+    accept: str = "application/json"
+    """What the body of a response is. With `result=bytes` it is `*/*` by default; if you say it, a response that says
+    it is something else is not trusted, such as the page of a proxy where a file should be."""
+    key_header: str = KEY_HEADER
+    """The name of the header with the idempotency key."""
     example: Mapping[str, object] | None = None
     """A body for documents, as plain data."""
     errors: tuple[ErrorCode, ...] = ()
@@ -175,6 +188,14 @@ class Operation(Generic[B, R]):
             raise RequestInvalid(f"{self.name}.path", reason)
         if not isinstance(self.retry, RetryClass):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
+        check_name(self.key_header, f"{self.name}.key_header")
+        own = {"Accept": self.accept, "Content-Type": self.content_type}
+        check_headers(own, self.name, reserved=frozenset())
+        if self.result is bytes and self.accept == _JSON:
+            object.__setattr__(self, "accept", "*/*")
+        reserved = self.reserved_headers | {"accept"}
+        fixed = check_headers(self.fixed_headers, f"{self.name}.fixed_headers", reserved=reserved)
+        object.__setattr__(self, "fixed_headers", fixed)
         # Asked for at every call, and the same at every call.
         derived = {
             "path_names": tuple(re.findall(r"{(\w+)}", self.path)),
@@ -200,6 +221,17 @@ class Operation(Generic[B, R]):
         except RequestInvalid as error:
             raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
 
+    @cached_property
+    def own_headers(self) -> Mapping[str, str]:
+        """The header fields that its requests have and others do not."""
+        accept = {} if self.accept == _JSON else {"Accept": self.accept}
+        return {**self.fixed_headers, **accept}
+
+    @property
+    def reserved_headers(self) -> frozenset[str]:
+        """The header fields, in lower case, that no call may set, since the operation does."""
+        return RESERVED | {self.key_header.lower()}
+
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and of the placeholders' values in *path*."""
         return Comparison() if self.identity is None else self.identity.compare(body, path, value)
@@ -212,6 +244,8 @@ class Operation(Generic[B, R]):
             RequestInvalid: The body is of a recursive type, or has amounts or moments elsewhere than in Structs and
                 lists, where nothing checks them.
         """
+        if self.body is bytes:
+            return cast("BodyEncoder[B]", RawEncoder())
         try:
             return None if self.body is None else BodyEncoder(self.body, decimal_strings=self.decimal_strings)
         except RecursionError:
@@ -225,6 +259,8 @@ class Operation(Generic[B, R]):
     @cached_property
     def decoder(self) -> ResponseDecoder[R]:
         """Decodes the response."""
+        if self.result is bytes:
+            return cast("ResponseDecoder[R]", RawDecoder())
         essential = self.identity.unreadable if self.identity else None
         return ResponseDecoder(self.result, empty=self.empty_answer, essential=essential)
 
@@ -235,7 +271,7 @@ class Operation(Generic[B, R]):
 
     def documents(self, status: int, code: str | None) -> bool:
         """Whether the contract has an error response of *status* with *code*."""
-        return any(error.status == status and error.code == code for error in self.errors)
+        return any(error.status == status and error.code in (code, ANY_CODE) for error in self.errors)
 
     def returning(self, result: type[P]) -> Operation[B, P]:
         """Return the same operation with responses decoded into *result*, such as a Struct of the few fields you need.

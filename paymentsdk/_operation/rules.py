@@ -16,15 +16,17 @@ The rules for a write:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from http import HTTPStatus
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import APIError, RequestInvalid
 
+#: Stands for any code, and for none.
+ANY_CODE = "*"
 #: The one code about the key and not about the request.
 KEY_ALREADY_USED = "idempotency_key_already_used"
 #: How often a keyed write is sent again after a 4xx that does not settle it.
@@ -46,21 +48,24 @@ class RetryClass(Enum):
 
 
 class Failure(Enum):
-    """How an attempt can fail."""
+    """How an attempt can fail: what an `ErrorCode` may say that a response means."""
 
     NOT_SENT = "not_sent"
-    #: Sent, and no answer that can be trusted.
+    """No byte left the machine."""
     NO_TRUSTED_RESPONSE = "no_trusted_response"
-    #: 5xx and 408: an answer that does not say what happened.
+    """Sent, and no answer that can be trusted."""
     SERVER = "server_error"
+    """5xx and 408: an answer that does not say what happened."""
     RATE_LIMITED = "rate_limited"
-    #: 409, 423 and 425: something else holds the thing, perhaps an own earlier attempt.
+    """429: refused unprocessed, for now. Even a write without a key is sent again."""
     CONFLICT = "conflict"
+    """409, 423 and 425: something else holds the thing, perhaps an own earlier attempt."""
     UNAUTHORIZED = "unauthorized"
-    #: 3xx and 403: not about this request but about the way to the platform.
+    """401: the token or the signature is refused; sent again once with another, if there can be one."""
     TURNED_AWAY = "turned_away"
-    #: Every other 4xx.
+    """3xx and 403: not about this request but about the way to the platform."""
     REFUSED = "refused"
+    """Every other 4xx."""
 
 
 class Verdict(Enum):
@@ -141,22 +146,35 @@ class ErrorCode(Struct, frozen=True):
     status: int
     """The status code, 400 to 599."""
     code: str
-    """The platform's code, as text (`"101"`, `"property_value"`)."""
+    """The platform's code, as text (`"101"`, `"property_value"`); `"*"` for any code, and for none."""
     meaning: str
     """What the contract says that it means."""
     settles: bool = False
     """A response with this status and code says that no attempt at the write has taken effect, also where an earlier
     one is in doubt. Set it only for what the platform itself says about the request, and what an effect of an earlier
     attempt cannot cause. `idempotency_key_already_used` settles for a random key only, whatever is set here."""
+    kind: Failure | None = None
+    """What it means, and so what may follow; by default what its status means. `RATE_LIMITED` is for whatever was not
+    processed and may be sent again, such as a 400 with `try_later` or a 425."""
+    raises: type[APIError] | None = None
+    """The class of the error: a subclass of `APIError` that is made in the same way; by default that of its status."""
 
     def __post_init__(self) -> None:
+        if self.kind in (Failure.NOT_SENT, Failure.NO_TRUSTED_RESPONSE):
+            raise RequestInvalid("kind", f"{self.kind.name} is not what a response can mean")
+        if self.kind is not None and self.code == ANY_CODE and self.status in _ANYBODY:
+            raise RequestInvalid("kind", f"needs a code: a gateway answers {self.status} as well")
+        if self.raises is not None and not (isinstance(self.raises, type) and issubclass(self.raises, APIError)):
+            raise RequestInvalid("raises", "must be a subclass of APIError")
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
 
 
+#: What a gateway says without having asked the platform: with no code of its own it says nothing of the request.
+_ANYBODY = frozenset({408, *range(500, 600)})
 #: What a gateway says as well, or what says nothing of an earlier attempt.
 _NEVER_SETTLE_STATUS = frozenset({401, 403, 408, 423, 425, 429})
-_NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request"})
+_NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 
 
 def can_settle(status: int, code: str) -> bool:
@@ -168,6 +186,18 @@ def can_settle(status: int, code: str) -> bool:
         and not says_in_progress(code)
         and not says_already(code)
     )
+
+
+def declared(errors: Iterable[ErrorCode], status: int, codes: Sequence[str]) -> list[ErrorCode]:
+    """Return what is declared of a response of *status* with *codes*, in their order; what holds for any code last."""
+    of_status = [error for error in errors if error.status == status]
+    return [error for code in (*codes, ANY_CODE) for error in of_status if error.code == code]
+
+
+def kind_of(errors: Iterable[ErrorCode], status: int, code: str | None, codes: Sequence[str]) -> Failure:
+    """Return the kind of failure that a response outside 2xx is: as declared, or else what its status means."""
+    kinds = (error.kind for error in declared(errors, status, codes) if error.kind is not None)
+    return next(kinds, None) or classify_status(status, code)
 
 
 def says_in_progress(code: str) -> bool:

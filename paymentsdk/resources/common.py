@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, dataclass_transform
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
+from paymentsdk._engine.settings import CallOptions
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode
 from paymentsdk.errors import RequestInvalid, visible
@@ -23,6 +25,7 @@ __all__ = [
     "Amount",
     "Day",
     "Id",
+    "KeyedWriteOptions",
     "KeywordOnlyMeta",
     "Metadata",
     "Moment",
@@ -32,8 +35,10 @@ __all__ = [
     "PositiveAmount",
     "RequestDay",
     "RequestStruct",
+    "RequiredId",
     "Resource",
     "ResponseStruct",
+    "WriteOptions",
 ]
 
 
@@ -240,6 +245,9 @@ class KeyedWriteOptions(WriteOptions, total=False):
 class Resource:
     """Base of a namespace of the client: it makes calls, and holds nothing of its own.
 
+    A subclass calls with `self._engine.call(OPERATION, ...)`, walks with `Pager(self._engine, SEARCH, ...)`, and hands
+    the options of a keyed write on with `self._write(OPERATION, body, options)`.
+
     Every method raises what `PaymentsClient.call` raises; its own `Raises:`
     lists only what is particular to it.
     """
@@ -248,6 +256,12 @@ class Resource:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def with_options(self, **options: Unpack[CallOptions]) -> Self:
+        """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
+        twin = copy.copy(self)
+        twin._engine = self._engine.with_options(**options)  # noqa: SLF001 - it is of this very class
+        return twin
 
     async def _write(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._clock import Clock, ClockEvent
+from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._faults import FaultRule, Faults
 from paymentsdk.sandbox._handlers.plans import (
     FreeTrialRequest,
@@ -15,18 +16,22 @@ from paymentsdk.sandbox._handlers.plans import (
     PlanRequest,
     RecurringRequest,
 )
+from paymentsdk.sandbox._paging import Rows, page_of
 from paymentsdk.sandbox._platform import Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies, Policy
 from paymentsdk.sandbox._policies import describe as describe_policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox._responses import Refused
 from paymentsdk.sandbox._server import Sandbox, SandboxThread
+from paymentsdk.sandbox._table import Documents
 from paymentsdk.sandbox._tenants import TenantRequest
 
 __all__ = [
     "Buyer",
+    "Call",
     "Clock",
     "ClockEvent",
+    "Documents",
     "Entry",
     "EntryKind",
     "FaultRule",
@@ -39,11 +44,14 @@ __all__ = [
     "Policy",
     "RecurringRequest",
     "Refused",
+    "Rows",
     "Sandbox",
     "SandboxInfo",
     "SandboxThread",
+    "SellerContext",
     "Subscription",
     "Tenant",
     "TenantRequest",
     "describe_policies",
+    "page_of",
 ]

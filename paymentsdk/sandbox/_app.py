@@ -1,4 +1,4 @@
-"""The web application: its routes and types are taken from ``OPERATIONS``; `_pipeline` handles each operation."""
+"""The web application: its routes and types are those of the operations; `_pipeline` handles each operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import msgspec
 from aiohttp import web
 
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import _control, _responses
 from paymentsdk.sandbox._delivery import reset_connection
 from paymentsdk.sandbox._handlers import noun_of
@@ -18,7 +17,7 @@ from paymentsdk.sandbox._keys import ALLOWED_HOSTS, PLATFORM, PREFIX, STOPPING, 
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._parsing import MAX_BODY, AnyOperation
-from paymentsdk.sandbox._pipeline import CLIENT_GONE, Pipeline
+from paymentsdk.sandbox._pipeline import CLIENT_GONE, Authenticate, Pipeline
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._responses import SHAPES, Refused, cause
 
@@ -31,7 +30,11 @@ _log = logging.getLogger("paymentsdk.sandbox")
 
 
 def make_app(
-    platform: Platform, *, live_tokens: bool = False, allowed_hosts: frozenset[str] = frozenset()
+    platform: Platform,
+    *,
+    live_tokens: bool = False,
+    allowed_hosts: frozenset[str] = frozenset(),
+    authenticate: Authenticate | None = None,
 ) -> web.Application:
     """Return the application of *platform*.
 
@@ -39,14 +42,15 @@ def make_app(
         platform: The platform.
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
+        authenticate: Finds the token that a signature stands for.
     """
     app = web.Application(client_max_size=MAX_BODY, middlewares=[timed, _always_answered])
     app[PLATFORM] = platform
     app[ALLOWED_HOSTS] = allowed_hosts
     app[STOPPING] = asyncio.Event()
-    app[_PIPELINE] = pipeline = Pipeline(platform, app[STOPPING], live_tokens=live_tokens)
+    app[_PIPELINE] = pipeline = Pipeline(platform, app[STOPPING], live_tokens=live_tokens, authenticate=authenticate)
     app.on_response_prepare.append(pipeline.name_response)
-    for operation in OPERATIONS.values():
+    for operation in platform.operations.values():
         # A placeholder that nobody has filled in is a bad value like others, which aiohttp's own pattern does not take.
         path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
         for route in (path, path + "/"):
@@ -82,21 +86,24 @@ def _said(request: web.Request, refused: Refused) -> web.Response:
     """Return what is said where no operation, command or page answers: to a program JSON, and to a browser a page."""
     if "text/html" in request.headers.get("Accept", ""):
         return routes.refusal_page(refused)
-    operation = _nearest(request.path)
+    operation = _nearest(request.app[PLATFORM], request.path)
     name = "flat" if request.path.startswith(PREFIX) else request.app[PLATFORM].policies.error_shape
     shape = SHAPES.get(name, noun_of(operation).shape if operation else cause)
     body = _responses.refusal(refused, operation, shape)
     return web.Response(status=refused.status, body=body, content_type="application/json")
 
 
-def _nearest(path: str) -> AnyOperation | None:
+def _nearest(platform: Platform, path: str) -> AnyOperation | None:
     """Return an operation of the interface that *path* looks like a part of, where no operation has it itself."""
-    of_interface = (one for one in OPERATIONS.values() if f"{path}/".startswith(one.path.partition("/{")[0] + "/"))
-    return next(of_interface, None)
+    path += "/"
+    return next(
+        (one for one in platform.operations.values() if path.startswith(one.path.partition("/{")[0] + "/")), None
+    )
 
 
 async def _openapi(request: web.Request) -> web.StreamResponse:
     platform = request.app[PLATFORM]
     return web.Response(
-        body=msgspec.json.encode(document(platform.base_url, platform.policies)), content_type="application/json"
+        body=msgspec.json.encode(document(platform.base_url, platform.policies, platform.operations)),
+        content_type="application/json",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import ErrorCode
+from paymentsdk._operation.rules import ANY_CODE, ErrorCode
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.sandbox import _magic_values
 from paymentsdk.sandbox._handlers import HANDLERS, noun_of
@@ -38,7 +38,7 @@ def refuse(operation: Operation[object, object], error: RequestInvalid) -> Refus
 
 def general(operation: Operation[object, object], status: int) -> str:
     """Return the code of *status* that says the least about a request: documented ones before others."""
-    documented = [one.code for one in operation.errors if one.status == status]
+    documented = [one.code for one in operation.errors if one.status == status and one.code != ANY_CODE]
     code_of = noun_of(operation).code_of
     # What is wrong in no place and no way has the code for everything else.
     rest = [code_of(operation, RequestInvalid("$", ""))] if code_of else []

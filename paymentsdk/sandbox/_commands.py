@@ -201,7 +201,11 @@ def _clock(platform: Platform) -> dict[str, object]:
 
 def add_fault(platform: Platform, request: ControlRequest) -> object:
     """Put a rule in force."""
-    return _shown_fault(platform.faults.add(request.read(FaultRule)))
+    rule = request.read(FaultRule)
+    try:
+        return _shown_fault(platform.faults.add(rule))
+    except ValueError as error:
+        raise Refused(400, "bad_request", str(error)) from None
 
 
 def faults(platform: Platform, request: ControlRequest) -> object:

@@ -16,7 +16,7 @@ from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import Entry, EntryKind, Grant, Tenant
 from paymentsdk.sandbox._responses import encode
 from paymentsdk.sandbox._store import Due, Store
-from paymentsdk.sandbox._table import Table
+from paymentsdk.sandbox._table import Documents, Table
 
 if TYPE_CHECKING:
     from paymentsdk.sandbox._ids import Ids
@@ -24,58 +24,51 @@ if TYPE_CHECKING:
 __all__ = ["Call", "SellerContext"]
 
 D = TypeVar("D", bound=Struct)
-B = TypeVar("B")
+B = TypeVar("B", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Generic[B]):
-    """A request that was read.
-
-    Attributes:
-        body: The body, or ``None``.
-        path: The values in the path.
-        query: The filters.
-        grant: The token that it came with; ``None`` at the token endpoint.
-        sent: The bytes of the body, for what is echoed as it came.
-        drift: Rows that appeared (or vanished, below zero) before the page that is asked for.
-    """
+    """A request that was read."""
 
     body: B
+    """The body, checked; `None` for none."""
     path: Mapping[str, str]
+    """The values in the path."""
     query: Mapping[str, object]
+    """The filters, read as their types say; those that were not given are not there."""
     grant: Grant | None = None
+    """The token that it came with; `None` at the token endpoint."""
     sent: bytes = b""
+    """The bytes of the body, for what is echoed as it came."""
     drift: int = 0
+    """Rows that appeared (or vanished, below zero) before the page that is asked for."""
     effects: tuple[str, ...] = ()
     """Of the faults that hit the request: some happen to rows before they are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SellerContext:
-    """One seller's part of the sandbox, at one moment.
-
-    Attributes:
-        tenant: The seller.
-        now: The moment.
-        policies: Those that hold for the seller.
-        ids: Makes identifiers.
-        base_url: Where links lead: the sandbox as buyers reach it.
-        key: The idempotency key of the request, if it has one.
-        publish: Hears of every document that changed, once it is committed.
-    """
+    """One seller's part of the sandbox, at one moment: what a handler does to it is committed as a whole."""
 
     tenant: Tenant
+    """The seller."""
     now: datetime
+    """The moment, by the clock of the sandbox."""
     policies: Policies
+    """Those that hold for the seller."""
     ids: Ids
+    """Makes identifiers: `token(length)`, `number(digits)`, `uuid()`, `sortable(prefix, now)`."""
     base_url: str
+    """Where links lead: the sandbox as buyers reach it."""
     store: Store = field(repr=False)
     publish: Callable[[str, int, Struct], None] = field(repr=False)
     key: str | None = None
+    """The idempotency key of the request, if it has one."""
 
     def get(self, table: Table[D], key: str) -> D | None:
         """Return the seller's document *key*."""
-        return self.store.get(table, key, self.tenant.user_id)
+        return self.store.get(self.store.prepare(table), key, self.tenant.user_id)
 
     def require(self, table: Table[D], key: str) -> D:
         """Return the seller's document *key*, which is there."""
@@ -86,9 +79,14 @@ class SellerContext:
 
     def put(self, table: Table[D], document: D) -> D:
         """Keep *document*, and let those who watch know of it."""
-        self.store.put(table, self.tenant.user_id, document)
+        self.store.put(self.store.prepare(table), self.tenant.user_id, document)
         self.store.after_commit(lambda: self.publish(table.name, self.tenant.user_id, document))
         return document
+
+    def remove(self, table: Documents[D], key: str) -> bool:
+        """Forget the seller's document *key*; say whether there was one."""
+        self.store.prepare(table)
+        return self.store.remove(table, key, self.tenant.user_id)
 
     def find(
         self,
@@ -104,7 +102,7 @@ class SellerContext:
     ) -> list[D]:
         """Return the seller's documents that meet all *conditions*; see `Store.find`."""
         return self.store.find(
-            table,
+            self.store.prepare(table),
             self.tenant.user_id,
             conditions,
             order=order,
@@ -121,11 +119,11 @@ class SellerContext:
 
     def count(self, table: Table[D], conditions: Sequence[Condition] = (), *, since: Condition | None = None) -> int:
         """Return how many of the seller's documents meet all *conditions* and *since*; see `Store.count`."""
-        return self.store.count(table, self.tenant.user_id, conditions, since=since)
+        return self.store.count(self.store.prepare(table), self.tenant.user_id, conditions, since=since)
 
     def record(
         self,
-        kind: EntryKind,
+        kind: EntryKind | str,
         *,
         id: str,  # noqa: A002 - the ledger's own word
         order_id: str,

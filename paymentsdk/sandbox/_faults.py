@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import astuple, fields
 
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._effects import EFFECTS, Effect
 
 __all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
@@ -31,7 +30,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule: it counts the requests that match ``operation`` and ``tenant``; the other members pick which it hits.
 
     Raises:
-        ValueError: There is no such effect or operation, or the effect does not take a detail that is given.
+        ValueError: There is no such effect, or it does not take a detail that is given.
     """
 
     effect: Effect
@@ -70,8 +69,6 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.effect not in EFFECTS:
             raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
-        if not any(fnmatch.fnmatchcase(name, self.operation) for name in OPERATIONS):
-            raise ValueError(f"no operation is called {self.operation!r}; there are {', '.join(OPERATIONS)}")
         where = EFFECTS[self.effect].operation
         if where not in {"*", self.operation}:
             raise ValueError(f"{self.effect} can only happen to {where}: say operation={where}")
@@ -156,10 +153,12 @@ class Faults:
     """The rules in force; it may be used from any thread.
 
     Args:
+        operations: The names of those that there are.
         changed: Called when a rule was added or taken out.
     """
 
-    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, operations: Collection[str], changed: Callable[[], None] = lambda: None) -> None:
+        self._operations = operations
         self._changed = changed
         self._lock = threading.Lock()
         self._rules: dict[int, AddedFault] = {}
@@ -170,8 +169,10 @@ class Faults:
         """Put *rule* in force. Used as a context manager, the result takes it out again at the end.
 
         Raises:
-            ValueError: A detail is of the wrong type or out of bounds.
+            ValueError: No operation has such a name, or a detail is of the wrong type or out of bounds.
         """
+        if not any(fnmatch.fnmatchcase(name, rule.operation) for name in self._operations):
+            raise ValueError(f"no operation is called {rule.operation!r}; there are {', '.join(self._operations)}")
         # Structs check nothing when Python makes them, and a rule of 150 % would hit whatever it can.
         msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:

@@ -45,12 +45,14 @@ def checked_key(operation: Operation[object, object], key: str | None, policies:
     if not operation.keyed:
         return None
     if not key:
-        raise Refused(400, "empty_required_header", details=("X-Idempotency-Key",))
+        raise Refused(400, "empty_required_header", details=(operation.key_header,))
     if not all("!" <= character <= "~" for character in key):
-        raise Refused(400, "bad_request", details=("X-Idempotency-Key: has a character that is not visible ASCII",))
+        raise Refused(
+            400, "bad_request", details=(f"{operation.key_header}: has a character that is not visible ASCII",)
+        )
     if len(key) > policies.max_key_length:
         code = "invalid_idempotency_key_length"
-        details = (f"X-Idempotency-Key: has more than {policies.max_key_length} characters",)
+        details = (f"{operation.key_header}: has more than {policies.max_key_length} characters",)
         raise Refused(400, code if code in operation.meanings else "bad_request", details=details)
     return key
 

@@ -63,7 +63,7 @@ class Noun:
     def __post_init__(self) -> None:
         declared = sorted(one.operation.name for one in self.handlers)
         expected = sorted(name for name in OPERATIONS if name.partition(".")[0] == self.name)
-        if declared != expected or not expected:
+        if declared != expected or (self.name and not expected):
             raise ValueError(f"{self.name} needs one handler for each of {expected}, not for {declared}")
         if problem := next(self._misdeclared(), None):
             raise ValueError(f"{self.name}: {problem}")

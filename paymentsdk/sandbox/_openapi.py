@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec import inspect as types_of
@@ -19,7 +19,7 @@ from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
 from paymentsdk.sandbox._handlers import SCHEMAS, required
 from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._responses import structs_in
+from paymentsdk.sandbox._responses import media_type, structs_in
 from paymentsdk.sandbox._texts import texts
 
 __all__ = ["document"]
@@ -44,6 +44,7 @@ _ABOVE_ZERO: Mapping[str, Schema] = {
     "number": {"exclusiveMinimum": 0},
 }
 _TEXT: Schema = {"type": "string"}
+_BINARY: Schema = {"type": "string", "format": "binary"}
 _ERROR: Schema = {
     "type": "object",
     "description": "A refusal. Its shape depends on the interface; see the guide to errors.",
@@ -93,11 +94,13 @@ _OF_KEYED: Mapping[int, str] = {
 }
 
 
-def document(base_url: str, policies: Policies) -> Mapping[str, object]:
-    """Return the document for a platform at *base_url* that follows *policies*."""
+def document(
+    base_url: str, policies: Policies, operations: Mapping[str, AnyOperation] = OPERATIONS
+) -> Mapping[str, object]:
+    """Return the document for a platform at *base_url* that follows *policies* and has these *operations*."""
     paths: dict[str, Schema] = {}
-    for operation in OPERATIONS.values():
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies)
+    for operation in operations.values():
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies, operations)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -110,29 +113,39 @@ def document(base_url: str, policies: Policies) -> Mapping[str, object]:
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**_schemas(policies), "Error": _ERROR},
+            "schemas": {**_schemas(policies, operations), "Error": _ERROR},
         },
     }
 
 
-def _schemas(policies: Policies) -> Schema:
+def _space(operation: AnyOperation) -> str:
+    """Return what the names of its schemas begin with: another program may have an `Order` of its own."""
+    return "" if operation.name in OPERATIONS else f"{operation.name.partition('.')[0]}."
+
+
+def _schema(operation: AnyOperation, kind: type) -> Schema:
+    """Return the schema of a body of *kind*, or where it is."""
+    template = f"#/components/schemas/{_space(operation)}{{name}}"
+    [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
+    return cast("Schema", _finished(schema, _DECIMAL_STRING if operation.decimal_strings else _DECIMAL_NUMBER))
+
+
+def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
     """Describe every Struct, each with the form that its amounts have on the wire."""
     schemas: Schema = {}
-    for decimal_strings in (True, False):
-        types = [
-            kind
-            for operation in OPERATIONS.values()
-            if operation.decimal_strings is decimal_strings
-            for kind in (operation.body, operation.result)
-            if kind is not None
-        ]
-        _, components = msgspec.json.schema_components(types, ref_template=_REF)
+    groups: dict[tuple[str, bool], list[type]] = {}
+    for operation in sorted(operations.values(), key=lambda one: not one.decimal_strings):
+        kinds = [kind for kind in (operation.body, operation.result) if kind not in (None, bytes)]
+        groups.setdefault((_space(operation), operation.decimal_strings), []).extend(filter(None, kinds))
+    for (space, decimal_strings), types in groups.items():
+        _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
         structs = {info.cls.__name__: info for info in structs_in(types)}
-        for name, schema in components.items():
+        for own_name, schema in components.items():
+            name = space + own_name
             schemas[name] = _finished(schema, _DECIMAL_STRING if decimal_strings else _DECIMAL_NUMBER)
-            if name in structs:
-                _tighten(schemas[name], structs[name])
-                _describe(schemas[name], structs[name].cls)
+            if own_name in structs:
+                _tighten(schemas[name], structs[own_name])
+                _describe(schemas[name], structs[own_name].cls)
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
@@ -206,23 +219,23 @@ def _describe(schema: Schema, cls: type) -> None:
             member["description"] = text
 
 
-def _operation(operation: AnyOperation, policies: Policies) -> Schema:
+def _operation(operation: AnyOperation, policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
     described: Schema = {
         "operationId": operation.name,
         "tags": [operation.name.split(".")[0]],
         "summary": operation.summary,
-        "description": f"Section {operation.section} of the contract.",
+        "description": f"Section {operation.section} of the contract." if operation.section else operation.summary,
         "parameters": [
             *_path_parameters(operation),
             *_query_parameters(operation),
             *_headers(operation, policies),
         ],
-        "responses": {str(operation.status): _success(operation), **_refusals(operation)},
+        "responses": {str(operation.status): _success(operation, operations), **_refusals(operation)},
     }
     if not operation.authenticated:
         described["security"] = []
     if operation.body is not None:
-        content = _json({"$ref": _REF.format(name=operation.body.__name__)}, operation.example)
+        content = _content(operation, operation.body, operation.content_type, operation.example)
         described["requestBody"] = {"required": operation.body_required, "content": content}
     return described
 
@@ -239,7 +252,12 @@ def _query_parameters(operation: AnyOperation) -> list[Schema]:
     if operation.query is None:
         return []
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
-    properties = _finished(components[operation.query.__name__], _DECIMAL_NUMBER)["properties"]
+    # A parameter has its values with it: what stands elsewhere is told of bodies.
+    placed = {_REF.format(name=name): schema for name, schema in components.items()}
+    properties = {
+        name: placed.get(schema.get("$ref"), schema)
+        for name, schema in _finished(components[operation.query.__name__], _DECIMAL_NUMBER)["properties"].items()
+    }
     return [
         {
             "name": name,
@@ -264,16 +282,16 @@ def _headers(operation: AnyOperation, policies: Policies) -> list[Schema]:
     if not operation.keyed:
         return headers
     key: Schema = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
-    return [*headers, {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": key}]
+    return [*headers, {"name": operation.key_header, "in": "header", "required": True, "schema": key}]
 
 
-def _success(operation: AnyOperation) -> Schema:
+def _success(operation: AnyOperation, operations: Mapping[str, AnyOperation]) -> Schema:
     success: Schema = {"description": HTTPStatus(operation.status).phrase, "headers": _REQUEST_ID}
     if operation.status != HTTPStatus.NO_CONTENT:
-        success["content"] = _json({"$ref": _REF.format(name=operation.result.__name__)})
+        success["content"] = _content(operation, operation.result, media_type(operation))
     links = {
         other.name: _link(operation, other)
-        for other in OPERATIONS.values()
+        for other in operations.values()
         if len(other.path_names) == 1
         and not operation.path_names
         and other.path.partition("/{")[0] == operation.path.removesuffix("/search")
@@ -301,15 +319,15 @@ def _refusals(operation: AnyOperation) -> Schema:
     }
     for status, text in others.items():
         lines.setdefault(status, [text])
-    content = _json({"$ref": _REF.format(name="Error")})
+    content = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
     return {
         str(status): {"description": "\n".join(texts), "headers": _REQUEST_ID, "content": content}
         for status, texts in sorted(lines.items())
     }
 
 
-def _json(schema: Schema, example: Mapping[str, object] | None = None) -> Schema:
-    media: Schema = {"schema": schema}
+def _content(operation: AnyOperation, kind: type, media: str, example: Mapping[str, object] | None = None) -> Schema:
+    found: Schema = {"schema": _BINARY if kind is bytes else _schema(operation, kind)}
     if example is not None:
-        media["example"] = msgspec.to_builtins(example)
-    return {"application/json": media}
+        found["example"] = msgspec.to_builtins(example)
+    return {media: found}

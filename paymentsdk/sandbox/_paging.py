@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Generic, NamedTuple, TypeVar
+
 from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.sandbox._context import Call
+from paymentsdk.sandbox._context import Call, SellerContext
+from paymentsdk.sandbox._counts import Condition
 from paymentsdk.sandbox._policies import Policies
+from paymentsdk.sandbox._table import Documents
 
-__all__ = ["Window", "window"]
+__all__ = ["Rows", "Window", "page_of", "window"]
+
+D = TypeVar("D", bound=Struct)
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -45,6 +51,34 @@ def window(policies: Policies, call: Call[None], total: int) -> Window:
             case "clamp":
                 start = policies.max_offset
     return Window(offset=offset, limit=limit, total=min(max(total + drift, 0), policies.max_total), start=start)
+
+
+class Rows(NamedTuple, Generic[D]):
+    """What a page of a search has."""
+
+    items: list[D]
+    """The rows."""
+    total: int
+    """How many rows the search has."""
+    offset: int
+    """Where the page begins, as it was asked for."""
+    limit: int
+    """The most rows that it may have."""
+
+
+def page_of(context: SellerContext, documents: Documents[D], call: Call[None], **equal: object) -> Rows[D]:
+    """Return the page that *call* asks for with its `offset` and `limit`, as policies and faults have it.
+
+    Args:
+        context: Whose documents.
+        documents: What is searched.
+        call: The search.
+        **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
+    """
+    conditions: list[Condition] = [(name, "=", value) for name, value in equal.items() if value is not None]
+    part = window(context.policies, call, context.count(documents, conditions))
+    rows = context.find(documents, conditions, limit=part.limit, offset=part.start)
+    return Rows(rows, part.total, part.offset, part.limit)
 
 
 def _whole(value: object, default: int) -> int:

@@ -74,6 +74,8 @@ def read_body(operation: AnyOperation, body: bytes, policies: Policies) -> objec
         if operation.keyed:
             _check_empty(body)
         return None
+    if operation.body is bytes:
+        return body
     if not body.strip():
         if operation.body_required:
             raise RequestInvalid("$", "Expected `object`, got no body", "object")

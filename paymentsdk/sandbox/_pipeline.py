@@ -11,15 +11,17 @@ import errno
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from http import HTTPStatus
 from itertools import count
+from typing import TypeAlias
 
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import replace
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import TokenRequest
@@ -29,19 +31,22 @@ from paymentsdk.sandbox._context import Call
 from paymentsdk.sandbox._delivery import Response, apply_faults, hang, pause, read, reset_connection, send
 from paymentsdk.sandbox._events import LONGEST_SHOWN, RequestLine
 from paymentsdk.sandbox._faults import FaultRule, Hit
-from paymentsdk.sandbox._handlers import HANDLERS, noun_of
+from paymentsdk.sandbox._handlers import noun_of
 from paymentsdk.sandbox._handlers.oauth import application
 from paymentsdk.sandbox._keys import Route
 from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation, read_body, read_query, unstorable
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Grant, Tenant
-from paymentsdk.sandbox._redaction import redact_body, redact_parameters
+from paymentsdk.sandbox._redaction import redact_body, redact_parameters, secrets_of
 from paymentsdk.sandbox._responses import SHAPES, Refused
 from paymentsdk.sandbox._store import SavedResponse
+from paymentsdk.transports.base import Headers, Request
 
-__all__ = ["CLIENT_GONE", "Incoming", "Pipeline", "Principal", "authenticate", "check_token", "execute"]
+__all__ = ["CLIENT_GONE", "Authenticate", "Incoming", "Pipeline", "Principal", "authenticate", "check_token", "execute"]
 
+#: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
+Authenticate: TypeAlias = Callable[[Request], str | None]
 #: The header of a response that was given before.
 REPLAYED = "X-Idempotency-Replayed"
 #: What is raised by reading from a client that has gone, or writing to it, as any may at any moment.
@@ -60,7 +65,7 @@ class Incoming(Struct, frozen=True, kw_only=True):
     content_type: str
     """The header of this name without its parameters; empty for none."""
     key: str | None
-    """The header X-Idempotency-Key."""
+    """The header with the idempotency key."""
     body: bytes
 
 
@@ -93,12 +98,21 @@ _EXCHANGE = web.RequestKey("exchange", _Exchange)
 class Pipeline:
     """Responds to the operations of the contract."""
 
-    def __init__(self, platform: Platform, stopping: asyncio.Event, *, live_tokens: bool) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        stopping: asyncio.Event,
+        *,
+        live_tokens: bool,
+        authenticate: Authenticate | None = None,
+    ) -> None:
         self._platform = platform
+        self._authenticate = authenticate
         self._stopping = stopping
         self._live_tokens = live_tokens
         self._in_flight = _idempotency.InFlight()
         self._numbers = count(1)
+        self._secrets = secrets_of(platform.operations.values())
 
     def handler(self, operation: AnyOperation) -> Route:
         """Return the aiohttp handler of *operation*."""
@@ -120,7 +134,7 @@ class Pipeline:
 
     async def _respond(self, request: web.Request, exchange: _Exchange) -> Response:
         platform, operation = self._platform, exchange.operation
-        exchange.incoming = incoming = await _parse(request)
+        exchange.incoming = incoming = self._with_token(request, operation, await _parse(request, operation))
         principal = self._authenticated(exchange, incoming)
         tenant, policies = principal.tenant, platform.policies_of(principal.tenant)
         exchange.hit = platform.faults.match(operation.name, tenant.user_id)
@@ -133,6 +147,14 @@ class Pipeline:
             if waited or exchange.hit.rules:  # Meanwhile the token may have ended.
                 principal = self._authenticated(exchange, incoming)
             return execute(platform, operation, incoming, principal, exchange.hit)
+
+    def _with_token(self, request: web.Request, operation: AnyOperation, incoming: Incoming) -> Incoming:
+        """Return *incoming* with the token that its signature stands for, if it has one that is known here."""
+        if self._authenticate is None or not operation.authenticated:
+            return incoming
+        url, headers = self._platform.base_url + request.raw_path, Headers(request.headers)
+        token = self._authenticate(Request(request.method, url, headers, incoming.body))
+        return incoming if token is None else replace(incoming, authorization=f"Bearer {token}")
 
     def _authenticated(self, exchange: _Exchange, incoming: Incoming) -> Principal:
         platform, operation = self._platform, exchange.operation
@@ -203,7 +225,7 @@ class Pipeline:
                 at=self._platform.clock.now(),
                 operation=None,
                 method=request.method,
-                path=redact_parameters(request.rel_url.raw_path_qs),
+                path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
                 status=status,
                 tenant=None,
                 request_id=self.request_id(request),
@@ -213,20 +235,23 @@ class Pipeline:
     def _log(self, request: web.Request, exchange: _Exchange, response: Response | None) -> None:
         """Log the request for those who watch."""
         incoming, principal = exchange.incoming, exchange.principal
+        sent = incoming.body if incoming else b""
         self._platform.feed.log(
             RequestLine(
                 at=self._platform.clock.now(),
                 operation=exchange.operation.name,
                 method=request.method,
-                path=redact_parameters(request.rel_url.raw_path_qs),
+                path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
                 status=response.status if response else None,
                 tenant=principal.tenant.user_id if principal else None,
                 request_id=exchange.request_id,
                 key=incoming.key if incoming else None,
                 content_type=incoming.content_type if incoming else "",
-                body=redact_body(incoming.body if incoming else b"", grant=not exchange.operation.authenticated),
+                body=redact_body(sent, grant=not exchange.operation.authenticated, also=self._secrets),
                 # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-                answer=redact_body(response.body[: 2 * LONGEST_SHOWN] if response else b"", grant=False),
+                answer=redact_body(
+                    response.body[: 2 * LONGEST_SHOWN] if response else b"", grant=False, also=self._secrets
+                ),
                 replayed=bool(response and response.replayed),
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
@@ -242,7 +267,7 @@ def _cause(error: Exception) -> str:
     return f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
 
 
-async def _parse(request: web.Request) -> Incoming:
+async def _parse(request: web.Request, operation: AnyOperation) -> Incoming:
     """Read a request whole.
 
     Raises:
@@ -260,7 +285,7 @@ async def _parse(request: web.Request) -> Incoming:
         query=dict(request.query),
         authorization=request.headers.get("Authorization", ""),
         content_type=request.headers.get("Content-Type", "").partition(";")[0].strip(),
-        key=request.headers.get("X-Idempotency-Key"),
+        key=request.headers.get(operation.key_header),
         body=body,
     )
 
@@ -328,7 +353,7 @@ def _unauthorized(policies: Policies, operation: AnyOperation, message: str, cod
 def _check_content_type(operation: AnyOperation, incoming: Incoming) -> None:
     """Refuse a body that says it is something other than JSON; one that says nothing is read as JSON."""
     kind = incoming.content_type.lower()
-    takes_none = operation.body is None and not operation.keyed
+    takes_none = operation.body is bytes or (operation.body is None and not operation.keyed)
     if takes_none or not incoming.body.strip() or not kind or kind.endswith(("/json", "+json")):
         return
     raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
@@ -368,7 +393,7 @@ def execute(
         fingerprint = _idempotency.fingerprint(operation, incoming.path, incoming.body) if key else ""
         place = _idempotency.place_of(operation, incoming.path)
         if key and (saved := _idempotency.replay(context, key, place, fingerprint)):
-            return Response(status=saved.status, body=saved.body, headers={REPLAYED: "true"}, replayed=True)
+            return _response(operation, saved.status, saved.body, replayed=True)
         # After the key: what went with it once is another request, whatever it says.
         with _documented_errors(operation):
             _check_content_type(operation, incoming)
@@ -382,23 +407,38 @@ def execute(
                 drift=drift.rows if drift else 0,
                 effects=tuple(rule.effect for rule in hit.rules),
             )
-            if requested := _magic_values.requested_error(operation, _magic_text(operation, call)):
+            if requested := _magic_values.requested_error(operation, _magic_text(platform, operation, call)):
                 raise requested
-            result = HANDLERS[operation.name].handle(context, call)
+            result = platform.handlers[operation.name].handle(context, call)
         body = b""
         if operation.status != HTTPStatus.NO_CONTENT:
-            body = _responses.encode(result, decimal_strings=operation.decimal_strings)
+            body = _body(operation, result)
         if key:
             saved = SavedResponse(
                 place=place, fingerprint=fingerprint, status=operation.status, body=body, at=context.now
             )
             platform.store.save_response(tenant.user_id, key, saved, forgotten=_idempotency.forgotten(context))
-    return Response(status=operation.status, body=body)
+    return _response(operation, operation.status, body)
 
 
-def _magic_text(operation: AnyOperation, call: Call[object]) -> object:
+def _body(operation: AnyOperation, result: object) -> bytes:
+    if operation.result is not bytes:
+        return _responses.encode(result, decimal_strings=operation.decimal_strings)
+    if not isinstance(result, bytes):
+        raise TypeError(f"the handler of {operation.name} must return bytes, not {type(result).__name__}")
+    return result
+
+
+def _response(operation: AnyOperation, status: int, body: bytes, *, replayed: bool = False) -> Response:
+    headers = {REPLAYED: "true"} if replayed else {}
+    return Response(
+        status=status, body=body, headers=headers, content_type=_responses.media_type(operation), replayed=replayed
+    )
+
+
+def _magic_text(platform: Platform, operation: AnyOperation, call: Call[object]) -> object:
     """Return the member that may hold a magic value; a handler itself looks at that of a thing which exists."""
-    magic = HANDLERS[operation.name].magic
+    magic = platform.handlers[operation.name].magic
     if magic is None or magic.later:
         return None
     value: object = call.body if call.body is not None else {**call.path, **call.query}

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Never, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MaskedRepr
+from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState
-from paymentsdk.sandbox._context import SellerContext
+from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._events import Changed, Event, Feed
 from paymentsdk.sandbox._faults import Faults, FaultState
 from paymentsdk.sandbox._grants import make_grant
-from paymentsdk.sandbox._handlers import JOBS, plans
+from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._ids import Ids
+from paymentsdk.sandbox._noun import Handler
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._provision import ProvisionRequest, provision
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
@@ -30,9 +34,11 @@ from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_plan, with_valid_grants
 
-__all__ = ["Platform", "SandboxInfo"]
+__all__ = ["OwnHandlers", "Platform", "SandboxInfo"]
 
 D = TypeVar("D", bound=Struct)
+#: Operations of another program, and what handles each.
+OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, Call[Never]], object]]
 
 #: What a dashboard may see; the other documents are credentials.
 _SHOWN = frozenset({"orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers"})
@@ -68,6 +74,20 @@ class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
     )
 
 
+def _distinct(operations: Mapping[str, Operation[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
+    """Return *operations*, of which each has a method and a path of its own.
+
+    Raises:
+        ValueError: Two have the same.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for name, operation in operations.items():
+        place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
+        if (other := seen.setdefault(place, name)) != name:
+            raise ValueError(f"{name} has the method and the path of {other}: give it that name to take its place")
+    return operations
+
+
 class _Standing(Struct, frozen=True):
     """What a snapshot has besides the documents, with which the clock is kept."""
 
@@ -82,6 +102,7 @@ class Platform:
         db: The file that keeps everything; without it, everything is in memory.
         seed: Makes identifiers and credentials repeatable.
         policies: The policies of every seller who has none of their own.
+        handlers: By operation, those of another program.
 
     Raises:
         OSError: The file cannot be used.
@@ -94,13 +115,19 @@ class Platform:
         db: str | None = None,
         seed: int | None = None,
         policies: Mapping[str, object] | None = None,
+        handlers: OwnHandlers | None = None,
     ) -> None:
+        own = {operation.name: Handler(operation=operation, handle=one) for operation, one in (handlers or {}).items()}
+        self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
+        self.operations: Mapping[str, Operation[Any, Any]] = _distinct(
+            {**OPERATIONS, **{name: handler.operation for name, handler in own.items()}}
+        )
         asked = Policies().merged(policies or {})
         self.base_url: str = ""
         #: Where links lead, if not there.
         self.public_url: str | None = None
         self.feed: Feed = Feed()
-        self.faults: Faults = Faults(changed=lambda: self._publish_change("faults"))
+        self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
         self.store: Store = Store(TABLES, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         # What is asked for at a start wins over what was changed before it.
         self.policies: Policies = asked.merged({**self._kept_policies(), **(policies or {})})

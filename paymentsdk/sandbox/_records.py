@@ -192,8 +192,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """When, by the clock of the sandbox."""
     tenant: int
     """The seller."""
-    kind: EntryKind
-    """What it is about, in one of the words of `EntryKind`: `order_created`, `payment`, ..."""
+    kind: str
+    """What it is about: `order_created`, `payment`, ... (`EntryKind`), or a word of a handler of your own."""
     amount: Decimal
     """The money that moved: to the seller, or back when it is below zero; 0 where none did."""
     currency: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from decimal import Decimal
 from functools import cache
 from typing import cast
@@ -11,12 +11,13 @@ from urllib.parse import unquote
 
 import msgspec
 
+from paymentsdk._operation.operation import Operation
 from paymentsdk._secrets import MASK
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._responses import structs_in
 
-__all__ = ["redact_body", "redact_parameters"]
+__all__ = ["redact_body", "redact_parameters", "secrets_of"]
 
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a refusal.
 _OF_GRANT = frozenset({"code"})
@@ -44,14 +45,15 @@ _READ = msgspec.json.Decoder(float_hook=Decimal).decode
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 
 
-def redact_body(body: bytes, *, grant: bool) -> str:
+def redact_body(body: bytes, *, grant: bool, also: frozenset[str] = frozenset()) -> str:
     """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
 
     Args:
         body: What was sent, JSON or not.
         grant: Whether it asks for a token.
+        also: Names of credentials that only another program declares.
     """
-    secrets = _secrets() if grant else _secrets() - _OF_GRANT
+    secrets = (_secrets() | also) - (frozenset() if grant else _OF_GRANT)
     text = body.decode(errors="replace")
     if grant and text and not _FORM.fullmatch(text) and not _JSON.fullmatch(text):
         return MASK  # Where its secrets begin and end, nobody knows.
@@ -61,9 +63,9 @@ def redact_body(body: bytes, *, grant: bool) -> str:
     return text if not grant and text.lstrip().startswith(_OPENING) else _with_masks(secrets, text)
 
 
-def redact_parameters(text: str) -> str:
+def redact_parameters(text: str, also: frozenset[str] = frozenset()) -> str:
     """Return *text*, such as an address, with a mask for the value of each parameter that is a credential."""
-    return _with_masks(_secrets(), text)
+    return _with_masks(_secrets() | also, text)
 
 
 def _with_masks(secrets: frozenset[str], text: str) -> str:
@@ -84,8 +86,12 @@ def _naming(names: frozenset[str]) -> re.Pattern[str]:
 
 @cache
 def _secrets() -> frozenset[str]:
-    """Return the names of all that an operation, or a seller, declares a credential, in lower case."""
-    kinds = [kind for one in OPERATIONS.values() for kind in (one.body, one.result) if kind is not None]
+    return secrets_of(OPERATIONS.values())
+
+
+def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
+    """Return the names of all that one of *operations*, or a seller, declares a credential, in lower case."""
+    kinds = [kind for one in operations for kind in (one.body, one.result) if kind is not None]
     structs = structs_in([Tenant, *kinds])
     return frozenset(
         field.encode_name.lower()

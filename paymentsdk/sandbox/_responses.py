@@ -25,6 +25,7 @@ __all__ = [
     "echo",
     "encode",
     "errors",
+    "media_type",
     "phrase",
     "refusal",
     "structs_in",
@@ -140,6 +141,11 @@ def dates_as_sent(answer: object, sent: object, names: Collection[str]) -> objec
 def encode(value: object, *, decimal_strings: bool = False) -> bytes:
     """Return *value* as the bytes of an answer."""
     return (_ENCODE_TEXTS if decimal_strings else _ENCODE_NUMBERS)(wire_form(value))
+
+
+def media_type(operation: Operation[object, object]) -> str:
+    """Return what the body of a success is."""
+    return "application/octet-stream" if operation.accept == "*/*" else operation.accept.partition(";")[0]
 
 
 def refusal(refused: Refused, operation: Operation[object, object] | None, shape: Shape) -> bytes:

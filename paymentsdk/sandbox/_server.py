@@ -25,7 +25,8 @@ from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._header_timeout import HeaderTimeout
 from paymentsdk.sandbox._keys import STOPPING
-from paymentsdk.sandbox._platform import Platform, SandboxInfo
+from paymentsdk.sandbox._pipeline import Authenticate
+from paymentsdk.sandbox._platform import OwnHandlers, Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import Entry, Tenant
@@ -78,11 +79,18 @@ class Sandbox:
         public_url: Where buyers reach the sandbox, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other
             machines: links and QR codes lead there, and pages opened there count as its own. Without it, links and
             codes lead to ``host``, or to this machine.
+        handlers: By operation, what your own package does with it: a function that takes a `SellerContext` and a
+            `Call`, and returns the body of the response, or raises `Refused`. Idempotency, faults, the checks of the
+            request and the OpenAPI document come with it. One with the name of an operation of the platform takes its
+            place.
+        authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
+            the access token that its signature stands for, or ``None`` if it has none; it raises `Refused` if the
+            signature is wrong.
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; ``public_url`` is not an
             http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
-            may not have.
+            may not have; two operations have one method and path.
         OSError: The file or the port cannot be used.
     """
 
@@ -99,6 +107,8 @@ class Sandbox:
         public: bool = False,
         live_tokens: bool = False,
         public_url: str | None = None,
+        handlers: OwnHandlers | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -106,7 +116,7 @@ class Sandbox:
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         self._host, self._port, self._live_tokens = host, port, live_tokens
         self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
-        self.platform: Platform = Platform(db=db, seed=seed, policies=policies)
+        self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
             try:
@@ -114,6 +124,7 @@ class Sandbox:
             except BaseException:
                 self.platform.close()  # Nobody will have it: its file must not stay locked.
                 raise
+        self._authenticate = authenticate
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self.buyer: Buyer = Buyer(self.platform)
@@ -121,7 +132,12 @@ class Sandbox:
 
     async def start(self) -> Self:
         """Listen. The seller is made only now, since the link of their plan contains the address of this server."""
-        app = make_app(self.platform, live_tokens=self._live_tokens, allowed_hosts=self._names)
+        app = make_app(
+            self.platform,
+            live_tokens=self._live_tokens,
+            allowed_hosts=self._names,
+            authenticate=self._authenticate,
+        )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, auto_decompress=False, logger=_log)
         try:
             await runner.setup()

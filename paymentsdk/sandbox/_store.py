@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from paymentsdk import money
 from paymentsdk.sandbox._counts import Condition, Counts
-from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Table, as_column, as_columns
+from paymentsdk.sandbox._table import EPOCH, MICROSECOND, Documents, Table, as_column, as_columns
 
 __all__ = ["Due", "Rows", "SavedResponse", "Store"]
 
@@ -101,6 +101,8 @@ class Store:
         self._inside = False
         self._after: list[Callable[[], None]] = []
         self._counts: dict[str, Counts] = {}
+        self._own: set[str] = set()
+        """The tables of `Documents` that are there for sure."""
         self._names = ("ledger", *(table.name for table in tables))
         self._path = path
         self._snapshots: dict[str, sqlite3.Connection] = {}
@@ -164,6 +166,7 @@ class Store:
                     yield
             except BaseException:
                 self._counts.clear()
+                self._own.clear()
                 with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
                     self._connection.execute("ROLLBACK")
                 raise
@@ -180,7 +183,8 @@ class Store:
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
-        rows = self._rows(f"SELECT document, tenant FROM {table.name} WHERE key = ?", (key,))
+        stored = table.stored_key(key, tenant)
+        rows = self._rows(f"SELECT document, tenant FROM {table.name} WHERE key = ?", (stored,))
         return self._decoded(table, rows[0][0]) if rows and tenant in (None, rows[0][1]) else None
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
@@ -200,13 +204,29 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        key, row = table.key(document), table.values(document)
+        key, row = table.stored_key(table.key(document), tenant), table.values(document)
         with self._lock:
             if counts := self._counts.get(table.name):
                 names = ", ".join(table.columns) or "key"
                 olds = self._rows(f"SELECT {names} FROM {table.name} WHERE key = ?", (key,))
                 counts.changed(tenant, dict(zip(table.columns, olds[0], strict=False)) if olds else None, row)
             self._rows(table.put, (tenant, key, *row.values(), msgspec.json.encode(document)))
+
+    def prepare(self, table: Table[D]) -> Table[D]:
+        """Return *table*, and make that of `Documents` at the first look: nobody has told of them before."""
+        if isinstance(table, Documents) and table.name not in self._own:
+            if not self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)):
+                for statement in filter(None, table.create.split(";")):
+                    self._rows(statement, ())
+            self._own.add(table.name)
+        return table
+
+    def remove(self, table: Documents[D], key: str, tenant: int) -> bool:
+        """Forget the document *key*, and say whether there was one."""
+        with self._lock:
+            self._counts.pop(table.name, None)
+            stored = table.stored_key(key, tenant)
+            return bool(self._rows(f"DELETE FROM {table.name} WHERE key = ? RETURNING key", (stored,)))
 
     def find(
         self,
@@ -365,6 +385,7 @@ class Store:
             _check_file(copy)
             copy.backup(self._connection)
             self._counts.clear()
+            self._own.clear()
 
     @contextmanager
     def _snapshot(self, name: str, *, create: bool = False) -> Iterator[sqlite3.Connection]:

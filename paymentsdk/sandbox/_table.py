@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -11,10 +14,11 @@ from msgspec import Struct
 
 from paymentsdk.sandbox._counts import Condition
 
-__all__ = ["EPOCH", "MICROSECOND", "Table", "as_column", "as_columns"]
+__all__ = ["EPOCH", "MICROSECOND", "Documents", "Table", "as_column", "as_columns"]
 
 D = TypeVar("D", bound=Struct)
 
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,40}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
@@ -30,6 +34,8 @@ class Table(Generic[D]):
         dates: The columns that searches sort by and bound; what has no date is found by none.
         rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
     """
+
+    per_seller = False
 
     def __init__(
         self,
@@ -77,6 +83,10 @@ class Table(Generic[D]):
         """Return the columns of *document*, as SQLite keeps them."""
         return {name: as_column(value(document)) for name, value in self.columns.items()}
 
+    def stored_key(self, key: str, tenant: int | None) -> str:
+        """Return the key among all sellers: two of them may have documents of one key, if those are `per_seller`."""
+        return f"{tenant}/{key}" if self.per_seller else key
+
     def where(self, tenant: int | None, conditions: Sequence[Condition]) -> tuple[str, list[object]]:
         """Return the WHERE clause for *conditions*, whose values are as columns have them, and its values."""
         parts: list[str] = [] if tenant is None else ["tenant = ?"]
@@ -87,6 +97,40 @@ class Table(Generic[D]):
             parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
             values.append(value)
         return (" WHERE " + " AND ".join(parts)) if parts else "", values
+
+
+class Documents(Table[D]):
+    """Documents that handlers of your own keep: one for each seller and key, in the transaction of the request.
+
+    Args:
+        name: What they are called, such as ``"tills"``: a word of small letters, digits and ``_``.
+        form: Their Struct.
+        key: Tells documents apart, such as ``lambda till: till.id``.
+        columns: What `page_of`, and `find` and `count` of a `SellerContext`, may ask for, by name: each takes the value
+            from a document.
+
+    Raises:
+        ValueError: The name, or that of a column, cannot be used.
+    """
+
+    per_seller = True
+
+    def __init__(
+        self,
+        name: str,
+        form: type[D],
+        *,
+        key: Callable[[D], str],
+        columns: Mapping[str, Callable[[D], object]] | None = None,
+    ) -> None:
+        if bad := [word for word in (name, *(columns or {})) if not _WORD.fullmatch(word)]:
+            raise ValueError(f"{bad[0]!r} is not a word of small letters, digits and _")
+        super().__init__(f"own_{name}", form, key=key, columns=columns or {})
+        try:
+            with closing(sqlite3.connect(":memory:")) as trial:
+                trial.executescript(self.create)
+        except sqlite3.Error as error:
+            raise ValueError(f"the documents {name!r} cannot be kept: {error}") from None
 
 
 def as_column(value: object) -> object:

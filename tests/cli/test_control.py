@@ -244,7 +244,6 @@ def test_faults(capsys, sandbox):
         (["hang", "times=0"], "times is a whole number of at least 1, not 0"),
         (["hang", "probability=2"], "probability is a number from 0 to 1, not 2"),
         (["reset", "status=500"], "reset does not take status; of the details it takes none"),
-        (["hang", "operation=foo"], "no operation is called 'foo'; there are oauth.token, "),
         (["hang", "times=1", "times=2"], "times is given twice"),
         ([], "the following arguments are required: EFFECT"),
     ],
@@ -252,6 +251,14 @@ def test_faults(capsys, sandbox):
 def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], complaint: str):
     """A wrong rule is refused with the words that there are, and is not put in force."""
     assert misuse(capsys, "faults", "add", *arguments).startswith(complaint)
+    assert () == sandbox.faults.list()
+
+
+def test_a_fault_of_an_operation_that_there_is_not(capsys, sandbox):
+    """The sandbox knows its operations, those of another program among them; it refuses a fault of any other."""
+    said = complain(capsys, "faults", "add", "hang", "operation=foo")
+
+    assert said.startswith("400 bad_request: no operation is called 'foo'; there are oauth.token, ")
     assert () == sandbox.faults.list()
 
 

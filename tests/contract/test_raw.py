@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox, _control_bodies
-from paymentsdk.sandbox import _pipeline as module
 from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._parsing import ControlStruct
@@ -306,7 +305,7 @@ def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):
         raise RuntimeError(__file__)
 
     handler = HANDLERS["release_reports.disable_schedule"]
-    monkeypatch.setattr(module, "HANDLERS", {handler.operation.name: replace(handler, handle=fail)})
+    monkeypatch.setattr(served.platform, "handlers", {handler.operation.name: replace(handler, handle=fail)})
     answer = ask(served, "DELETE", "/v1/account/release_report/schedule", b"", {})
 
     assert 500 == answer[0]

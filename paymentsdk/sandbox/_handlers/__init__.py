@@ -38,6 +38,8 @@ NOUNS: Mapping[str, Noun] = {
         orders.NOUN,
     )
 }
+#: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
+OWN = Noun(name="", handlers=(), code_of=lambda _operation, _error: "bad_request")
 HANDLERS: Mapping[str, Handler[Any, Any]] = {
     handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers
 }
@@ -52,8 +54,8 @@ if missing := OPERATIONS.keys() - HANDLERS.keys():
 
 
 def noun_of(operation: Operation[Any, Any]) -> Noun:
-    """Return the noun that *operation* belongs to."""
-    return NOUNS[operation.name.partition(".")[0]]
+    """Return the noun that *operation* belongs to, which may be one of another program."""
+    return NOUNS.get(operation.name.partition(".")[0], OWN)
 
 
 def required(policies: Policies) -> Mapping[str, Sequence[str]]:

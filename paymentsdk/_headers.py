@@ -1,0 +1,64 @@
+"""Header fields: which may be sent, and how they are put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from paymentsdk._secrets import masked
+from paymentsdk.errors import RequestInvalid
+
+#: The header of an idempotency key, unless an operation names another.
+KEY_HEADER = "X-Idempotency-Key"
+#: What the transport writes itself, or what a transport of this package could not read the answer to.
+OF_THE_TRANSPORT = frozenset({"accept-encoding", "connection", "content-length", "host", "transfer-encoding"})
+#: What the engine writes as well.
+RESERVED = OF_THE_TRANSPORT | {"authorization", "content-type", "x-idempotency-key"}
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+_VALUE = re.compile(r"[ -~]{1,1024}\Z")
+
+
+def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
+    replaced = {name.lower() for name in more}
+    return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
+
+
+def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of *headers* whose values no traceback shows: one of them may be a credential."""
+    return {name: masked(value) for name, value in headers.items()}
+
+
+def check_name(name: str, path: str) -> None:
+    """Refuse what is not the name of a header.
+
+    Raises:
+        RequestInvalid: It is none.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise RequestInvalid(path, f"{name!r} is not the name of a header")
+
+
+def check_headers(
+    headers: Mapping[str, str], path: str = "headers", *, reserved: AbstractSet[str] = RESERVED
+) -> dict[str, str]:
+    """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
+
+    *path* is what the caller knows them by, *reserved* the names, in lower case, that are not the caller's to set.
+
+    Raises:
+        RequestInvalid: A name or a value has characters that do not belong in a header, or the name is reserved. The
+            error shows no value.
+    """
+    if not isinstance(headers, Mapping):
+        raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
+    fields = dict(headers)
+    for name, value in fields.items():
+        check_name(name, path)
+        if name.lower() in reserved:
+            raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
+        if not isinstance(value, str) or not _VALUE.match(value):
+            raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
+    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
+    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}

@@ -1,0 +1,88 @@
+"""The Foo platform on localhost, for tests."""
+
+from __future__ import annotations
+
+import hmac
+from decimal import Decimal
+
+from msgspec.structs import replace
+
+from paymentsdk import Request
+from paymentsdk.sandbox import Call, Documents, Refused, Sandbox, SellerContext, page_of
+from paymentsdk_foo import (
+    CREATE,
+    GET,
+    PRINT,
+    REDEEM,
+    SEARCH,
+    HmacAuth,
+    RedemptionRequest,
+    Voucher,
+    VoucherPage,
+    VoucherRequest,
+    VoucherState,
+)
+
+VOUCHERS = Documents("vouchers", Voucher, key=lambda one: one.id, columns={"state": lambda one: one.state})
+
+
+def create(context: SellerContext, call: Call[VoucherRequest]) -> Voucher:
+    voucher = Voucher(
+        id=context.ids.sortable("VOU", context.now),
+        amount=call.body.amount,
+        left=call.body.amount,
+        reference=call.body.reference,
+        state=VoucherState.ACTIVE,
+        created=context.now,
+    )
+    context.record("voucher_created", id=voucher.id, order_id=voucher.id)
+    return context.put(VOUCHERS, voucher)
+
+
+def found(context: SellerContext, call: Call[object]) -> Voucher:
+    voucher = context.get(VOUCHERS, call.path["voucher_id"])
+    if voucher is None:
+        raise Refused(404, "voucher_not_found")
+    return voucher
+
+
+def redeem(context: SellerContext, call: Call[RedemptionRequest]) -> Voucher:
+    voucher = found(context, call)
+    left = (voucher.left or Decimal(0)) - call.body.amount
+    if left < 0:
+        raise Refused(409, "voucher_spent", details=(f"amount: {voucher.left} is left",))
+    context.record("voucher_redeemed", id=voucher.id, order_id=voucher.id, amount=call.body.amount)
+    return context.put(VOUCHERS, replace(voucher, left=left, state=voucher.state if left else VoucherState.SPENT))
+
+
+def search(context: SellerContext, call: Call[None]) -> VoucherPage:
+    page = page_of(context, VOUCHERS, call, state=call.query.get("state"))
+    return VoucherPage(vouchers=tuple(page.items), total=page.total)
+
+
+def print_out(context: SellerContext, call: Call[None]) -> bytes:
+    return b"%PDF-1.7\n% " + found(context, call).id.encode()
+
+
+class FooSandbox(Sandbox):
+    """The platform, with vouchers, for whoever signs with `KEY_ID` and `SECRET`."""
+
+    KEY_ID = "test"
+    SECRET = "test-secret"
+
+    def __init__(self, *, seed: int | None = None) -> None:
+        super().__init__(
+            seed=seed,
+            handlers={CREATE: create, GET: found, REDEEM: redeem, SEARCH: search, PRINT: print_out},
+            authenticate=self.verify,
+        )
+
+    def verify(self, request: Request) -> str | None:
+        """Return the token of the first seller, whose signature *request* has; `None` if it has none."""
+        given = request.headers.get("Authorization", "")
+        if not given.startswith("FOO "):
+            return None
+        signed = HmacAuth(self.KEY_ID, self.SECRET).sign(request, float(request.headers.get("X-Foo-Time", 0)))
+        if not hmac.compare_digest(given, signed["Authorization"]):
+            raise Refused(401, "bad_signature")
+        return self.access_token

@@ -1,0 +1,571 @@
+"""A package that is built on this one, from its public names alone, has all that this one has."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import logging
+import pickle
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import paymentsdk_foo
+import pytest
+from openapi_spec_validator import validate
+from paymentsdk_foo import (
+    CREATE,
+    PRINT,
+    REDEEM,
+    FooClient,
+    HmacAuth,
+    Voucher,
+    VoucherRequest,
+    VoucherSpentError,
+    VoucherState,
+)
+from paymentsdk_foo.sandbox import VOUCHERS, FooSandbox
+
+from paymentsdk import (
+    OPERATIONS,
+    AuthenticationFailed,
+    ErrorCode,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    PaymentsClient,
+    ReauthorizationRequired,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    Timeout,
+)
+from paymentsdk.errors import APIError, NoAnswer
+from paymentsdk.events import Failure
+from paymentsdk.journal import SQLiteJournal
+from paymentsdk.sandbox import Documents, FaultRule, Sandbox
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+GIFT = VoucherRequest(amount=Decimal("20.00"), reference="gift-1")
+#: What is told twice or not at all is seen at once.
+AT_ONCE = RetryPolicy(base_delay=0)
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[FooSandbox]:
+    """The platform with vouchers."""
+    async with FooSandbox(seed=1) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def client(sandbox) -> AsyncIterator[FooClient]:
+    """A client of the other package, which signs."""
+    auth = HmacAuth(sandbox.KEY_ID, sandbox.SECRET)
+    async with FooClient(auth=auth, base_url=sandbox.base_url, retry=AT_ONCE) as client:
+        yield client
+
+
+def modules() -> list[Path]:
+    """Return the files of the other package."""
+    return sorted(Path(paymentsdk_foo.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("file", modules(), ids=lambda file: file.name)
+def test_it_is_made_of_public_names(file: Path):
+    """Each name that it imports is in the `__all__` of its module, and no module is private."""
+    hidden = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "paymentsdk":
+            public = importlib.import_module(node.module).__all__
+            hidden += [alias.name for alias in node.names if alias.name not in public or "._" in node.module]
+
+    assert [] == hidden
+
+
+async def test_its_operations_have_state(client, sandbox):
+    """What is created is there, what is redeemed is gone, and the ledger has a line for each."""
+    voucher = await client.vouchers.create(GIFT)
+    spent = await client.vouchers.redeem(voucher.id, Decimal("20.00"))
+
+    assert VoucherState.SPENT == spent.state
+    assert await client.vouchers.get(voucher.id) == spent
+    lines = [(entry.kind, entry.amount) for entry in sandbox.ledger() if entry.kind.startswith("voucher")]
+    assert [("voucher_created", 0), ("voucher_redeemed", 20)] == lines
+
+
+async def test_its_searches_are_walked(client):
+    """A pager walks the documents of a handler, with its filters, page by page."""
+    made = [await client.vouchers.create(replace_reference(number)) for number in range(5)]
+    await client.vouchers.redeem(made[0].id, Decimal("20.00"))
+
+    active = await client.vouchers.search(state=VoucherState.ACTIVE, page_size=2).collect()
+
+    assert [voucher.id for voucher in made[1:]] == [voucher.id for voucher in active]
+
+
+def replace_reference(number: int) -> VoucherRequest:
+    """Return a voucher of its own."""
+    return VoucherRequest(amount=GIFT.amount, reference=f"gift-{number}")
+
+
+async def test_its_writes_are_idempotent(client, sandbox):
+    """The same key gives the same voucher, in the header that the operation names; another body is a conflict."""
+    one = await client.vouchers.create(GIFT, idempotency_key="key-1")
+    two = await client.vouchers.create(GIFT, idempotency_key="key-1")
+
+    assert one == two
+    with pytest.raises(APIError) as refused:
+        await client.vouchers.create(replace_reference(2), idempotency_key="key-1")
+    assert "idempotency_key_already_used" == refused.value.code
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("voucher_created")
+
+
+async def test_faults_happen_to_its_operations(client, sandbox):
+    """A response that is lost after the commit is fetched again with the key; the effect is there once."""
+    with sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="vouchers.*", times=1)):
+        voucher = await client.vouchers.create(GIFT)
+
+    assert GIFT.amount == voucher.left
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("voucher_created")
+    with pytest.raises(ValueError, match="no operation is called 'coupons"):
+        sandbox.faults.add(FaultRule(effect="hang", operation="coupons.*"))
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "try_later"), (425, "too_early")])
+async def test_its_own_retry_rule(client, sandbox, status: int, code: str):
+    """What the platform says that it has not processed is sent again; any other 400 is final."""
+    with sandbox.faults.add(FaultRule(effect="refuse", operation=CREATE.name, status=status, code=code, times=1)):
+        result = await client.with_result(client.vouchers.create, GIFT)
+    with (
+        sandbox.faults.add(FaultRule(effect="refuse", operation=CREATE.name, status=400, code="bad_request", times=1)),
+        pytest.raises(APIError) as refused,
+    ):
+        await client.vouchers.create(GIFT)
+
+    assert 2 == result.attempts
+    assert 1 == refused.value.attempts
+
+
+async def test_its_own_error_class(client, sandbox):
+    """The code of an operation raises the class that the operation names, which pickles as all errors do."""
+    voucher = await client.vouchers.create(GIFT)
+
+    with pytest.raises(VoucherSpentError) as refused:
+        await client.vouchers.redeem(voucher.id, Decimal("20.01"))
+    with pytest.raises(NotFound):
+        await client.vouchers.get("VOU0")
+
+    assert ("voucher_spent", 1) == (refused.value.code, refused.value.attempts)
+    assert "amount: 20.00 is left" in str(refused.value.details)
+    assert VoucherSpentError is type(pickle.loads(pickle.dumps(refused.value)))
+
+
+async def test_a_raw_body(client):
+    """Bytes come as they are, asked for as what they are."""
+    voucher = await client.vouchers.create(GIFT)
+
+    result = await client.with_result(client.vouchers.print, voucher.id)
+
+    assert result.value == result.raw == b"%PDF-1.7\n% " + voucher.id.encode()
+    assert "application/pdf" == result.headers["Content-Type"]
+
+
+@pytest.mark.parametrize("effect", ["html", "truncate"])
+async def test_a_raw_body_that_is_not_what_was_asked_for(client, sandbox, effect: str):
+    """The page of a proxy, or half of a file, is no file: the read is repeated, and fails if nothing better comes."""
+    voucher = await client.vouchers.create(GIFT)
+    page = FaultRule(effect=effect, operation=PRINT.name, **({"status": 599} if effect == "html" else {}))
+
+    with sandbox.faults.add(page), pytest.raises((NoAnswer, APIError)) as failed:
+        await client.vouchers.print(voucher.id)
+
+    assert 4 == failed.value.attempts
+
+
+async def test_a_file_of_another_type_is_not_trusted():
+    """A 200 of a proxy has a type of its own; one with none is taken, and so is any where any was asked for."""
+    kinds = iter(["text/html; charset=utf-8", "application/pdf; x=y", "text/html"])
+    transport = MemoryTransport(lambda _: Response(200, {"content-type": next(kinds)}, b"<html>"))
+    async with FooClient("TEST-token", base_url="http://127.0.0.1:1", transport=transport, retry=AT_ONCE) as client:
+        result = await client.call(PRINT, voucher_id="VOU1")
+        anything = await client.call(replace(PRINT, accept="*/*"), voucher_id="VOU1")
+
+    assert (2, 1) == (result.attempts, anything.attempts)
+    assert ["application/pdf", "application/pdf", "*/*"] == [one.headers["Accept"] for one in transport.requests]
+
+
+async def test_the_signature_is_checked(sandbox):
+    """Whoever signs with another secret is refused; a token is good as well."""
+    async with FooClient(auth=HmacAuth("test", "wrong"), base_url=sandbox.base_url) as stranger:
+        with pytest.raises(AuthenticationFailed, match="bad_signature"):
+            await stranger.vouchers.create(GIFT)
+    async with FooClient(sandbox.access_token, base_url=sandbox.base_url) as insider:
+        assert GIFT.reference == (await insider.vouchers.create(GIFT)).reference
+
+
+async def test_each_attempt_is_signed_as_it_is_sent():
+    """A retry has another time, so another signature; both cover the header fields and bytes that go out."""
+    clock, seen = FakeClock(), []
+
+    class Auth:
+        async def sign(self, request: object, now: float) -> dict[str, str]:
+            await asyncio.sleep(0)
+            seen.append((request, now))
+            return {"authorization": f"FOO {now}"}
+
+    transport = MemoryTransport([503, Response(201, {}, b'{"id": "VOU1"}')])
+    async with FooClient(auth=Auth(), base_url="http://127.0.0.1:1", transport=transport, clock=clock) as client:
+        await client.vouchers.create(GIFT)
+
+    assert [f"FOO {now}" for _, now in seen] == [one.headers["authorization"] for one in transport.requests]
+    assert 2 == len({now for _, now in seen})
+    assert [(one.body, one.url) for one, _ in seen] == [(one.body, one.url) for one in transport.requests]
+    sent = transport.requests[0].headers
+    assert {"Foo-Request-Id", "X-Foo-Version", "Content-Type"} <= sent.keys()
+    assert "X-Idempotency-Key" not in sent
+
+
+async def test_what_was_signed_is_shown_to_nobody(caplog):
+    """Not in a `repr` of a request, and not where the platform repeats it."""
+    caplog.set_level(logging.DEBUG)
+
+    class Auth:
+        def sign(self, request: object, now: float) -> dict[str, str]:
+            return {"X-Foo-Signature": "canary-of-a-signature"}
+
+    echo = Response(400, {"X-Request-Id": "r-canary-of-a-signature"}, b'{"message": "bad canary-of-a-signature"}')
+    transport = MemoryTransport([echo])
+    async with FooClient(auth=Auth(), base_url="http://127.0.0.1:1", transport=transport) as client:
+        with pytest.raises(APIError) as refused:
+            await client.vouchers.get("VOU1")
+
+    shown = f"{transport.requests[0]!r} {refused.value!r} {refused.value} {refused.value.raw!r} {caplog.text}"
+    assert "canary-of-a-signature" == str(transport.requests[0].headers["X-Foo-Signature"])
+    assert "canary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"Host": "elsewhere"}, "auth.sign.Host"),
+        ({"X-A": "two\nlines"}, "auth.sign.X-A"),
+        ({"no name": "x"}, "auth.sign"),
+        (None, "auth.sign"),
+    ],
+)
+async def test_a_signature_that_cannot_be_sent(fields: object, place: str):
+    """It is refused before anything is sent, with the place, and without the value."""
+
+    class Auth:
+        def sign(self, request: object, now: float) -> object:
+            return fields
+
+    transport = MemoryTransport([200])
+    async with FooClient(auth=Auth(), base_url="http://127.0.0.1:1", transport=transport) as client:
+        with pytest.raises(RequestInvalid) as refused:
+            await client.vouchers.get("VOU1")
+
+    assert (place, []) == (refused.value.path, transport.requests)
+    assert "lines" not in str(refused.value)
+
+
+async def test_a_signer_that_fails_or_hangs():
+    """Nothing was sent; a deadline ends the wait, and a cancellation of the caller stays one."""
+
+    class Broken:
+        def sign(self, request: object, now: float) -> dict[str, str]:
+            raise KeyError("secret-of-the-signer")
+
+    class Hanging:
+        async def sign(self, request: object, now: float) -> dict[str, str]:
+            await asyncio.Event().wait()
+            return {}
+
+    clock, transport = FakeClock(), MemoryTransport()
+    async with FooClient(auth=Broken(), base_url="http://127.0.0.1:1", transport=transport) as client:
+        with pytest.raises(NotSent, match="could not be signed: KeyError") as failed:
+            await client.vouchers.create(GIFT)
+        assert ("secret-of-the-signer" not in str(failed.value), 0) == (True, failed.value.attempts)
+    async with FooClient(auth=Hanging(), base_url="http://127.0.0.1:1", transport=transport, clock=clock) as client:
+        call = asyncio.ensure_future(client.vouchers.create(GIFT))
+        await asyncio.sleep(0)
+        clock.advance(61)
+        with pytest.raises(NotSent, match="while the request was signed"):
+            await call
+        call = asyncio.ensure_future(client.vouchers.create(GIFT))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert [] == transport.requests
+
+
+class Rotating:
+    """A signer whose secret can be fetched anew."""
+
+    def __init__(self, *secrets: object) -> None:
+        self.secret: object = "first"
+        self.secrets = list(secrets)
+        self.rejected: list[object] = []
+
+    def sign(self, request: object, now: float) -> dict[str, str]:
+        """Sign with the secret of now."""
+        return {"Authorization": f"FOO {self.secret}"}
+
+    async def renew(self, rejected: object, now: float) -> bool:
+        """Fetch the next secret."""
+        self.rejected.append(rejected.headers["Authorization"])
+        secret = self.secrets.pop(0)
+        if isinstance(secret, Exception):
+            raise secret
+        self.secret = secret
+        return secret is not None
+
+
+def wants(secret: str) -> MemoryTransport:
+    """Return a platform that takes this secret alone."""
+    return MemoryTransport(
+        lambda request: (
+            Response(200, {}, b'{"id": "VOU1"}')
+            if request.headers["Authorization"] == f"FOO {secret}"
+            else Response(401, {}, b'{"code": "bad_signature", "message": "no"}')
+        )
+    )
+
+
+async def test_a_secret_is_renewed_once():
+    """After a 401 the signer may get another secret; the request goes out once more, and a second 401 is final."""
+    for secrets, ends, requests in (
+        (["second"], None, 2),
+        (["other"], "bad_signature", 2),
+        ([None], "bad_signature", 1),
+    ):
+        auth, transport = Rotating(*secrets), wants("second")
+        async with FooClient(auth=auth, base_url="http://127.0.0.1:1", transport=transport) as client:
+            if ends is None:
+                assert Voucher(id="VOU1") == await client.vouchers.get("VOU1")
+            else:
+                with pytest.raises(AuthenticationFailed, match=ends):
+                    await client.vouchers.get("VOU1")
+        assert (["FOO first"], requests) == (auth.rejected, len(transport.requests))
+
+
+async def test_a_secret_that_cannot_be_renewed():
+    """The error of the signer is told as it is, and no other as a refusal of the request."""
+    gone = ReauthorizationRequired(401, "revoked", "the key was revoked")
+    async with FooClient(auth=Rotating(gone), base_url="http://127.0.0.1:1", transport=wants("second")) as client:
+        with pytest.raises(ReauthorizationRequired, match="revoked"):
+            await client.vouchers.get("VOU1")
+
+
+async def test_an_account_may_sign(sandbox):
+    """The credentials of an account are any auth scheme."""
+    accounts = {"shop": HmacAuth(sandbox.KEY_ID, sandbox.SECRET)}
+    async with FooClient(base_url=sandbox.base_url, accounts=accounts) as client:
+        assert GIFT.amount == (await client.account("shop").vouchers.create(GIFT)).amount
+
+
+async def test_its_writes_can_be_journaled(sandbox, tmp_path):
+    """Who signs is known by the name of the account; recovery finds the operations of the client."""
+    accounts = {"shop": HmacAuth(sandbox.KEY_ID, sandbox.SECRET)}
+    settings = {"base_url": sandbox.base_url, "accounts": accounts, "retry": RetryPolicy(attempts=1)}
+    lost = FaultRule(effect="lose_response_after_commit", operation=CREATE.name, times=1)
+    async with FooClient(**settings, journal=SQLiteJournal(tmp_path / "j.db")) as client:
+        with sandbox.faults.add(lost), pytest.raises(OutcomeUnknown):
+            await client.account("shop").vouchers.create(GIFT, once="gift/1")
+        with pytest.raises(RequestInvalid, match=r"client.account\(name\)"):
+            await client.with_options(auth=accounts["shop"]).vouchers.create(GIFT, once="gift/2")
+    async with FooClient(**settings, journal=SQLiteJournal(tmp_path / "j.db")) as client:
+        summary = await client.recover()
+        again = await client.account("shop").vouchers.create(GIFT, once="gift/1")
+
+    assert summary.is_complete
+    assert GIFT.amount == again.amount
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("voucher_created")
+
+
+async def test_the_openapi_document_has_its_operations(sandbox, client):
+    """They are described like all others, with their own key header; a file is binary; the document is valid."""
+    import msgspec
+
+    from paymentsdk.sandbox._openapi import document
+
+    described = msgspec.json.decode(
+        msgspec.json.encode(document(sandbox.base_url, sandbox.policies, sandbox.platform.operations))
+    )
+
+    validate(described)
+    create, printed = described["paths"]["/foo/vouchers"]["post"], described["paths"][PRINT.path]["get"]
+    assert ["Foo-Request-Id"] == [one["name"] for one in create["parameters"]]
+    assert {"application/pdf"} == printed["responses"]["200"]["content"].keys()
+    assert {"vouchers.Voucher", "vouchers.VoucherRequest", "Order"} <= described["components"]["schemas"].keys()
+
+
+async def test_what_a_handler_did_is_taken_back_if_it_fails(sandbox, client):
+    """All or nothing, also of documents that are new to this sandbox; a snapshot brings them back."""
+    notes = Documents("notes", Voucher, key=lambda one: one.id)
+
+    def fail(context: object, call: object) -> object:
+        context.put(notes, Voucher(id="1"))
+        raise RuntimeError
+
+    async with FooSandbox() as other:
+        other.platform.handlers = {
+            **other.platform.handlers,
+            CREATE.name: replace(other.platform.handlers[CREATE.name], handle=fail),
+        }
+        async with FooClient(other.access_token, base_url=other.base_url, retry=RetryPolicy(attempts=1)) as failing:
+            with pytest.raises(OutcomeUnknown):
+                await failing.vouchers.create(GIFT)
+        context = other.platform.context(other.tenant)
+        assert 0 == context.count(notes)
+        other.platform.snapshot()
+        context.put(notes, Voucher(id="1"))
+        assert 1 == context.count(notes)
+        other.platform.restore()
+        assert 0 == context.count(notes)
+
+
+async def test_documents_belong_to_a_seller(sandbox):
+    """Two sellers may have documents of one key, and neither sees, counts or removes those of the other."""
+    one = sandbox.platform.context(sandbox.tenant)
+    two = sandbox.platform.context(sandbox.create_tenant())
+    one.put(VOUCHERS, Voucher(id="1", reference="one"))
+    two.put(VOUCHERS, Voucher(id="1", reference="two"))
+
+    assert ("one", "two") == (one.get(VOUCHERS, "1").reference, two.get(VOUCHERS, "1").reference)
+    assert (True, False) == (one.remove(VOUCHERS, "1"), one.remove(VOUCHERS, "1"))
+    assert (0, 1) == (one.count(VOUCHERS), two.count(VOUCHERS))
+
+
+@pytest.mark.parametrize("word", ["", "no name", "x; DROP TABLE ledger", "Vouchers"])
+def test_what_documents_cannot_be_called(word: str):
+    """A name that no table can have is refused when it is declared."""
+    with pytest.raises(ValueError, match="is not a word"):
+        Documents(word, Voucher, key=lambda one: one.id)
+    with pytest.raises(ValueError, match="cannot be kept"):
+        Documents("fine", Voucher, key=lambda one: one.id, columns={"order": lambda one: one.id})
+
+
+def test_an_operation_takes_the_place_of_one_of_the_platform():
+    """By its name; one of another name with the same method and path is a mistake."""
+    get = OPERATIONS["orders.get"]
+    assert Sandbox(handlers={get: lambda context, call: None})
+    with pytest.raises(ValueError, match=r"orders.mine has the method and the path of orders.get"):
+        Sandbox(
+            handlers={replace(get, name="orders.mine", path="/v1/orders/{id}", echoes=()): lambda context, call: None}
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"key_header": "no name"}, "vouchers.create.key_header"),
+        ({"fixed_headers": {"authorization": "x"}}, "vouchers.create.fixed_headers.authorization"),
+        ({"fixed_headers": {"foo-request-id": "x"}}, "vouchers.create.fixed_headers.foo-request-id"),
+        ({"fixed_headers": {"Accept": "text/csv"}}, "vouchers.create.fixed_headers.Accept"),
+        ({"accept": "text/\ncsv"}, "vouchers.create.Accept"),
+    ],
+)
+def test_headers_that_an_operation_cannot_declare(change: dict[str, object], place: str):
+    """What the engine writes itself, or nobody can send, is refused at the declaration."""
+    with pytest.raises(RequestInvalid) as refused:
+        replace(CREATE, **change)
+
+    assert place == refused.value.path
+
+
+async def test_the_key_is_not_a_header_of_a_call():
+    """A call that set it by hand would have another key than the one that is told."""
+    async with FooClient("TEST-t", base_url="http://127.0.0.1:1", transport=MemoryTransport()) as client:
+        with pytest.raises(RequestInvalid, match="set by the client itself"):
+            await client.call(CREATE, GIFT, headers={"foo-request-id": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not what a response can mean"),
+        ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway answers 503 as well"),
+        ({"status": 408, "code": "*", "kind": Failure.REFUSED}, "a gateway answers 408 as well"),
+        ({"status": 400, "code": "x", "raises": ValueError}, "must be a subclass of APIError"),
+        ({"status": 409, "code": "*", "settles": True}, "can never settle"),
+    ],
+)
+def test_codes_that_cannot_be_declared(declared: dict[str, object], reason: str):
+    """What would take a gateway's word for the platform's is refused at the declaration."""
+    with pytest.raises(RequestInvalid, match=reason):
+        ErrorCode(meaning="", **declared)
+
+
+async def test_a_code_comes_before_any_code():
+    """What is declared for the code itself wins over what holds for all of its status."""
+    errors = (
+        ErrorCode(409, "*", "", kind=Failure.RATE_LIMITED),
+        ErrorCode(409, "voucher_spent", "", kind=Failure.REFUSED, raises=VoucherSpentError),
+    )
+    spent = Response(409, {}, b'{"code": "voucher_spent", "message": "no"}')
+    transport = MemoryTransport([Response(409, {}, b"busy"), spent])
+    async with FooClient("TEST-t", base_url="http://127.0.0.1:1", transport=transport, retry=AT_ONCE) as client:
+        body = paymentsdk_foo.RedemptionRequest(amount=Decimal(1))
+        with pytest.raises(VoucherSpentError) as refused:
+            await client.call(replace(REDEEM, errors=errors), body, voucher_id="VOU1")
+
+    assert 2 == refused.value.attempts
+
+
+async def test_bytes_go_out_as_they_are():
+    """A body of bytes is sent as what it is said to be; anything else is refused."""
+    upload = replace(CREATE, name="vouchers.upload", body=bytes, content_type="image/png", echoes=())
+    transport = MemoryTransport([Response(201, {}, b'{"id": "VOU1"}')])
+    async with FooClient("TEST-t", base_url="http://127.0.0.1:1", transport=transport) as client:
+        await client.call(upload, b"\x89PNG")
+        with pytest.raises(RequestInvalid, match=r"\$: expected bytes, got str"):
+            await client.call(upload, "PNG")
+
+    [request] = transport.requests
+    assert (b"\x89PNG", "image/png") == (request.body, request.headers["Content-Type"])
+
+
+async def test_options_of_one_call(client, sandbox):
+    """A resource calls with other options, and stays what it is; an unknown option is a mistake."""
+    rule = FaultRule(effect="fail_before_commit", operation="vouchers.*", times=1)
+    impatient = client.vouchers.with_options(retry=RetryPolicy(attempts=1), timeout=Timeout(5))
+
+    with sandbox.faults.add(rule), pytest.raises(OutcomeUnknown) as failed:
+        await impatient.create(GIFT)
+    with sandbox.faults.add(rule):
+        await client.vouchers.create(GIFT)
+
+    assert 1 == failed.value.attempts
+    with pytest.raises(TypeError, match="no option patience"):
+        client.vouchers.with_options(patience=3)
+
+
+async def test_the_whole_result_of_any_method(client):
+    """It has what the method returns, and how the last call was made; of tasks, each has its own."""
+    made = await asyncio.gather(*(client.with_result(client.vouchers.create, replace_reference(i)) for i in range(3)))
+
+    assert [f"gift-{i}" for i in range(3)] == [one.value.reference for one in made]
+    assert 3 == len({one.idempotency_key for one in made})
+    first = await client.with_result(client.vouchers.search().first)
+    assert (first.value.reference, 200) == ("gift-0", first.status)
+
+    async def nothing() -> None:
+        """Make no call."""
+
+    with pytest.raises(RequestInvalid, match="has made no call"):
+        await client.with_result(nothing)
+
+
+def test_a_client_knows_its_own_operations():
+    """Beside those of the platform, by name; a plain client knows those alone."""
+    own = FooClient("TEST-t", base_url="http://127.0.0.1:1").operations
+
+    assert own.keys() - OPERATIONS.keys() == {
+        f"vouchers.{name}" for name in ("create", "get", "redeem", "search", "print")
+    }
+    assert OPERATIONS.keys() == PaymentsClient("TEST-t", base_url="http://127.0.0.1:1").operations.keys()
