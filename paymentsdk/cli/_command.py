@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from paymentsdk.cli._arguments import address
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
+from paymentsdk.cli._words import wrapped
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def ask(options: Namespace) -> int:
     """
     _refuse_settings(options)
     answer: Answer = options.command(Running(_said_place(options)), options)
-    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(map(visible, answer.lines)))
+    lines = [wrapped(visible(line)) for line in answer.lines]
+    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(lines))
     return 0
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from paymentsdk.cli._arguments import Choices, count, pair, pairs
 from paymentsdk.cli._command import Answer, add_command
 from paymentsdk.cli._running import Running
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._words import counted, wrapped
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -72,11 +72,11 @@ def _explained() -> Iterable[str]:
     yield "effects, and the details that only they take, with their defaults:"
     for name, effect in EFFECTS.items():
         members = f" ({', '.join(map(detail, effect.members))})" if effect.members else ""
-        yield f"  {name:<{width}}  {effect.words}{members}"
+        yield wrapped(f"  {name:<{width}}  {effect.words}{members}", further=width + 4)
     yield ""
     yield "details of every effect:"
     for member, words in COMMON.items():
-        yield f"  {member:<{width}}  {words}"
+        yield wrapped(f"  {member:<{width}}  {words}", further=width + 4)
 
 
 def _effects() -> Iterable[str]:

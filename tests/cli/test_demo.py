@@ -199,3 +199,20 @@ def test_the_faults_are_rules_of_the_sandbox():
     assert keyed <= {rule.operation for rule in FAULTS if rule.effect == "lose_response_after_commit"}
     assert unkeyed == {rule.operation for rule in FAULTS if rule.effect == "rate_limit"}
     assert all(isinstance(rule, FaultRule) for rule in FAULTS)
+
+
+@pytest.mark.control("paymentsdk.cli._demo.job._SILENT", 1e9)
+async def test_a_long_step_says_how_far_it_is(monkeypatch):
+    """Every two seconds, once; a short one only that it is done."""
+    said, now = [], 0.0
+    monkeypatch.setattr(job.time, "perf_counter", lambda: now)
+
+    async def take(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    diary = job.Diary(1, said.append)
+    await diary.each("orders", take, [0.8] * 6)
+    await diary.each("refunds", take, [0.1] * 6)
+
+    assert ["orders: 3 so far", "orders: 6 so far", "orders: 6 in 4.80 s", "refunds: 6 in 0.60 s"] == said

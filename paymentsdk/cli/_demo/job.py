@@ -40,6 +40,8 @@ FAULTS = (
 )
 #: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
+#: Seconds after which a step that goes on says how far it is.
+_SILENT = 2.0
 #: How far the clock is moved, so that invoices fall due. Searches see 90 days.
 SEASON = "P85D"
 SUBSCRIPTIONS = 3
@@ -60,8 +62,19 @@ class Diary:
 
     async def each(self, name: str, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
         """Do something to all things, and return the results in their order."""
-        began = time.perf_counter()
-        results = await at_once(self._concurrency, do, things)
+        began = said = time.perf_counter()
+        done = 0
+
+        async def do_one(thing: T) -> R:
+            nonlocal done, said
+            result = await do(thing)
+            done += 1
+            if time.perf_counter() - said >= _SILENT:
+                said = time.perf_counter()
+                self._say(f"{name}: {done:,} so far")
+            return result
+
+        results = await at_once(self._concurrency, do_one, things)
         self._end(name, len(results), began)
         return results
 

@@ -107,6 +107,12 @@ function drawCards(waiting) {
   say(byId("counts"), records.size ? `${among}${waiting.length} waiting, ${settled} settled` : "");
 }
 
+/** Return what the button pays: with account money, for which an order may have a total of its own. */
+function asked(order) {
+  const discounts = order.discounts?.payment_methods ?? [];
+  return discounts.find((one) => one.type === "account_money")?.new_total_amount ?? order.total_amount;
+}
+
 function makeCard({ order }) {
   const card = byId("order-card").content.firstElementChild.cloneNode(true);
   const slot = (name) => card.querySelector(`[data-slot=${name}]`);
@@ -120,6 +126,7 @@ function makeCard({ order }) {
   for (const button of card.querySelectorAll("[data-act]")) {
     button.addEventListener("click", () => act(button, order.id));
   }
+  card.querySelector("[data-act=approved]").replaceChildren("Pay ", ...breakable(money(order.currency, asked(order))));
   drawCode(slot("code"), order);
   cards.set(order.id, card);
   return card;
