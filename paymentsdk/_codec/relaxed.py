@@ -22,8 +22,8 @@ from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Reports
 #: Repairs a row, given as its bytes, at its place; `None` if nothing is left of it.
 RepairRow: TypeAlias = Callable[[bytes, str, list[Anomaly]], object]
 
-#: Where the decoder found the first member of a row that it does not take, or what is below it.
-_PLACE = re.compile(r"`\$\[(?:\d+|\.\.\.)\]\.(\w+)")
+#: How the decoder names the first member of a row that it does not take, or what is below it; or one that is missing.
+_PLACE = re.compile(r"(?:required field `(\w+)` - at )?`\$\[(?:\d+|\.\.\.)\](?:`|\.(\w+))")
 _NULL = b"null"
 #: What may be handed out for several rows, since nobody can change it.
 _IMMUTABLE = (str, int, float, Decimal, date, type(None))
@@ -37,8 +37,16 @@ class Member(NamedTuple):
     name: str
     """Its name in the Struct."""
     required: bool
+    empty: str | None
+    """What stands for it where it is required and has no value."""
+    may_be_null: bool
     repair: Callable[[bytes, str, list[Anomaly]], object]
     """Repairs its value, given as bytes."""
+
+    def missing(self, path: str) -> Anomaly:
+        """Return the report of it, required and missing in the row at *path*, where *name* is that in JSON."""
+        read_as = "None" if self.empty is None else "empty"
+        return Anomaly(path, None, f"is missing; read as {read_as}")
 
 
 class _Known(NamedTuple):
@@ -75,6 +83,7 @@ class RelaxedRows:
         self._path = path
         self._reports = reports
         self._malformed: dict[str, Member] = {}
+        self._learned: dict[str, Member] = {}
         self._known: dict[tuple[str, bytes], _Known] = {}
 
     def decode(self, first: int, piece: Sequence[Raw]) -> Iterator[object]:
@@ -85,13 +94,10 @@ class RelaxedRows:
             relaxed = [None if one is None else one[0] for one in found]
         for number, (raw, row) in enumerate(zip(piece, relaxed, strict=True), first):
             path = f"{self._path}[{number}]"
-            read: object = None if row is None else self._restore(row, path)
-            if read is None:
-                anomalies: list[Anomaly] = []
-                read = self._kind.repair(bytes(raw), path, anomalies)
-                self._reports.add(anomalies)
+            read = self._repaired_whole(raw, path) if row is None else self._restore(row, raw, path)
             if read is not None:
                 yield read
+        self._malformed |= self._learned
 
     def _read(self, piece: Sequence[Raw]) -> Sequence[Struct | None] | None:
         """Decode *piece* but for the members that are malformed; `None` if something else is."""
@@ -101,13 +107,20 @@ class RelaxedRows:
                 return _decoder(self._kind.cls, frozenset(self._malformed))(body)
             except MALFORMED as error:
                 found = _PLACE.search(str(error))
-                name = found[1] if found else ""
+                name = (found[1] or found[2] or "") if found else ""
                 if name in self._malformed or name not in self._kind.members:
                     return None
                 self._malformed[name] = self._kind.members[name]
 
-    def _restore(self, relaxed: Struct, path: str) -> Struct | None:
-        """Return the row, its malformed members repaired; `None` if it has to be repaired as a whole."""
+    def _repaired_whole(self, raw: Raw, path: str) -> object:
+        """Return the row *raw*, repaired member by member; `None` if nothing is left of it."""
+        anomalies: list[Anomaly] = []
+        row = self._kind.repair(bytes(raw), path, anomalies)
+        self._reports.add(anomalies)
+        return row
+
+    def _restore(self, relaxed: Struct, entry: Raw, path: str) -> object:
+        """Return the row *entry*, its malformed members repaired."""
         values = structs.asdict(relaxed)
         anomalies: list[Anomaly] = []
         counted = 0
@@ -116,17 +129,30 @@ class RelaxedRows:
             known = self._known.get((on_wire, raw))
             if known is not None and self._reports.only_counts(dropped=known.dropped):
                 value, counted = known.value, counted + known.anomalies
-            elif raw in {b"", _NULL}:
+            elif raw not in {b"", _NULL}:
+                value = self._repaired(on_wire, raw, path, anomalies)
+            elif not member.required or (raw == _NULL and member.may_be_null):
                 value = None
             else:
-                value = self._repaired(on_wire, raw, path, anomalies)
+                value = member.empty
+                if self._reports.only_counts(dropped=False):
+                    counted += 1
+                else:
+                    anomalies.append(member.missing(f"{path}.{on_wire}"))
             if value is not None:
                 values[member.name] = value
             elif member.required:
-                return None
+                values[member.name] = None if raw == _NULL else member.empty
         row = self._kind.cls(**values)
         if self._kind.unusable(row):
-            return None
+            whole = self._repaired_whole(entry, path)
+            # From the next piece on, the members with such amounts are among the malformed ones.
+            self._learned |= {
+                on_wire: member
+                for on_wire, member in self._kind.members.items()
+                if repr(getattr(row, member.name)) != repr(getattr(whole, member.name))
+            }
+            return whole
         self._reports.add(anomalies)
         self._reports.count(counted)
         return row

@@ -81,7 +81,10 @@ def compile_row(kind: type[Struct]) -> tuple[dict[str, Member], RepairRow]:
     def of_member(repair: Repair) -> RepairRow:
         return lambda raw, path, anomalies: repair(_untyped(raw), path, anomalies)
 
-    members = {f.encode_name: Member(f.name, f.required, of_member(one)) for f, one, _ in _members(kind, info.fields)}
+    members = {
+        f.encode_name: Member(f.name, f.required, empty, _may_be_null(f.type), of_member(one))
+        for f, one, empty in _members(kind, info.fields)
+    }
     return members, lambda raw, path, anomalies: _entry(repair, _untyped(raw), path, anomalies, of_structs=True)
 
 
@@ -176,10 +179,12 @@ def _leaf(
 ) -> Repair:
     """Repair a single value: *exact*, or the type, reads what follows the contract, and *repairs* what nearly does."""
     is_plain = exact is None and wanted in (str, int, bool)
+    # What only nearly follows the contract needs no exception to be found.
+    nearly = frozenset() if exact else frozenset(repairs)
 
     def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
         try:
-            if not is_plain:
+            if not is_plain and type(value) not in nearly:
                 return exact(value) if exact else msgspec.convert(value, wanted)
             if type(value) is wanted:
                 return value

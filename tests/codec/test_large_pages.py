@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
+from paymentsdk._codec.relaxed import RelaxedRows
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SEARCH = OPERATIONS["merchant_orders.search"]
 #: What a member may be, followed by the contract or not.
-ODD = st.sampled_from(["", None, 5, "5", "abc", [], {}, True, 1.5, "2026-01-31", "2026-01-31T09:30:00", [1], {"a": 1}])
+ODD = st.sampled_from(
+    ["", None, 5, "5", "abc", [], {}, True, 1.5, "2026-01-31", "2026-01-31T09:30:00", [1], {"a": 1}, "NaN", 1e300]
+)
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {"id": st.integers(1, 9)},
-        optional=dict.fromkeys(
+        {},
+        optional={"id": st.integers(1, 9) | ODD}
+        | dict.fromkeys(
             ("status", "total_amount", "date_created", "external_reference", "cancelled", "payments", "payer"),
             ODD,
         ),
@@ -76,6 +81,27 @@ def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     assert set(map(repr, told)) <= {repr((a.path, a.value, a.reason, a.dropped)) for a in anomalies[: len(told)]}
     assert (times * len(rows), 0) == (together.total, together.next_offset)
     assert times * sum(number_of(found) for _, found in alone) == number_of(anomalies)
+
+
+@pytest.mark.control("paymentsdk._codec.relaxed._PLACE", re.compile(r"(x)?`\$\[(?:\d+|\.\.\.)\](x)?\.(\w+)"))
+@pytest.mark.parametrize(
+    "odd",
+    [{}, {"id": None}, {"id": {}}, {"id": 1, "total_amount": "NaN"}, {"id": 1, "payments": [{"id": 2, "x": 1e300}]}],
+    ids=["no id", "null", "an object", "an amount that cannot be used", "nothing wrong"],
+)
+def test_a_row_is_repaired_by_its_members(odd: dict[str, object], monkeypatch) -> None:
+    """Also if it lacks its id or has an amount that cannot be used: as a whole, it would take ten times as long."""
+    whole: list[str] = []
+    repair = RelaxedRows._repaired_whole
+    monkeypatch.setattr(
+        RelaxedRows, "_repaired_whole", lambda self, raw, path: [repair(self, raw, path), whole.append(path)][0]
+    )
+    rows = [{**odd, "external_reference": "x" * 300, "site_id": 5, "marketplace": number} for number in range(1_000)]
+
+    value, _ = SEARCH.decode(page(rows))
+
+    assert 1_000 == len(value.elements)
+    assert len(whole) < 200
 
 
 def test_rows_that_are_no_rows_are_named_each() -> None:
