@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nox
 
-PYTHONS = ["3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 nox.options.sessions = ["tests", "oldest", "lint", "types", "floors", "docs", "wheel"]
@@ -35,6 +35,14 @@ def oldest(session: nox.Session) -> None:
     """Run the suite with the oldest core dependencies that pyproject.toml allows."""
     install(session, "test")
     session.install(*(bound.replace(">=", "==") for bound in PYPROJECT["project"]["dependencies"]))
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0])
+def canary(session: nox.Session) -> None:
+    """Run the suite with the pre-releases of the core dependencies: what breaks tomorrow."""
+    install(session, "test")
+    session.install("--pre", "--upgrade", *PYPROJECT["project"]["dependencies"])
     session.run("pytest", "-n", "2", *session.posargs)
 
 
@@ -96,6 +104,25 @@ def wheel(session: nox.Session) -> None:
     install(session, "test", package=f"paymentsdk[all] @ {built.resolve().as_uri()}")
     with session.chdir(unpacked):
         session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def compatibility(session: nox.Session) -> None:
+    """Compare the public signatures with those of the last version, in the history of this repository."""
+    install(session, "docs")
+    session.run("python", "-m", "tests.compatibility")
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """List what a user installs, with all extras, as a CycloneDX document: dist/sbom.json."""
+    session.install("cyclonedx-bom")
+    installed = Path(session.create_tmp(), "installed")
+    session.run("python", "-m", "venv", "--clear", str(installed))
+    session.run(str(installed / "bin" / "pip"), "install", "-q", ".[all]", external=True)
+    Path("dist").mkdir(exist_ok=True)
+    options = ("--pyproject", "pyproject.toml", "--output-reproducible", "-o", "dist/sbom.json")
+    session.run("cyclonedx-py", "environment", *options, str(installed / "bin" / "python"))
 
 
 @nox.session

@@ -19,6 +19,7 @@ from docs import api
 from docs.contract import contract
 from docs.describe import attributes, code, members, opening, row_of, table
 from docs.records import records
+from docs.upgrade import upgrade
 from paymentsdk import (
     OPERATIONS,
     ErrorCode,
@@ -352,7 +353,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def written() -> Iterator[tuple[str, str]]:
     """Yield the path of each page below docs/, and its text."""
-    texts = [(f"reference/{name}", page()) for name, page in PAGES.items()]
+    texts = [*((f"reference/{name}", page()) for name, page in PAGES.items()), ("how-to/upgrade-to-0.2.md", upgrade())]
     for path, text in [*texts, *((f"api/{name}", text) for name, text in api.pages())]:
         title, _, rest = text.partition("\n\n")
         yield path, f"{title}\n\n{NOTE}\n\n{rest}\n".lstrip()

@@ -42,10 +42,10 @@ class Names(InlineProcessor):
         """Return the link, or nothing where the name is none of ours."""
         name = m[2].removeprefix("paymentsdk.")
         first, _, rest = name.partition(".")
-        path = self._names.get(first) if first[0].isupper() else self._operations.get(name)
+        path = self._names.get(first) if first[:1].isupper() else self._operations.get(name)
         if path is None:
             return None, None, None
-        member = f".{rest}" if rest and first[0].isupper() else ""
+        member = f".{rest}" if rest and first[:1].isupper() else ""
         link = Element("autoref", {"identifier": path + member, "optional": ""})
         SubElement(link, "code").text = AtomicString(m[2] + (m[3] or ""))
         return link, m.start(0), m.end(0)

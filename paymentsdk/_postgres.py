@@ -100,7 +100,7 @@ class Postgres:
         try:
             library = import_module("asyncpg")
         except ImportError:
-            raise ImportError("PostgreSQL needs asyncpg: pip install 'paymentsdk[postgres]'") from None
+            raise ImportError("PostgreSQL needs asyncpg: install the extra `postgres` of paymentsdk") from None
         connect: Callable[..., Awaitable[Connection]] = library.connect
         # `str`: the library hands it to the parser of the standard library.
         connection = await connect(str.__str__(self._dsn), timeout=self.timeout, server_settings=_SETTINGS)

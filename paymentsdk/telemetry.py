@@ -22,7 +22,7 @@ try:
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error.msg}: pip install 'paymentsdk[otel]'", name=_error.name) from None
+    raise ModuleNotFoundError(f"{_error.msg}: install the extra `otel` of paymentsdk", name=_error.name) from None
 
 from paymentsdk._version import __version__
 from paymentsdk.events import (

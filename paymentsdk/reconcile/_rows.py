@@ -137,7 +137,7 @@ def check_installed() -> None:
         arrow()
         duckdb()
     except ImportError as error:
-        raise ImportError(f"a reconciliation needs {error.name}: pip install 'paymentsdk[reconcile]'") from None
+        raise ImportError(f"a reconciliation needs {error.name}: install the extra `reconcile` of paymentsdk") from None
 
 
 @cache

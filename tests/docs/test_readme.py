@@ -28,3 +28,13 @@ def test_the_command_that_runs_the_main_job_is_shown() -> None:
     [shown] = [command for command in commands(readme) if "pytest" not in command]
 
     assert shown.endswith("&& .venv/bin/paymentsdk demo")
+
+
+def test_what_contributors_are_told_to_run_is_there() -> None:
+    """Each path in the tables of CONTRIBUTING.md and SECURITY.md exists."""
+    for name in ("CONTRIBUTING.md", "SECURITY.md"):
+        codes = re.findall(r"`([^`\n]+)`", ROOT.joinpath(name).read_text(encoding="utf-8"))
+        paths = {path for code in codes for path in re.findall(r"(?:tests|paymentsdk|docs)/[\w./]+", code)}
+
+        assert paths
+        assert [] == [path for path in sorted(paths) if not ROOT.joinpath(path).exists()]

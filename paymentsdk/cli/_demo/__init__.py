@@ -60,7 +60,7 @@ def picture(code: str) -> str:
     try:
         import segno
     except ImportError:
-        return f"({INSTALL} shows it as a QR code)\n"
+        return f"({INSTALL} to see it as a QR code)\n"
     drawn = io.StringIO()
     segno.make(code, error="m").terminal(drawn, compact=True)
     return drawn.getvalue()

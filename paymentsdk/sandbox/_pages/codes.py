@@ -9,7 +9,7 @@ from paymentsdk.sandbox._responses import Refused
 __all__ = ["INSTALL", "svg"]
 
 #: How to get what draws the codes; in quotes, since a shell may read brackets itself.
-INSTALL = "pip install 'paymentsdk[qr]'"
+INSTALL = "install the extra qr of paymentsdk"
 
 
 def svg(text: str) -> bytes:

@@ -1,0 +1,50 @@
+"""Compares public signatures with those of the last version: a break has to be on the page about the upgrade.
+
+::
+
+    python -m tests.compatibility
+
+It reads the last version from the history of the repository.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import griffe
+
+#: The last commit of the last version, and the page that tells what has changed since.
+LAST = "b9ffe9973136"
+PAGE = Path("docs/how-to/upgrade-to-0.2.md")
+
+
+def breaks() -> dict[str, str]:
+    """Return what a program that used the last version may trip over, by the public path."""
+    # Names of other packages, and what was private, cannot be resolved: they are no concern of this.
+    logging.getLogger("griffe").setLevel(logging.CRITICAL)
+    before = griffe.load_git("paymentsdk", ref=LAST, resolve_aliases=True, resolve_external=False)
+    now = griffe.load("paymentsdk", search_paths=["."], resolve_aliases=True, resolve_external=False)
+    found = {}
+    for one in griffe.find_breaking_changes(before, now):
+        if not any(part.startswith("_") for part in one.obj.path.split(".")):
+            found[one.obj.path] = one.explain(griffe.ExplanationStyle.VERBOSE)
+    return found
+
+
+def untold() -> dict[str, str]:
+    """Return those that the page does not name: themselves, their class, or for a module what was in it."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    def told(path: str) -> bool:
+        above, _, name = path.rpartition(".")
+        private = any(f"| `{above}` |" in line and f"`{name}`" in line for line in page.splitlines())
+        return private or any(text in page for text in (f"`{path}`", f"`{path}.", f"| `{above}` | `paymentsdk."))
+
+    return {path: text for path, text in breaks().items() if not told(path)}
+
+
+if __name__ == "__main__":
+    found = untold()
+    sys.exit("\n".join(f"{path}:\n{text}" for path, text in found.items()) if found else None)
