@@ -236,7 +236,7 @@ async def test_without_the_extra_the_error_names_it(
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     journal = PostgresJournal("postgresql://127.0.0.1/db")
 
-    with pytest.raises(JournalUnavailable, match=r"pip install 'paymentsdk\[postgres\]'"):
+    with pytest.raises(JournalUnavailable, match=r"install the extra `postgres`"):
         await journal.begin(record(), lease=60)
     await journal.aclose()
 
