@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
     from paymentsdk._engine.concurrent_map import MapOutcome
     from paymentsdk._engine.journaling import Journaling
-    from paymentsdk._engine.recovery import Recovery, Sender
+    from paymentsdk._engine.recovery import Backoff, Recovery, Sender
     from paymentsdk.journal import Journal, Record, RecoverySummary, Resolution
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
@@ -453,20 +453,25 @@ class PaymentsClient(Engine):
     def recovery(self, *, every: float = 5.0) -> AbstractAsyncContextManager[None]:
         """Recover in the background, now and *every* so many seconds, as long as the context lasts.
 
+        A record that stays open is tried again after *every* seconds, then each time after twice as long: at most a
+        minute while it may be sent, and an hour once it can only be looked up.
+
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
         """
-        from paymentsdk._engine.recovery import repeatedly
+        from paymentsdk._engine.recovery import Backoff, repeatedly
 
-        return repeatedly(lambda: self._recovery().run(), self._state.clock.sleep, check_seconds("every", every))
+        clock = self._state.clock
+        backoff = Backoff(clock.monotonic, check_seconds("every", every))
+        return repeatedly(lambda: self._recovery(backoff).run(), clock.sleep, every)
 
-    def _recovery(self) -> Recovery:
+    def _recovery(self, backoff: Backoff | None = None) -> Recovery:
         from paymentsdk._engine.recovery import Recovery
 
         journaling = self._state.journaling
         if journaling is None:
             raise RequestInvalid("journal", "was not given to this client")
-        return Recovery(journaling, self._sender, self._settings.observers)
+        return Recovery(journaling, self._sender, self._settings.observers, backoff)
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""

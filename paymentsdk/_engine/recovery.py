@@ -48,6 +48,34 @@ class Sender(Struct, frozen=True):
     """Finds out by reading what became of a record that may not be sent any more."""
 
 
+class Backoff:
+    """When background recovery tries a record again that stayed open: each time twice as long after the last.
+
+    At first at the next turn; at most a minute apart while it may be sent, and an hour once it can only be looked up.
+    """
+
+    LONGEST, LONGEST_AFTER = 60.0, 3600.0
+
+    def __init__(self, now: Callable[[], float], every: float) -> None:
+        self._now = now
+        self._every = every
+        #: By key: from when on, and how long the pause before that was.
+        self._pauses: dict[str, tuple[float, float]] = {}
+
+    def due(self, rows: Iterable[Record]) -> frozenset[str]:
+        """Return the keys of those *rows* that are to be tried now; forget the records that are closed."""
+        now, open_ = self._now(), {row.key for row in rows}
+        self._pauses = {key: pause for key, pause in self._pauses.items() if key in open_}
+        return frozenset(key for key in open_ if self._pauses.get(key, (0.0, 0.0))[0] <= now)
+
+    def stayed_open(self, record: Record, platform_time: float | None) -> None:
+        """Note that *record* was tried, and is still open."""
+        in_time = timing(record, platform_time) is Timing.IN_TIME
+        _, before = self._pauses.get(record.key, (0.0, self._every / 2))
+        pause = min(2 * before, self.LONGEST if in_time else self.LONGEST_AFTER)
+        self._pauses[record.key] = self._now() + pause, pause
+
+
 class Recovery:
     """Takes over open records and carries them out.
 
@@ -55,6 +83,7 @@ class Recovery:
         journaling: What the journaled calls of the client share.
         sender_of: Returns what sends for an account, by its name; `None` for the client itself.
         observers: Who is told what stays open.
+        backoff: Which of the records are tried; all of them by default.
     """
 
     def __init__(
@@ -62,8 +91,10 @@ class Recovery:
         journaling: Journaling,
         sender_of: Callable[[str | None], Sender],
         observers: tuple[Observer, ...] = (),
+        backoff: Backoff | None = None,
     ) -> None:
         self._journaling = journaling
+        self._backoff = backoff
         self._observers = observers
         self._sender_of = sender_of
         self._senders: dict[str, Sender] = {}
@@ -77,6 +108,9 @@ class Recovery:
             JournalUnavailable: The journal does not answer.
         """
         rows = await self._open()
+        if self._backoff is not None:
+            due = self._backoff.due(rows)
+            rows = [row for row in rows if row.key in due]
         await self._find_sellers(rows)
         taken, since = await self._claim(rows)
         for batch in (taken[start : start + BATCH] for start in range(0, len(taken), BATCH)):
@@ -108,13 +142,14 @@ class Recovery:
             self._add_problem(f"nothing was sent: {Timing.CLOCK_BEHIND.value}")
         return not behind
 
-    async def _claim(self, rows: Iterable[Record]) -> tuple[list[Record], Moment]:
+    async def _claim(self, rows: Sequence[Record]) -> tuple[list[Record], Moment]:
         """Take over what has no living owner: all of it at once, or the oldest that stay open would hide the others."""
         since, owner = self._journaling.platform_clock.moment(), self._journaling.owner()
-        if not self._knows_time(rows):
+        if not rows or not self._knows_time(rows):
             return [], since
-        claimed = self._journaling.journal.claim(tuple(self._senders), owner=owner, lease=LEASE, limit=ALL)
-        return await claimed, since
+        keys = None if self._backoff is None else {row.key for row in rows}
+        sellers = tuple(self._senders)
+        return await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=ALL, keys=keys), since
 
     async def _open(self) -> list[Record]:
         return await self._journaling.journal.records(OPEN, limit=ALL)
@@ -138,6 +173,8 @@ class Recovery:
             self._add_problem(f"{record.name}: {describe(error)}")
             return
         self._told.add(record.key)
+        if self._backoff is not None and told.state in OPEN:
+            self._backoff.stayed_open(record, self._journaling.platform_clock.now())
         tell_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
@@ -161,6 +198,8 @@ async def repeatedly(
                 await recover()
             except PaymentsError as error:
                 logger.warning("recovery: %s", describe(error))
+            except Exception:
+                logger.exception("recovery failed, and goes on")  # Else it would end without a word.
             await sleep(every)
 
     task = asyncio.ensure_future(loop())

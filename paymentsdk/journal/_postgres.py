@@ -229,9 +229,17 @@ class PostgresJournal:
         """See `Journal.resolve`."""
         return await self._open().resolve(key, resolution, owner)
 
-    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+    async def claim(
+        self,
+        sellers: Collection[str],
+        *,
+        owner: str,
+        lease: float,
+        limit: int = 100,
+        keys: Collection[str] | None = None,
+    ) -> list[Record]:
         """See `Journal.claim`."""
-        return await self._open().claim(sellers, owner, lease, limit)
+        return await self._open().claim(sellers, owner, lease, limit, keys)
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`."""

@@ -44,11 +44,19 @@ class Journal(Protocol):
         """
         ...
 
-    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+    async def claim(
+        self,
+        sellers: Collection[str],
+        *,
+        owner: str,
+        lease: float,
+        limit: int = 100,
+        keys: Collection[str] | None = None,
+    ) -> list[Record]:
         """Take over up to *limit* open rows of *sellers* that have no living owner, the oldest first.
 
-        Rows that recovery cannot send (``Record.recoverable``) are left alone. What *owner* holds already is among
-        them: it may have taken them over in a claim whose answer was lost.
+        With *keys*, no others than these. Rows that recovery cannot send (``Record.recoverable``) are left alone. What
+        *owner* holds already is among them: it may have taken them over in a claim whose answer was lost.
         """
         ...
 

@@ -25,6 +25,8 @@ SCHEMA = 1
 #: Open states come first, so that an index finds them by ``state < 4``.
 CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
+#: More rows than there are.
+_ALL = 2**31 - 1
 #: Rows that a process holds at most in memory: more of them are settled with a read.
 _MOST_HELD = 10_000
 
@@ -242,9 +244,14 @@ class Table:
 
         return await self._rows.transact(lambda rows: _change(rows, key, resolved))
 
-    async def claim(self, sellers: Collection[str], owner: str, lease: float, limit: int) -> list[Record]:
+    async def claim(
+        self, sellers: Collection[str], owner: str, lease: float, limit: int, keys: Collection[str] | None
+    ) -> list[Record]:
         """See `Journal.claim`."""
-        taken = await self._rows.transact(lambda rows: _claim(rows, tuple(sellers), owner, lease, limit))
+        among = None if keys is None else frozenset(keys)
+        taken = await self._rows.transact(
+            lambda rows: _claim(rows, tuple(sellers), owner, lease, limit=limit, among=among)
+        )
         for row in taken:
             self._hold(row)
         return taken
@@ -296,9 +303,14 @@ async def _change(rows: Transaction, key: str, change: Callable[[Record, float],
     return changed
 
 
-async def _claim(rows: Transaction, sellers: Sequence[str], owner: str, lease: float, limit: int) -> list[Record]:
+async def _claim(
+    rows: Transaction, sellers: Sequence[str], owner: str, lease: float, *, limit: int, among: frozenset[str] | None
+) -> list[Record]:
     now = await rows.now()
-    found = _oldest(await rows.claimable(sellers, owner, now, limit))
+    wanted = limit if among is None else _ALL
+    found = _oldest(await rows.claimable(sellers, owner, now, wanted))
+    if among is not None:
+        found = [row for row in found if row.key in among]
     own = [row for row in found if row.owner == owner]
     free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
     taken = [states.take(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]

@@ -305,7 +305,10 @@ async def _recovery_takes_the_open_records_of_its_sellers(processes: Processes) 
     await first.begin(structs.replace(_record("without a key"), keyed=False), lease=_LEASE)
     processes.time += _LEASE
 
-    one = await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2)
+    deferred = next(row for row in await first.records([RecordState.DEFERRED]))
+    _expect(await first.claim(["77"], owner="a/2", lease=_LEASE, keys=[]) == [], "claimed what was not asked for")
+    one = await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2, keys=[deferred.key])
+    one += [row for row in await first.claim(["77"], owner="b/1", lease=_LEASE, limit=2) if row not in one]
     others = await second.claim(["77"], owner="c/1", lease=_LEASE)
 
     names = [row.name for row in (*one, *others)]

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -65,7 +67,10 @@ class SteppingJournal(SQLiteJournal):
 class EchoingPlatform(Platform):
     """Its orders have the reference that was asked for."""
 
+    reads = 0
+
     def __call__(self, request: Request) -> Response:
+        self.reads += request.method == "GET"
         response = super().__call__(request)
         if b"external_reference" not in request.body or response.status != 201:
             return response
@@ -279,3 +284,38 @@ async def test_what_does_not_settle_is_told_as_unknown(world: World, answer: Res
     await world.recovered()
     assert [RecordState.DONE] == [row.state for row in await world.rows()]
     assert [1] == list(world.effects().values())
+
+
+async def turns_in(world: World, seconds: float, until: Callable[..., Awaitable[None]]) -> int:
+    """Recover in the background for so long; return how often the platform was asked."""
+    before, end = len(world.platform.posts) + world.platform.reads, world.clock.monotonic() + seconds
+    async with world.connect() as client, client.with_options(retry=ONCE).recovery(every=30):
+        await until(lambda: world.clock.monotonic() >= end)
+    return len(world.platform.posts) + world.platform.reads - before
+
+
+async def test_what_stays_open_is_tried_less_and_less_often(world: World, until) -> None:
+    """At most once a minute while it may be sent, and once an hour when it can only be looked up."""
+    world.platform.fail = lambda _: Response(503)
+    async with world.connect() as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.cancel("ORD1", once="table-7/1", not_after=timedelta(hours=1))
+
+    assert 50 <= await turns_in(world, 3000.0, until) <= 60
+    world.clock.advance(3600.0)
+    assert 1 <= await turns_in(world, 18_000.0, until) <= 14
+
+
+async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
+    """Whatever one turn raises is logged, and the next one comes."""
+    turns = []
+
+    async def broken(self: SQLiteJournal, among: object, *, limit: int = 1000) -> list[Record]:
+        turns.append(limit)
+        raise LookupError("a defect")
+
+    monkeypatch.setattr(SQLiteJournal, "records", broken)
+    async with world.connect() as client, client.recovery(every=5):
+        await until(lambda: len(turns) >= 3)
+
+    assert "recovery failed, and goes on" in [record.message for record in caplog.records]

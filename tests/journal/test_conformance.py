@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -43,9 +44,18 @@ class MemoryJournal:
         self.rows[key] = _states.resolve(self.rows[key], resolution, owner=owner, now=self.now())
         return self.rows[key]
 
-    async def claim(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100) -> list[Record]:
+    async def claim(
+        self,
+        sellers: Collection[str],
+        *,
+        owner: str,
+        lease: float,
+        limit: int = 100,
+        keys: Collection[str] | None = None,
+    ) -> list[Record]:
         """See `Journal`."""
         rows = sorted(filter(self.is_claimable, self.rows.values()), key=lambda row: row.begun)
+        rows = [row for row in rows if keys is None or row.key in keys]
         taken = [_states.take(row, owner=owner, now=self.now(), lease=lease) for row in rows if row.seller in sellers][
             :limit
         ]
@@ -169,18 +179,24 @@ async def keeps_old_times(self, record: Record, *, lease: float) -> tuple[Action
 
 
 @breaking("claim")
-async def doubts_everything(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100):
+async def doubts_everything(self, sellers: Collection[str], **more: Any):
     """Takes also for sent what is deferred."""
-    rows = await MemoryJournal.claim(self, sellers, owner=owner, lease=lease, limit=limit)
+    rows = await MemoryJournal.claim(self, sellers, **more)
     self.rows.update({row.key: structs.replace(row, state=RecordState.SENT) for row in rows})
     return [self.rows[row.key] for row in rows]
 
 
 @breaking("claim")
-async def claims_for_everybody(self, sellers: Collection[str], *, owner: str, lease: float, limit: int = 100):
+async def claims_for_everybody(self, sellers: Collection[str], **more: Any):
     """Asks for no seller."""
     everybody = {row.seller for row in self.rows.values()}
-    return await MemoryJournal.claim(self, everybody, owner=owner, lease=lease, limit=limit)
+    return await MemoryJournal.claim(self, everybody, **more)
+
+
+@breaking("claim")
+async def claims_more_than_it_is_asked_for(self, sellers: Collection[str], *, keys: object = None, **more: Any):
+    """Takes no notice of the keys."""
+    return await MemoryJournal.claim(self, sellers, **more)
 
 
 @breaking("purge")
