@@ -169,6 +169,9 @@ class Attempts(Generic[B, R]):
         except PaymentsError as error:
             self._error = error
             return _resolution(error, call)
+        finally:
+            # It leads back to this call: what thousands of calls leave behind would wait for the garbage collector.
+            call.permit = None
         return Resolution(state=RecordState.DONE, response=_stored(Response(result.status, result.headers, result.raw)))
 
     def told(self, told: Told) -> Result[R]:

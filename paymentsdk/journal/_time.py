@@ -28,11 +28,12 @@ class Moment(NamedTuple):
 class PlatformClock:
     """Counts the platform's time on from the last ``Date`` header: a machine's own time may be wrong by days."""
 
-    __slots__ = ("_clock", "_seen", "_shown")
+    __slots__ = ("_clock", "_date", "_seen", "_shown")
 
     def __init__(self, clock: LocalClock) -> None:
         self._clock = clock
         self._shown: float | None = None
+        self._date: str | None = None
         self._seen = self.moment()
 
     def moment(self) -> Moment:
@@ -49,17 +50,18 @@ class PlatformClock:
 
     def observe(self, date: str | None) -> None:
         """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
-        if date is None:
-            return
+        if date is None or (date == self._date and self.since(self._seen) < 1.0):
+            return  # It has no fractions: the first response of a second says most, and costs the others nothing.
         try:
             shown = parsedate_to_datetime(date).timestamp()
         except (ValueError, TypeError, OverflowError):
             return
         self.set(shown)
+        self._date = date
 
     def set(self, shown: float) -> None:
         """Take *shown* as the platform's time of this moment, in seconds since the epoch."""
-        self._shown, self._seen = shown, self.moment()
+        self._shown, self._date, self._seen = shown, None, self.moment()
 
     def now(self) -> float | None:
         """Return the latest that it can be on the platform, in seconds since the epoch.
