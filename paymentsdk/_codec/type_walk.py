@@ -7,6 +7,7 @@ it holds at any depth (`walk`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from msgspec import inspect
@@ -88,3 +89,18 @@ def entries(info: inspect.Type, path: str = "") -> Iterator[Found]:
                 yield from entries(item, f"{path}[]")
             case _:
                 yield found
+
+
+def can_hold_secrets(body: object) -> bool:
+    """Whether a body of the class of *body* may hold a credential at some depth; most cannot, and are not searched."""
+    return _declares_secrets(type(body))
+
+
+@cache
+def _declares_secrets(kind: type[object]) -> bool:
+    return any(
+        getattr(getattr(found.type, "cls", None), "__secrets__", None)
+        # Who knows what is in there?
+        or isinstance(found.type, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType)
+        for found in walk(inspect.type_info(kind))
+    )

@@ -10,12 +10,13 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._engine import events
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import end_of_attempt
 from paymentsdk._operation.error_response import parse_error_response
-from paymentsdk._secrets import can_hold_secrets, secrets_in
+from paymentsdk._secrets import secrets_in
 from paymentsdk.errors import (
     APIError,
     Deferred,
@@ -94,7 +95,7 @@ async def call_once(
         headers=call.headers or {},
         body=call.content,
         digest=states.digest(operation.method, path, call.content),
-        sensitive=can_hold_secrets(type(call.body)) and any(secrets_in(call.body)),
+        sensitive=can_hold_secrets(call.body) and any(secrets_in(call.body)),
         keyed=operation.keyed,
         begun=begun,
         not_after=_not_after(call, begun, not_after),

@@ -8,9 +8,10 @@ from typing import TypeVar
 from msgspec import structs
 
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._operation.identity import Comparison
 from paymentsdk._operation.operation import Operation, PageShape
-from paymentsdk._secrets import can_hold_secrets, scrub, secrets_in
+from paymentsdk._secrets import scrub, secrets_in
 from paymentsdk.transports.base import Headers, Response, header
 
 B = TypeVar("B")
@@ -22,7 +23,7 @@ _MATCH = Comparison()
 def credentials(token: str | None, signature: Sequence[str], body: object) -> list[str]:
     """Return the credentials that a request was sent with."""
     found = [*signature] if token is None else [token]
-    return [*found, *secrets_in(body)] if can_hold_secrets(body.__class__) else found
+    return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
 
 
 def mask_request_id(response: Response, token: str | None, signature: Sequence[str], body: object) -> Response:

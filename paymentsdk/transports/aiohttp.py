@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from math import inf
 from typing import Unpack
 
@@ -153,9 +154,9 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
 
 def _unusable(status: int, length: str | None, coding: str | None, *, chunked: bool) -> SendFailed | None:
     """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
-    if status == 101:  # noqa: PLR2004
+    if status == HTTPStatus.SWITCHING_PROTOCOLS:
         return SendFailed("the server switched to another protocol", permanent=True)
-    if not 100 <= status < 600:  # noqa: PLR2004
+    if status not in range(100, 600):
         return SendFailed("the answer is not valid HTTP")
     if chunked and length is not None:
         return SendFailed("the answer has both a length and chunks")
