@@ -50,7 +50,10 @@ def compile_plain(kind: type) -> Check:
 
 
 def _unless(info: inspect.Type, depth: int, names: dict[str, object]) -> Iterator[str]:
-    """Yield the source that returns False unless the variable of this *depth* is a plain value of *info*."""
+    """Yield the source that returns False unless the variable of this *depth* is a plain value of *info*.
+
+    It looks at unions itself, and not by `alternatives`: it has to know whether null is all that there is beside.
+    """
     value, below = f"v{depth}", f"v{depth + 1}"
     match info:
         case inspect.Metadata(type=inner):

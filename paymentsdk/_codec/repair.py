@@ -21,7 +21,7 @@ from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError
 from paymentsdk._codec.relaxed import Member, RepairRow
 from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
-from paymentsdk._codec.type_walk import alternatives, walk
+from paymentsdk._codec.type_walk import Marks, alternatives, walk
 from paymentsdk._secrets import MASK
 
 _DIGITS = f"[0-9]{{1,{amounts.MOST_PLACES}}}"
@@ -128,14 +128,21 @@ def _strings(info: inspect.Type) -> Iterator[tuple[str, bool]]:
 
 def repair_for(info: inspect.Type) -> Repair:
     """Compile the repair for a type."""
+    repairs = [
+        _repair_for(one.type, one.marks) for one in alternatives(info) if not isinstance(one.type, inspect.NoneType)
+    ]
+    if not repairs:
+        raise TypeError("there is nothing but null")
+    return _union(repairs) if len(repairs) > 1 else repairs[0]
+
+
+def _repair_for(info: inspect.Type, marks: Marks) -> Repair:
+    """Compile the repair for a type that is no union."""
     match info:
-        case inspect.Metadata(type=inspect.CustomType(), extra={"day": True}):
+        case inspect.CustomType() if marks.get("day"):
             return _leaf(date, _NEARLY_TIMESTAMPS, exact=read_day)
-        case inspect.Metadata(extra={"day": True}):
+        case _ if marks.get("day"):
             return _leaf(datetime, _NEARLY_TIMESTAMPS, exact=_day)
-        case inspect.UnionType(types=types):
-            kinds = [t for t in types if not isinstance(t, inspect.NoneType)]
-            return _union(kinds) if len(kinds) > 1 else repair_for(kinds[0])
         case inspect.StructType(cls=cls, fields=fields):
             return _struct(cls, fields)
         case inspect.VarTupleType(item_type=item):
@@ -216,9 +223,8 @@ def _masked(inner: Repair) -> Repair:
     return run
 
 
-def _union(kinds: list[inspect.Type]) -> Repair:
+def _union(repairs: list[Repair]) -> Repair:
     """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
-    repairs = [repair_for(kind) for kind in kinds]
 
     def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
         tries: list[tuple[object, list[Anomaly]]] = []

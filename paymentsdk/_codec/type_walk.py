@@ -93,11 +93,12 @@ def entries(info: inspect.Type, path: str = "") -> Iterator[Found]:
 
 def can_hold_secrets(body: object) -> bool:
     """Whether a body of the class of *body* may hold a credential at some depth; most cannot, and are not searched."""
-    return _declares_secrets(type(body))
+    kind: type = type(body)
+    return _declares_secrets(kind)
 
 
 @cache
-def _declares_secrets(kind: type[object]) -> bool:
+def _declares_secrets(kind: type) -> bool:
     return any(
         getattr(getattr(found.type, "cls", None), "__secrets__", None)
         # Who knows what is in there?

@@ -18,7 +18,7 @@ from msgspec import Struct, inspect
 from paymentsdk import money
 from paymentsdk._codec.place import below
 from paymentsdk._codec.timestamps import timestamp
-from paymentsdk._codec.type_walk import entries, members_at, parts
+from paymentsdk._codec.type_walk import Marks, alternatives, entries, members_at, parts
 from paymentsdk.errors import RequestInvalid
 
 #: Takes a member; returns it as the wire wants it, the very same object if nothing changes. It raises `RequestInvalid`
@@ -40,22 +40,23 @@ def compile_body(kind: type) -> Step | None:
 
 def _step(info: inspect.Type) -> Step | None:
     """Compile the wire form of a type, or `None` where msgspec's own form is right."""
+    found = [step for one in alternatives(info) if (step := _step_of(one.type, one.marks)) is not None]
+    if len(found) > 1:
+        raise RequestInvalid("$", _MISPLACED)
+    return found[0] if found else None
+
+
+def _step_of(info: inspect.Type, marks: Marks) -> Step | None:
+    """Compile the wire form of a type that is no union."""
     match info:
-        case inspect.Metadata(extra={"above": 0}):
-            return _amount(above_zero=True)
-        case inspect.Metadata(extra={"day": True}):
+        case inspect.NoneType():
+            return None
+        case _ if marks.get("day"):
             return _day
-        case inspect.Metadata(type=inner):
-            return _step(inner)
         case inspect.DecimalType():
-            return _amount(above_zero=False)
+            return _amount(above_zero="above" in marks)
         case inspect.DateTimeType():
             return timestamp
-        case inspect.UnionType(types=types):
-            found = [step for kind in types if (step := _step(kind)) is not None]
-            if len(found) > 1:
-                raise RequestInvalid("$", _MISPLACED)
-            return found[0] if found else None
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             step = _step(item)
             return None if step is None else _list_step(step)

@@ -290,7 +290,11 @@ def _check_member(path: str, cls: type | None, where: str) -> None:
 
 
 def _type_at(path: str, cls: type | None) -> type | None:
-    """Return the Struct that stands at *path* in the Struct *cls*, also as an entry of a list; `None` if none does."""
+    """Return the Struct that stands at *path* in the Struct *cls*, also as an entry of a list; `None` if none does.
+
+    By the names of attributes, which `type_walk` does not have, and without the rest of a type, which would have to be
+    described at import.
+    """
     for name in path.replace("[]", "").split("."):
         if not (isinstance(cls, type) and issubclass(cls, Struct)):
             return None
