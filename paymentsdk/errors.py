@@ -102,13 +102,7 @@ def _made(cls: type[PaymentsError], args: tuple[object, ...]) -> PaymentsError:
 
 
 class RequestInvalid(PaymentsError, ValueError):
-    """The request breaks a rule of the contract; nothing was sent.
-
-    Attributes:
-        path: The place that breaks the rule: from the root of the body (``$.items[0].title``), in the query
-            (``$query.limit``) or the path (``$path.order_id``), or an argument (``idempotency_key``).
-        reason: The rule.
-    """
+    """The request breaks a rule of the contract; nothing was sent."""
 
     rule: str
     """Which rule, for programs: ``"required"``, ``"unknown"``, ``"type"``, ``"object"``, ``"choice"``, ``"pattern"``,
@@ -118,7 +112,10 @@ class RequestInvalid(PaymentsError, ValueError):
     def __init__(self, path: str, reason: str, rule: str = "value") -> None:
         super().__init__(path, reason)
         self.path = path
+        """The place that breaks the rule: from the root of the body (``$.items[0].title``), in the query
+        (``$query.limit``) or the path (``$path.order_id``), or an argument (``idempotency_key``)."""
         self.reason = reason
+        """The rule."""
         self.rule = rule
 
     def __str__(self) -> str:
@@ -126,27 +123,19 @@ class RequestInvalid(PaymentsError, ValueError):
 
 
 class NotSent(PaymentsError):
-    """No byte of the request reached the platform; doing it again is safe.
-
-    Attributes:
-        reason: What kept the request from being sent.
-    """
+    """No byte of the request reached the platform; doing it again is safe."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        """What kept the request from being sent."""
 
     def __str__(self) -> str:
         return f"not sent: {self.reason}"
 
 
 class NoAnswer(PaymentsError):
-    """The request was sent, and no answer came that can be trusted.
-
-    Attributes:
-        reason: What happened instead, at the last attempt. Where that was a 4xx which does not settle a write:
-            ``platform_error:<code>``, or its status where it has no code.
-    """
+    """The request was sent, and no answer came that can be trusted."""
 
     first_reason: str | None = None
     """What happened at the first attempt that left the outcome in doubt; the same as *reason* if there was only one."""
@@ -159,6 +148,8 @@ class NoAnswer(PaymentsError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        """What happened instead, at the last attempt. Where that was a 4xx which does not settle a write:
+        ``platform_error:<code>``, or its status where it has no code."""
 
     def __str__(self) -> str:
         return f"no answer: {self._reasons()}"
@@ -175,9 +166,6 @@ class OutcomeUnknown(NoAnswer):
     Send the same body again with the same ``idempotency_key`` within 23 hours of ``first_sent_at``: the platform
     answers with what it did the first time. For a write that takes no key (``idempotency_key`` is ``None``), what to do
     depends on the operation.
-
-    Attributes:
-        advice: What to do now; the text of the error ends with it.
     """
 
     in_doubt: str = "look before you send it again"
@@ -185,7 +173,7 @@ class OutcomeUnknown(NoAnswer):
 
     @property
     def advice(self) -> str:
-        """What to do now: with the key, if there is one."""
+        """What to do now: with the key, if there is one. The text of the error ends with it."""
         if self.idempotency_key is None:
             return self.in_doubt
         return f"send it again with idempotency_key={self.idempotency_key!r}, within 23 hours of the first time"
@@ -195,18 +183,7 @@ class OutcomeUnknown(NoAnswer):
 
 
 class APIError(PaymentsError):
-    """The platform answered and refused.
-
-    Attributes:
-        status: The HTTP status.
-        code: The platform's code (``"property_value"``, ``"invalid_grant"``, ``"101"``), or ``None`` when the body
-            named none.
-        meaning: What the contract says the code means, or ``None``.
-        message: What the platform said, never empty.
-        details: The entries of the answer, in its order; at most 100, and no text above 500 characters.
-        retry_after: Seconds that the platform asked to wait, or ``None``.
-        raw: The first 2,048 bytes of the body.
-    """
+    """The platform answered and refused."""
 
     codes: tuple[str, ...] = ()
     """Every code in the body, `code` first; at most 100 of each list in it."""
@@ -232,13 +209,21 @@ class APIError(PaymentsError):
     ) -> None:
         super().__init__(status, code, message)
         self.status = status
+        """The HTTP status."""
         self.code = code
+        """The platform's code (``"property_value"``, ``"invalid_grant"``, ``"101"``), or ``None`` when the body named
+        none."""
         self.message = message
+        """What the platform said, never empty."""
         self.meaning = meaning
+        """What the contract says the code means, or ``None``."""
         self.details: tuple[ErrorDetail, ...] = tuple(details)
+        """The entries of the answer, in its order; at most 100, and no text above 500 characters."""
         self.request_id = request_id
         self.retry_after = retry_after
+        """Seconds that the platform asked to wait, or ``None``."""
         self.raw = raw
+        """The first 2,048 bytes of the body."""
 
     def __str__(self) -> str:
         parts = [str(self.status), self.code, self.message]
@@ -263,7 +248,7 @@ class AuthenticationFailed(APIError):
 
 
 class PermissionDenied(APIError):
-    """403: the token may not do this. Some platforms also answer 403 to an invalid token; it is not renewed then."""
+    """403: the token may not do this. Some platforms also answer 403 to an invalid token; it is not refreshed then."""
 
 
 class NotFound(APIError):
@@ -287,10 +272,10 @@ class ServerError(APIError):
 
 
 class ReauthorizationRequired(APIError):
-    """The access token cannot be renewed; trying again does not help.
+    """The access token cannot be refreshed; trying again does not help.
 
     As a rule the refresh token is spent or its grant revoked, and a person must authorise once more. With the code
-    ``invalid_client``, the platform does not know the application: mend ``client_id`` or ``client_secret``, and start
+    ``invalid_client``, the platform does not know the application: fix ``client_id`` or ``client_secret``, and start
     again with the same refresh token.
     """
 
@@ -319,15 +304,12 @@ class RefreshFailed(PaymentsError):
 
 
 class PaginationStalled(PaymentsError):
-    """The platform's paging went in a circle; going on would loop for ever or repeat rows.
-
-    Attributes:
-        reason: What showed it.
-    """
+    """The platform's paging went in a circle; going on would loop for ever or repeat rows."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        """What showed it."""
 
     def __str__(self) -> str:
         return f"paging stalled at offset {self.resume_point}: {self.reason}"
@@ -502,7 +484,7 @@ def describe(error: Exception) -> str:
     """Say what *error* was, in words that hold no credential.
 
     The text of an error that is not ours may hold anything: its type, the system's words for its number, and the line
-    that raised it stand for it. Where a file is missing or may not be used, its name is told as well: nobody could mend
+    that raised it stand for it. Where a file is missing or may not be used, its name is told as well: nobody could fix
     that without it.
     """
     if isinstance(error, NoAnswer | NotSent):

@@ -31,13 +31,6 @@ class SandboxTenant:
     """The seller of one test: no other test uses them.
 
     Everything here is synchronous, and may be used in asynchronous tests as well.
-
-    Attributes:
-        sandbox: The server.
-        account: The seller with all their identifiers and credentials: ``user_id``, ``client_id``,
-            ``external_pos_id``, ``plan_id``, ...
-        base_url: Where the server listens.
-        buyer: Scans and pays; uses this seller's points of sale and plan unless another seller is named.
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
@@ -45,8 +38,12 @@ class SandboxTenant:
 
         self.sandbox = sandbox
         self.account = account
+        """The seller with all their identifiers and credentials: ``user_id``, ``client_id``, ``external_pos_id``,
+        ``plan_id``, ..."""
         self.base_url: str = sandbox.base_url
+        """Where the server listens."""
         self.buyer: Buyer = Buyer(sandbox.platform, tenant=account.user_id)
+        """Scans and pays; uses this seller's points of sale and plan unless another seller is named."""
 
     @property
     def access_token(self) -> str:

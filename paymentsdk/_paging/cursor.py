@@ -21,21 +21,18 @@ MOST_PAGES = 1_000_000
 
 
 class PageSummary(Struct, frozen=True, kw_only=True):
-    """What a page brings.
-
-    Attributes:
-        ids: The ids of its rows.
-        dropped: The places of its entries that were no rows.
-        total: How many rows the search has, if the platform says so.
-        proposed: Where the next page begins, if the platform says so.
-        has_new_rows: Whether one of the rows was on no page before.
-    """
+    """What a page brings."""
 
     ids: tuple[object, ...] = ()
+    """The ids of its rows."""
     dropped: tuple[str, ...] = ()
+    """The places of its entries that were no rows."""
     total: int | None = None
+    """How many rows the search has, if the platform says so."""
     proposed: int | None = None
+    """Where the next page begins, if the platform says so."""
     has_new_rows: bool = True
+    """Whether one of the rows was on no page before."""
 
     @property
     def received(self) -> int:
@@ -59,27 +56,24 @@ class PageSummary(Struct, frozen=True, kw_only=True):
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
-    """Where a walk stands before a page.
-
-    Attributes:
-        offset: Where the page begins.
-        frontier: All rows before it have been seen, wherever they have slid.
-        total: How many rows the search had when it was last said.
-        overlap: Rows to read again at every page.
-        size: Rows of a page; 0 as long as nobody knows.
-        count: Pages so far.
-        stale: How many of them, the last ones in a row, had nothing new.
-        last: The page before.
-    """
+    """Where a walk stands before a page."""
 
     offset: int
+    """Where the page begins."""
     frontier: int
+    """All rows before it have been seen, wherever they have slid."""
     total: int | None = None
+    """How many rows the search had when it was last said."""
     overlap: int = 0
+    """Rows to read again at every page."""
     size: int = 0
+    """Rows of a page; 0 as long as nobody knows."""
     count: int = 0
+    """Pages so far."""
     stale: int = 0
+    """How many of them, the last ones in a row, had nothing new."""
     last: PageSummary = PageSummary()
+    """The page before."""
 
     @classmethod
     def begin(cls, start: ResumePoint, overlap: int) -> Cursor:

@@ -50,9 +50,6 @@ class Running:
     Args:
         url: Where; ``PAYMENTSDK_BASE_URL`` by default, or else where ``paymentsdk sandbox`` listens.
 
-    Attributes:
-        named: Whether somebody said where it is.
-        url: Where it is.
 
     Raises:
         argparse.ArgumentTypeError: That is no address.
@@ -61,7 +58,9 @@ class Running:
     def __init__(self, url: str | None) -> None:
         said = address(url) if url else _from_environment()
         self.named: bool = said is not None
+        """Whether somebody said where it is."""
         self.url: str = (said or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}").rstrip("/")
+        """Where it is."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
         """Ask the control API, and return the answer as *form*.

@@ -37,23 +37,20 @@ async def read(request: web.Request) -> bytes:
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """An answer, ready to be sent.
-
-    Attributes:
-        status: The HTTP status.
-        body: The bytes that are sent.
-        headers: Headers of its own.
-        content_type: What it says the body is.
-        missing: How many bytes it promises and never sends: the connection breaks instead.
-        replayed: Whether it was given before.
-    """
+    """An answer, ready to be sent."""
 
     status: int
+    """The HTTP status."""
     body: bytes
+    """The bytes that are sent."""
     headers: Mapping[str, str] = {}
+    """Headers of its own."""
     content_type: str = "application/json"
+    """What it says the body is."""
     missing: int = 0
+    """How many bytes it promises and never sends: the connection breaks instead."""
     replayed: bool = False
+    """Whether it was given before."""
 
 
 async def pause(seconds: float, stopping: asyncio.Event) -> None:

@@ -31,15 +31,12 @@ Effect: TypeAlias = Literal[
 
 
 class EffectInfo(Struct, frozen=True):
-    """An effect, for people.
-
-    Attributes:
-        words: What happens, in a few words.
-        members: The details of a rule that only some effects take, and this one does.
-    """
+    """An effect, for people."""
 
     words: str
+    """What happens, in a few words."""
     members: tuple[str, ...] = ()
+    """The details of a rule that only some effects take, and this one does."""
     operation: str = "*"
     """Where it can happen."""
 

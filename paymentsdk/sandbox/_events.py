@@ -26,39 +26,36 @@ MOST_KEPT = 8 * MIB
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
-    """A request that was answered.
-
-    Attributes:
-        at: When, by the clock of the sandbox.
-        operation: Its name; ``None`` for a path that no operation has.
-        method: The HTTP method.
-        path: The path with its query.
-        status: The status of the answer; ``None`` when none was sent.
-        tenant: The seller.
-        request_id: What the answer's ``X-Request-Id`` says.
-        key: The idempotency key.
-        content_type: What the request says that its body is, without parameters; empty if it does not say.
-        body: The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis.
-        answer: The answer, in the same way.
-        replayed: Whether the answer was given before.
-        faults: The effects that hit it.
-        milliseconds: How long it took.
-    """
+    """A request that was answered."""
 
     at: datetime
+    """When, by the clock of the sandbox."""
     operation: str | None
+    """Its name; ``None`` for a path that no operation has."""
     method: str
+    """The HTTP method."""
     path: str
+    """The path with its query."""
     status: int | None
+    """The status of the answer; ``None`` when none was sent."""
     tenant: int | None
+    """The seller."""
     request_id: str
+    """What the answer's ``X-Request-Id`` says."""
     key: str | None = None
+    """The idempotency key."""
     content_type: str = ""
+    """What the request says that its body is, without parameters; empty if it does not say."""
     body: str = ""
+    """The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis."""
     answer: str = ""
+    """The answer, in the same way."""
     replayed: bool = False
+    """Whether the answer was given before."""
     faults: tuple[str, ...] = ()
+    """The effects that hit it."""
     milliseconds: float = 0.0
+    """How long it took."""
 
 
 class Changed(Struct, frozen=True):

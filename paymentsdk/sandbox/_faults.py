@@ -81,18 +81,13 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AddedFault(AbstractContextManager["AddedFault"]):
-    """A rule in force, until it is removed: the context manager that `Faults.add` returns.
-
-    Attributes:
-        id: Its number.
-        rule: The rule.
-        seen: How many requests matched.
-        hits: How many were hit.
-    """
+    """A rule in force, until it is removed: the context manager that `Faults.add` returns."""
 
     def __init__(self, number: int, rule: FaultRule, remove: Callable[[int], None]) -> None:
         self.id = number
+        """Its number."""
         self.rule = rule
+        """The rule."""
         self._remove = remove
         self.set(seen=0, hits=0)
 

@@ -26,17 +26,14 @@ _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
 
 
 class MagicValue(Struct, frozen=True):
-    """Where an operation looks for a magic value.
-
-    Attributes:
-        member: The member of its request; of the request that made the thing, if it is *later*.
-        later: What it is asked to do is done to a thing that exists, which was told at its creation.
-        ending: What the value ends with, to be one of the member.
-    """
+    """Where an operation looks for a magic value."""
 
     member: str
+    """The member of its request; of the request that made the thing, if it is *later*."""
     later: bool = False
+    """What it is asked to do is done to a thing that exists, which was told at its creation."""
     ending: str = ""
+    """What the value ends with, to be one of the member."""
 
 
 def requested_error(operation: Operation[B, object], text: object, *, later: bool = False) -> Refused | None:

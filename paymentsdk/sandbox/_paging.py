@@ -18,19 +18,16 @@ D = TypeVar("D", bound=Struct)
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """A part of the rows.
-
-    Attributes:
-        offset: Where the page begins, as it was asked for and is echoed.
-        limit: The most rows that it has.
-        total: How many rows the search says it has.
-        start: Where the page really begins: rows may have appeared or vanished since the first page.
-    """
+    """A part of the rows."""
 
     offset: int
+    """Where the page begins, as it was asked for and is echoed."""
     limit: int
+    """The most rows that it has."""
     total: int
+    """How many rows the search says it has."""
     start: int
+    """Where the page really begins: rows may have appeared or vanished since the first page."""
 
 
 def window(policies: Policies, call: Call[None], total: int) -> Window:

@@ -28,15 +28,13 @@ class MemoryTransport:
             of one, or raises. A `SendFailed` passes as it is; after any other exception the
             request counts as sent. Instead of a function, give a script: an iterable of responses, statuses and
             exceptions, used up one by one.
-
-    Attributes:
-        requests: Every request, in order.
-        discarded: The responses after which the client wanted no further request on their connection, in order.
     """
 
     def __init__(self, handler: Handler | Iterable[Answer] = ()) -> None:
         self.requests: list[Request] = []
+        """Every request, in order."""
         self.discarded: list[Response] = []
+        """The responses after which the client wanted no further request on their connection, in order."""
         self.closed: bool = False
         self._handler: Handler | None = handler if callable(handler) else None
         self._script: deque[Answer] = deque(() if callable(handler) else handler)
@@ -97,13 +95,11 @@ class FakeClock:
     Args:
         now: Seconds since the epoch to begin with.
         seed: The seed of the random numbers and keys, which are the same each time.
-
-    Attributes:
-        slept: The length of every sleep in seconds, in order.
     """
 
     def __init__(self, now: float = 1_700_000_000.0, *, seed: int = 0) -> None:
         self.slept: list[float] = []
+        """The length of every sleep in seconds, in order."""
         self._now = now
         self._monotonic = 0.0
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose

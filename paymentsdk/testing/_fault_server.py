@@ -23,34 +23,26 @@ _LONGEST_HEAD = 2**20
 
 
 class Seen(Struct, frozen=True):
-    """A request as it arrived.
-
-    Attributes:
-        method: The method.
-        target: The path and the query, byte for byte.
-        headers: The header fields, under lower-case names.
-        body: The body.
-        connection: The number of the connection, counted from 0.
-    """
+    """A request as it arrived."""
 
     method: str
     target: str
+    """The path and the query, byte for byte."""
     headers: Mapping[str, str]
+    """The header fields, under lower-case names."""
     body: bytes
     connection: int
+    """The number of the connection, counted from 0."""
 
 
 class Peer:
-    """The server's end of one connection.
-
-    Attributes:
-        number: The number of the connection, counted from 0.
-    """
+    """The server's end of one connection."""
 
     def __init__(
         self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[Seen]
     ) -> None:
         self.number = number
+        """The number of the connection, counted from 0."""
         self._reader = reader
         self._writer = writer
         self._seen = seen
@@ -134,15 +126,13 @@ class FaultServer:
     Args:
         script: Played for each connection.
         tls: Speak TLS.
-
-    Attributes:
-        seen: Every request that arrived whole, in order.
-        opened: How many connections were made.
     """
 
     def __init__(self, script: Script, *, tls: SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
+        """Every request that arrived whole, in order."""
         self.opened = 0
+        """How many connections were made."""
         self._script = script
         self._tls = tls
         self._playing: set[asyncio.Task[None]] = set()

@@ -10,34 +10,28 @@ from msgspec import Struct
 
 
 class Entry(Struct, frozen=True, order=True):
-    """One thing that happened.
-
-    Attributes:
-        what: ``"payment"``, ``"refund"``, ...
-        of: The id of what it happened to.
-        amount: How much money; zero where none moved.
-    """
+    """One thing that happened."""
 
     what: str
+    """``"payment"``, ``"refund"``, ..."""
     of: str
+    """The id of what it happened to."""
     amount: Decimal = Decimal(0)
+    """How much money; zero where none moved."""
 
     def __str__(self) -> str:
         return f"{self.what} of {self.of}" + (f", {self.amount}" if self.amount else "")
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Where two books differ.
-
-    Attributes:
-        agreed: How many entries are in both.
-        double: What was recorded and is not believed: done twice, or done behind the caller's back.
-        lost: What is believed and was not recorded.
-    """
+    """Where two books differ."""
 
     agreed: int
+    """How many entries are in both."""
     double: tuple[Entry, ...]
+    """What was recorded and is not believed: done twice, or done behind the caller's back."""
     lost: tuple[Entry, ...]
+    """What is believed and was not recorded."""
 
     @property
     def clean(self) -> bool:

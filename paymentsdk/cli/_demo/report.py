@@ -22,23 +22,20 @@ class Step(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What the job came to.
-
-    Attributes:
-        steps: Its parts, in their order.
-        faults: How often each kind of fault fired.
-        calls: Calls that the client made.
-        requests: Requests that it sent for them, with those that were sent again.
-        ledger: What the client believes, compared with what the sandbox recorded.
-        search: What the client believes, compared with what a walk over the merchant orders showed.
-    """
+    """What the job came to."""
 
     steps: Sequence[Step]
+    """Its parts, in their order."""
     faults: Mapping[str, int]
+    """How often each kind of fault fired."""
     calls: int
+    """Calls that the client made."""
     requests: int
+    """Requests that it sent for them, with those that were sent again."""
     ledger: Comparison
+    """What the client believes, compared with what the sandbox recorded."""
     search: Comparison
+    """What the client believes, compared with what a walk over the merchant orders showed."""
 
     @property
     def clean(self) -> bool:

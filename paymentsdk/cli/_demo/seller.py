@@ -41,15 +41,13 @@ class Seller:
     Args:
         client: Calls the platform.
         external_pos_id: The point of sale that orders are paid at.
-
-    Attributes:
-        believed: What happened, as far as the answers say; each entry as the platform's ledger should have it.
-        sold: What each sale came to: what a search of merchant orders should show.
     """
 
     def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
         self.believed: list[Entry] = []
+        """What happened, as far as the answers say; each entry as the platform's ledger should have it."""
         self.sold: list[Entry] = []
+        """What each sale came to: what a search of merchant orders should show."""
         self._client = client
         self._external_pos_id = external_pos_id
 

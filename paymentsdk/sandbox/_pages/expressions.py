@@ -31,14 +31,11 @@ Expression: TypeAlias = "str | Group"
 
 
 class Writer:
-    """Writes values as expressions.
-
-    Attributes:
-        names: What the expressions need: names by the module to import them from.
-    """
+    """Writes values as expressions."""
 
     def __init__(self) -> None:
         self.names: defaultdict[str, set[str]] = defaultdict(set)
+        """What the expressions need: names by the module to import them from."""
 
     def write(self, value: object) -> Expression:
         """Return the expression that makes *value*, with a mask in place of each credential."""

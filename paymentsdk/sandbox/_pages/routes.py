@@ -152,17 +152,14 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counter:
-    """A place to pay at.
-
-    Attributes:
-        path: Its address.
-        sale: Returns what the buyer of something is shown, after an attempt to pay it.
-        pay: Has the buyer pay it, and says how the attempt came out.
-    """
+    """A place to pay at."""
 
     path: str
+    """Its address."""
     sale: Callable[[Platform, str, str], Sale]
+    """Returns what the buyer of something is shown, after an attempt to pay it."""
     pay: Callable[[Platform, str, PaymentForm], Outcome]
+    """Has the buyer pay it, and says how the attempt came out."""
 
 
 def _order_sale(platform: Platform, name: str, attempt: str) -> Sale:

@@ -50,55 +50,49 @@ class Method(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What it has come to.
-
-    Attributes:
-        tone: The colour.
-        word: The state.
-        text: A sentence about it.
-        again: What the way back to the form is called, where the buyer can still pay.
-    """
+    """What it has come to."""
 
     tone: Tone
+    """The colour."""
     word: str
+    """The state."""
     text: str
+    """A sentence about it."""
     again: str = ""
+    """What the way back to the form is called, where the buyer can still pay."""
 
 
 class Sale(Struct, frozen=True, kw_only=True):
-    """A page's worth of a sale.
-
-    Attributes:
-        heading: What it is about.
-        seller: Who sells.
-        currency: Of all amounts.
-        total: What is asked for.
-        lines: What is sold.
-        facts: What else there is to say: names and values.
-        methods: The ways to pay; none when nothing can be paid any more.
-        method: The one that is chosen at first.
-        installments: The numbers of installments on offer.
-        installment: The number that is chosen at first.
-        until: When it expires, where it does.
-        outcome: What it has come to; ``None`` while it waits for the buyer.
-        back: The shop's address for this outcome.
-        auto_return: Whether the shop wants a buyer who has paid to be taken there without a click.
-    """
+    """A page's worth of a sale."""
 
     heading: str
+    """What it is about."""
     seller: str
+    """Who sells."""
     currency: str
+    """Of all amounts."""
     total: Decimal
+    """What is asked for."""
     lines: tuple[Line, ...] = ()
+    """What is sold."""
     facts: tuple[tuple[str, str], ...] = ()
+    """What else there is to say: names and values."""
     methods: tuple[Method, ...] = ()
+    """The ways to pay; none when nothing can be paid any more."""
     method: str | None = None
+    """The one that is chosen at first."""
     installments: tuple[int, ...] = _USUAL_INSTALLMENTS
+    """The numbers of installments on offer."""
     installment: int = 1
+    """The number that is chosen at first."""
     until: datetime | None = None
+    """When it expires, where it does."""
     outcome: Outcome | None = None
+    """What it has come to; ``None`` while it waits for the buyer."""
     back: str | None = None
+    """The shop's address for this outcome."""
     auto_return: bool = False
+    """Whether the shop wants a buyer who has paid to be taken there without a click."""
 
 
 def money(currency: str, amount: Decimal | None) -> str:

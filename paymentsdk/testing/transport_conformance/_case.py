@@ -47,16 +47,13 @@ class Deviation(Struct, frozen=True):
 
 
 class Case:
-    """One rule.
-
-    Attributes:
-        name: What it is called, in words joined by underscores.
-        rule: What every transport does.
-    """
+    """One rule."""
 
     def __init__(self, rule: Rule) -> None:
         self.name: str = getattr(rule, "__name__", "")
+        """What it is called, in words joined by underscores."""
         self.rule: str = inspect.getdoc(rule) or ""
+        """What every transport does."""
         self._check = rule
 
     async def run(self, make: MakeTransport, deviations: Iterable[Deviation] = ()) -> None:
