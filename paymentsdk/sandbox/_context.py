@@ -145,6 +145,6 @@ class SellerContext:
         )
         self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
 
-    def schedule(self, at: datetime, kind: str, of: str) -> None:
-        """Have *kind* happen to what has the id *of*, at a moment."""
-        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=of))
+    def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `record`
+        """Have *kind* happen to *id* at a moment."""
+        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))
