@@ -6,6 +6,7 @@
     paymentsdk sandbox                the platform on localhost, until it is interrupted
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
+    paymentsdk reconcile BOOK         a book of orders, held against the platform
 
 ``python -m paymentsdk`` is the same command.
 
@@ -27,6 +28,7 @@ from paymentsdk.cli._arguments import address, count, file, pair, port
 from paymentsdk.cli._control import add_advance, add_pay, add_policies
 from paymentsdk.cli._faults import add_faults
 from paymentsdk.cli._journal import add_journal
+from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.errors import PaymentsError, visible
 
@@ -97,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_sandbox(commands)
     add_journal(commands)
+    add_reconcile(commands)
     return parser
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 JOBS_PER_WORKER = 4
 #: Workers that a job may outlive.
 _MOST_DEATHS = 5
+#: In place of the number of a job: there is no client.
+_FAILED = 0
 
 
 class ProcessExecutor:
@@ -102,6 +104,7 @@ class _Worker:
         theirs.close()
         self._waiting: dict[int, asyncio.Future[JobDone]] = {}
         self._number = 0
+        self._failure: BaseException = EOFError()
         self._reader = asyncio.ensure_future(self._read())
 
     @property
@@ -116,23 +119,26 @@ class _Worker:
             EOFError: The process is gone.
         """
         if self._reader.done():
-            raise EOFError
+            raise self._failure
         self._number += 1
         number = self._number
         future: asyncio.Future[JobDone] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            self._connection.send((number, job))
+            # A process that is gone cannot be written to; the reader is about to see that, too.
+            with suppress(OSError):
+                self._connection.send((number, job))
             return await future
-        except OSError:
-            raise EOFError from None
         finally:
-            self._waiting.pop(number, None)
+            del self._waiting[number]
 
     async def _read(self) -> None:
         try:
             while True:
                 number, done = await asyncio.to_thread(self._connection.recv)
+                if number == _FAILED:
+                    self._failure = done
+                    break
                 future = self._waiting.get(number)
                 if future is None or future.done():
                     continue
@@ -141,9 +147,10 @@ class _Worker:
                 else:
                     future.set_result(done)
         except (EOFError, OSError):
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_exception(EOFError())
+            pass
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._failure)
 
     def stop(self) -> None:
         """End the process: what it writes now counts for nothing. The thread that reads sees the end by itself."""
@@ -159,6 +166,10 @@ def _main(connection: Connection, connect: Callable[[], PaymentsClient], in_flig
     asyncio.run(_serve(connection, connect, in_flight))
 
 
+async def _make(connect: Callable[[], PaymentsClient]) -> PaymentsClient:
+    return connect()
+
+
 async def _serve(connection: Connection, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
     """Do jobs until the driver is gone."""
     budget, running = asyncio.Semaphore(in_flight), set[asyncio.Task[JobDone]]()
@@ -168,7 +179,12 @@ async def _serve(connection: Connection, connect: Callable[[], PaymentsClient], 
         if not task.cancelled():
             connection.send((number, task.exception() or task.result()))
 
-    async with connect() as client:
+    made = asyncio.create_task(_make(connect))
+    await asyncio.wait((made,))
+    if (error := made.exception()) is not None:
+        connection.send((_FAILED, error))
+        return
+    async with made.result() as client:
         # It reads what the driver sends, one job after the other, for as long as there is a driver.
         with suppress(EOFError, OSError):
             while True:

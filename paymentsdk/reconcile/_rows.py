@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from paymentsdk.resources.common import Id, Moment, Open, ResponseStruct
-from paymentsdk.resources.merchant_orders import SEARCH, MerchantOrderState, MerchantOrderStatus
+from paymentsdk.resources.common import Id, Moment, ResponseStruct
+from paymentsdk.resources.merchant_orders import SEARCH
 
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
 DIGITS, DECIMALS = 38, 18
+#: Columns with few values.
+_REPEATED = ["account", "currency", "status", "order_status", "read_at"]
 AMOUNTS = ("total_amount", "paid_amount", "refunded_amount")
 _SMALLEST = Decimal(1).scaleb(-DECIMALS)
 _EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
@@ -33,8 +36,8 @@ class Order(ResponseStruct):
     """What a reconciliation reads of a merchant order."""
 
     id: Id
-    status: Open[MerchantOrderStatus] | None = None
-    order_status: Open[MerchantOrderState] | None = None
+    status: str | None = None
+    order_status: str | None = None
     external_reference: str | None = None
     preference_id: str | None = None
     date_created: Moment | None = None
@@ -48,7 +51,11 @@ class Order(ResponseStruct):
     @property
     def currency(self) -> str | None:
         """The currency of its first payment, or of its first item."""
-        return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
+        for parts in (self.payments, self.items):
+            for one in parts or ():
+                if one.currency_id:
+                    return one.currency_id
+        return None
 
 
 class OrderPage(ResponseStruct):
@@ -84,7 +91,7 @@ def write(parts: Sequence[Part], path: Path) -> None:
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("wb") as file:
         # Small parts have nothing to gain from a dictionary: it costs more time than all the rest.
-        parquet().write_table(_table(parts), file, compression="zstd", use_dictionary=["account", "currency"])
+        parquet().write_table(_table(parts), file, compression="lz4", use_dictionary=_REPEATED)
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
@@ -133,11 +140,9 @@ def check_installed() -> None:
     Raises:
         ImportError: pyarrow or duckdb is not installed; the message says how to get them.
     """
-    try:
-        arrow()
-        duckdb()
-    except ImportError as error:
-        raise ImportError(f"a reconciliation needs {error.name}: install the extra `reconcile` of paymentsdk") from None
+    for name in ("pyarrow", "duckdb"):
+        if find_spec(name) is None:
+            raise ImportError(f"a reconciliation needs {name}: install the extra `reconcile` of paymentsdk")
 
 
 @cache
@@ -170,8 +175,8 @@ def _table(parts: Sequence[Part]) -> object:
         [order.total_amount for order in orders],
         [order.paid_amount for order in orders],
         [order.refunded_amount for order in orders],
-        [_text(order.status) for order in orders],
-        [_text(order.order_status) for order in orders],
+        [order.status for order in orders],
+        [order.order_status for order in orders],
         [order.date_created for order in orders],
         [order.last_updated for order in orders],
         [read_at for _, read_at in rows],
@@ -179,10 +184,6 @@ def _table(parts: Sequence[Part]) -> object:
     pa, own = arrow(), kinds()
     arrays = [pa.array(values, kind) for values, kind in zip(columns, own.values(), strict=True)]
     return pa.Table.from_arrays(arrays, names=list(own))
-
-
-def _text(value: str | None) -> str | None:
-    return None if value is None else str.__str__(value)
 
 
 @cache

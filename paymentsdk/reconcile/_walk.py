@@ -157,6 +157,7 @@ class Walk:
             for window in windows
         ]
         running: set[Task[JobDone]] = set()
+        done: set[Task[JobDone]] = set()
         try:
             while jobs or running:
                 while jobs and len(running) < executor.slots:
@@ -165,7 +166,7 @@ class Walk:
                 for task in done:
                     jobs += await self._take(task.result())
         finally:
-            await cancel(running)
+            await cancel(running | done)
 
     async def _take(self, done: JobDone) -> list[Job]:
         """Enter what a worker has done, and return what it has left to others."""

@@ -78,6 +78,7 @@ class Walker:
     async def _account(self, name: str, windows: list[Window], at_once: asyncio.Semaphore) -> None:
         """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
         running: set[asyncio.Task[tuple[Window, Verdict[Row]]]] = set()
+        done: set[asyncio.Task[tuple[Window, Verdict[Row]]]] = set()
         async with at_once:
             try:
                 while windows or running:
@@ -93,7 +94,7 @@ class Walker:
                         else:
                             self.postponed += _merged(verdict.pieces, self._most_pieces)
             finally:
-                await cancel(running)
+                await cancel(running | done)
 
     async def _window(self, name: str, window: Window) -> tuple[Window, Verdict[Row]]:
         begin, end = window.asked(self._rules.grain)
@@ -108,10 +109,11 @@ class Walker:
     async def _finish(self, name: str, window: Window, verdict: Whole[Row] | Doubtful[Row]) -> None:
         """Keep the rows of *window*, and commit if that is due."""
         begin, end = moment_of(window.begin), moment_of(window.end)
-        dates = [(row, row[0].date_created) for row in verdict.rows]
-        rows = [row for row, date in dates if date is not None and begin <= date < end]
-        undated = [row for row, date in dates if date is None or date < NO_DATE]
-        rows += undated
+        rows = [row for row in verdict.rows if (date := row[0].date_created) is not None and begin <= date < end]
+        undated: list[Row] = []
+        if len(rows) < len(verdict.rows):
+            undated = [row for row in verdict.rows if (date := row[0].date_created) is None or date < NO_DATE]
+            rows += undated
         seen, total, reason = len(rows), None, None
         if isinstance(verdict, Doubtful):
             seen, total, reason = verdict.seen, verdict.total, verdict.reason

@@ -1,0 +1,312 @@
+"""``paymentsdk reconcile BOOK``: hold a book against the platform, and say what differs.
+
+Credentials come from the environment, as `PaymentsClient.from_env` reads them, or from a file: arguments are seen by
+everybody on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from paymentsdk.cli._arguments import count, file, pair, pairs
+from paymentsdk.cli._words import counted
+from paymentsdk.errors import (
+    AuthenticationFailed,
+    NotWhole,
+    PaymentsError,
+    PermissionDenied,
+    ReauthorizationRequired,
+    RefreshFailed,
+    RequestInvalid,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+    from paymentsdk.client import PaymentsClient
+    from paymentsdk.reconcile import Book, Executor, Progress, Report
+
+__all__ = ["add_reconcile"]
+
+SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+_EPILOG = """\
+examples:
+  paymentsdk reconcile book.parquet --out run-2026-11-22 --from 2026-11-22
+  paymentsdk reconcile book.csv --out run --accounts tokens.json --html report.html --csv report.csv
+  paymentsdk reconcile shop.db --query "SELECT * FROM orders" --column reference=order_no --out run
+  paymentsdk reconcile journal:payments.db --out run
+
+The exit code is 0 if nothing differs, 1 if something does, 2 for a command or a book that makes no sense, 3 if the
+platform takes no token, 4 if it cannot be asked, 5 if not all orders could be seen, and 130 for an interruption: the
+same command goes on where it was.
+"""
+#: Seconds between two lines where there is no terminal.
+_QUIET = 5.0
+_FASTEST = 1e6
+
+
+def add_reconcile(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    """Add ``reconcile``."""
+    summary = "hold a book of orders against the platform, and say what differs"
+    parser = commands.add_parser(
+        "reconcile",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    book = "a .parquet, .csv, .db or .sqlite file, or journal:FILE"
+    parser.add_argument("book", type=file, metavar="BOOK", help=book)
+    where = "directory of the run: files, and what is done"
+    parser.add_argument("--out", type=file, required=True, metavar="DIR", help=where)
+    moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
+    parser.add_argument("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
+    parser.add_argument("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
+    accounts = 'a JSON file with the tokens of several sellers: {"shop-1": "TEST-..."}'
+    parser.add_argument("--accounts", type=file, metavar="FILE", help=accounts)
+    parser.add_argument("--query", metavar="SQL", help="what finds the book in a SQLite database")
+    column = "a column that has another name in the book"
+    parser.add_argument("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
+    parser.add_argument("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
+    parser.add_argument("--max-window", type=count, default=1000, metavar="N", help="totals are believed below this")
+    parser.add_argument(
+        "--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)"
+    )
+    parser.add_argument("--rate", type=_rate, metavar="N", help="calls per second, of all processes of this machine")
+    executor = "walk on processes:N of this machine, or on dask:ADDRESS"
+    parser.add_argument("--executor", type=_executor, metavar="KIND", help=executor)
+    parser.add_argument("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
+    parser.add_argument("--html", type=file, metavar="FILE", help="write a page for people")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: Namespace) -> int:
+    """Reconcile, print what it came to, and return the exit code."""
+    try:
+        report = asyncio.run(_reconciled(options))
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    except (PaymentsError, ImportError) as error:
+        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
+        return _code_of(error)
+    for path, write in ((options.csv, report.write_csv), (options.html, report.write_html)):
+        if path:
+            write(path)
+    print(msgspec.json.encode(_data(report)).decode() if options.json else "\n".join(_lines(report)))
+    return NOT_WHOLE if report.not_whole else SAME if report.is_same else DIFFERENT
+
+
+def _code_of(error: Exception) -> int:
+    match error:
+        case RequestInvalid() | ImportError():
+            return MISUSED
+        case AuthenticationFailed() | PermissionDenied() | ReauthorizationRequired() | RefreshFailed():
+            return TOKEN
+        case NotWhole():
+            return NOT_WHOLE
+    return PLATFORM
+
+
+async def _reconciled(options: Namespace) -> Report:
+    from paymentsdk.reconcile import reconcile
+
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = options.begin or midnight - timedelta(days=1)
+    end = options.end or begin + timedelta(days=1)
+    connect = partial(_connect, options.accounts, options.rate, options.out)
+    names = sorted(_tokens(options.accounts)) if options.accounts else None
+    async with _opened_book(options) as book, connect() as client:
+        with _shown() as progress:
+            return await reconcile(
+                book,
+                client,
+                created=(begin, end),
+                out=options.out,
+                accounts=names,
+                progress=progress,
+                lag=timedelta(minutes=options.lag),
+                max_window=options.max_window,
+                in_flight=options.in_flight,
+                executor=None if options.executor is None else options.executor(connect),
+            )
+
+
+def _connect(accounts: str | None, rate: float | None, out: str) -> PaymentsClient:
+    """Make the client of a process."""
+    from paymentsdk import FlowControl, PaymentsClient, RateShare
+
+    share = None if rate is None else RateShare(Path(out, "rate.sqlite"), rate)
+    flow = FlowControl(adaptive=True, share=share)
+    if accounts is None:
+        return PaymentsClient.from_env(flow=flow)
+    return PaymentsClient.from_env(flow=flow, accounts=_tokens(accounts))
+
+
+def _tokens(path: str) -> dict[str, str]:
+    """Return the tokens in a file, by account."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, str])
+    except msgspec.MsgspecError:
+        # Not its text: it has tokens.
+        raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None
+    except OSError as error:
+        raise RequestInvalid("--accounts", f"cannot be read: {error}") from None
+
+
+@asynccontextmanager
+async def _opened_book(options: Namespace) -> AsyncIterator[Book]:
+    from paymentsdk.journal import SQLiteJournal
+    from paymentsdk.reconcile import Book
+
+    names = pairs(options.column)
+    kind, _, journal = options.book.partition(":")
+    if kind == "journal":
+        opened = SQLiteJournal(_existing(journal))
+        try:
+            yield Book.journal(opened)
+        finally:
+            await opened.aclose()
+        return
+    match Path(options.book).suffix:
+        case ".parquet":
+            yield Book.parquet(options.book, names=names)
+        case ".csv":
+            yield Book.csv(options.book, names=names)
+        case ".db" | ".sqlite" | ".sqlite3" if options.query:
+            yield Book.sqlite(options.book, options.query, names=names)
+        case ".db" | ".sqlite" | ".sqlite3":
+            raise RequestInvalid("BOOK", "is a database: say with --query which rows of it are the book")
+        case _:
+            raise RequestInvalid("BOOK", "must end in .parquet, .csv, .db or .sqlite, or begin with journal:")
+
+
+def _existing(journal: str) -> str:
+    # An empty one that was made now would be a book without orders.
+    if not Path(journal).is_file():
+        raise RequestInvalid("BOOK", f"there is no journal {journal}")
+    return journal
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-22") from None
+    if len(text) == len("2026-11-22"):
+        return moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; write {text}Z for UTC")
+    return moment
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= _FASTEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of calls per second")
+    return rate
+
+
+def _executor(text: str) -> Callable[[Callable[[], PaymentsClient]], Executor]:
+    from paymentsdk.reconcile import DaskExecutor, ProcessExecutor
+
+    kind, _, value = text.partition(":")
+    if kind == "processes" and value.isdecimal() and int(value):
+        return partial(ProcessExecutor, processes=int(value))
+    if kind == "dask" and value:
+        return partial(DaskExecutor, address=value)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither processes:N nor dask:ADDRESS")
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """Show the progress on stderr: a bar on a terminal with rich, lines elsewhere."""
+    if sys.stderr.isatty() and find_spec("rich") is not None:
+        with _bar() as show:
+            yield show
+    else:
+        yield _Lines().show
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    more = (TextColumn("{task.fields[words]}"), TimeElapsedColumn())
+    with Bar(*columns, *more, console=Console(stderr=True)) as bar:
+        task = bar.add_task("walk", total=1.0, words="")
+
+        def show(progress: Progress) -> None:
+            bar.update(task, description=progress.phase, completed=progress.share, words=_words(progress))
+
+        yield show
+
+
+class _Lines:
+    """A line for each phase, and every five seconds."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._at = 0.0
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= _QUIET:
+            self._phase, self._at = progress.phase, now
+            print(f"{progress.phase}: {progress.share:.0%}, {_words(progress)}", file=sys.stderr, flush=True)
+
+
+def _words(progress: Progress) -> str:
+    return f"{counted(progress.rows, 'order')}, {counted(progress.calls, 'call')}"
+
+
+def _data(report: Report) -> dict[str, object]:
+    return {
+        "same": report.is_same,
+        "counts": {outcome.value: number for outcome, number in report.counts.most_common()},
+        "orders": report.rows,
+        "calls": report.calls,
+        "columns": report.columns,
+        "as_of": report.as_of,
+        "not_whole": [str(one) for one in report.not_whole],
+        "open_records": [one.name for one in report.open_records],
+        "differences": str(report.path),
+    }
+
+
+def _lines(report: Report) -> Iterator[str]:
+    for outcome, number in report.counts.most_common():
+        yield f"{number:>9,}  {outcome.value}"
+    if report.as_of is None:
+        yield "each order is as it was when it was read: changes came faster than they could be read"
+    yield from (visible(str(one)) for one in report.not_whole)
+    if report.open_records:
+        yield f"{counted(len(report.open_records), 'record')} open in the journal: paymentsdk journal recover"
+    yield f"differences: {report.path}"

@@ -1,0 +1,179 @@
+"""``paymentsdk reconcile``, as somebody types it, against a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from paymentsdk import PaymentsClient
+from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox._faults import AddedFault
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no terminals of this kind")
+BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
+
+
+class Done(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shop:
+    """A sandbox with paid orders, and a book of them."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path) -> None:
+        self.sandbox = sandbox
+        self.directory = directory
+        self.book = directory / "book.csv"
+        self.environment = {
+            **os.environ,
+            "PAYMENTSDK_BASE_URL": sandbox.base_url,
+            "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token,
+        }
+
+    async def sell(self, orders: int) -> None:
+        """Have some orders paid, and write them to the book."""
+        lines = ["reference,order_id,paid"]
+        async with PaymentsClient(self.sandbox.access_token, base_url=self.sandbox.base_url) as client:
+            for i in range(orders):
+                self.sandbox.clock.advance(timedelta(minutes=1, milliseconds=333))
+                amount = Decimal("24.90")
+                payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
+                request = OrderRequest(external_reference=f"order-{i}", total_amount=amount, transactions=payments)
+                order = await client.orders.create(request)
+                self.sandbox.buyer.pay(order)
+                lines.append(f"order-{i},{order.id},{amount}")
+        self.book.write_text("\n".join(lines), encoding="utf-8")
+        self.sandbox.clock.advance(timedelta(hours=2))
+
+    def arguments(self, *more: str) -> list[str]:
+        """The command line."""
+        when = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=1)).isoformat()]
+        book = [] if more and not more[0].startswith("-") else [str(self.book)]
+        return [sys.executable, "-m", "paymentsdk", "reconcile", *book, *more, "--out", "run", *when]
+
+    async def run(self, *more: str, environment: dict[str, str] | None = None) -> Done:
+        """Run the command."""
+        process = await asyncio.create_subprocess_exec(
+            *self.arguments(*more),
+            cwd=self.directory,
+            env={**self.environment, **(environment or {})},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return Done(process.returncode or 0, out.decode(), err.decode())
+
+
+async def hit(fault: AddedFault) -> None:
+    """Wait for the first hit of *fault*, which another process causes."""
+    for _ in range(3_000):
+        await asyncio.sleep(0.01)
+        if fault.hits:
+            return
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    """A shop with six orders."""
+    async with Sandbox(frozen_at=BEGIN) as sandbox:
+        shop = Shop(sandbox, tmp_path)
+        await shop.sell(6)
+        yield shop
+
+
+async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
+    """0 and 1; plain lines where there is no terminal; the report as JSON, CSV and a page."""
+    done = await shop.run("--rate", "500")
+
+    assert (0, "        6  match\ndifferences: run/differences.parquet\n") == (done.code, done.out)
+    assert ["walk", "changes", "comparison"] == [*dict.fromkeys(line.split(":")[0] for line in done.err.splitlines())]
+
+    shop.book.write_text(shop.book.read_text().replace("24.90", "24.91", 1), encoding="utf-8")
+    done = await shop.run("--json", "--csv", "report.csv", "--html", "report.html")
+
+    assert 1 == done.code
+    assert {"paid_amount": 1, "match": 5} == json.loads(done.out)["counts"]
+    assert 2 == len((shop.directory / "report.csv").read_text(encoding="utf-8").splitlines())
+    assert "24.91" in (shop.directory / "report.html").read_text(encoding="utf-8")
+
+
+async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
+    """2 for what makes no sense, 3 for the token, 4 for the platform; no traceback, no token."""
+    wrong = await shop.run("none.csv")
+    assert (2, "paymentsdk: book: cannot be read") == (wrong.code, wrong.err[:32])
+    assert 2 == (await shop.run("book.txt")).code
+    assert 2 == (await shop.run("--rate", "0")).code
+
+    token = await shop.run(environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
+    assert 3 == token.code
+    assert "secret" not in token.err
+
+    nobody = await shop.run(environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
+    assert 4 == nobody.code
+    assert "Traceback" not in wrong.err + token.err + nobody.err
+
+
+async def test_several_sellers_on_several_processes(shop: Shop) -> None:
+    """Tokens from a file; the workers make their clients of it."""
+    (shop.directory / "tokens.json").write_text(json.dumps({"shop-1": shop.sandbox.access_token}), encoding="utf-8")
+    lines = shop.book.read_text(encoding="utf-8").splitlines()
+    rows = [f"shop-1,{line}" for line in lines[1:]]
+    shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")
+
+    done = await shop.run("--accounts", "tokens.json", "--executor", "processes:2")
+
+    assert (0, "6  match") == (done.code, done.out.splitlines()[0].strip()), done.err
+
+
+async def test_ctrl_c_keeps_what_is_done(shop: Shop) -> None:
+    """130, without a traceback; the same command goes on."""
+    hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))
+    process = await asyncio.create_subprocess_exec(
+        *shop.arguments(), cwd=shop.directory, env=shop.environment, stderr=asyncio.subprocess.PIPE
+    )
+    await hit(hang)
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+
+    assert 130 == process.returncode
+    assert b"the same command goes on" in err
+    assert b"Traceback" not in err
+    hang.remove()
+    assert 0 == (await shop.run()).code
+
+
+async def test_a_terminal_gets_a_bar(shop: Shop) -> None:
+    """With rich, on a terminal."""
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *shop.arguments(), cwd=shop.directory, env={**shop.environment, "TERM": "xterm"}, stderr=theirs, stdout=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := await asyncio.to_thread(os.read, ours, 65_536):
+            shown += chunk
+    except OSError:  # The other end is closed.
+        pass
+    finally:
+        os.close(ours)
+
+    assert 0 == await process.wait()
+    assert "━".encode() in shown
+    assert b"100 %" in shown

@@ -1,0 +1,143 @@
+"""Windows walked by processes, and by the workers of a Dask cluster: the same rows, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import PaymentsClient, RequestInvalid
+from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, ProcessExecutor, WalkReport, reconcile, walk
+from tests.reconcile.planted import CREATED
+from tests.reconcile.served import written
+from tests.reconcile.workers import ROWS, connecting, fails, world
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a cluster of two worker processes."""
+    # In a process of its own: what it opens would be taken for what a test has left open.
+    command = [sys.executable, "-m", "tests.reconcile.cluster"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        yield cluster.stdout.readline().strip()
+        cluster.stdin.close()
+
+
+@pytest.fixture(params=["processes", "dask"])
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Executor]:
+    """Makes an executor whose workers write down what they do."""
+
+    def make(**options: float) -> Executor:
+        connect = connecting(tmp_path, **options)
+        if request.param == "processes":
+            return ProcessExecutor(connect, processes=2, in_flight=8)
+        return DaskExecutor(connect, request.getfixturevalue("scheduler"), in_flight=8)
+
+    return make
+
+
+async def walked(out: Path, executor: Executor | None) -> WalkReport:
+    """Walk all orders of the sellers."""
+    names = world().sellers
+    async with connecting(out.parent)() as client:
+        return await walk(client, created=CREATED, accounts=names, out=out, max_window=60, executor=executor)
+
+
+def clients(directory: Path) -> list[str]:
+    """The processes of the clients that were made, but for those of this process."""
+    pids = [path.name.split("-")[1] for path in directory.glob("client-*")]
+    return [pid for pid in pids if pid != str(os.getpid())]
+
+
+async def test_the_same_rows_whoever_walks(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+    """Each worker process makes one client and keeps it; the rows are those of a walk on one event loop."""
+    alone = await walked(tmp_path / "alone", None)
+
+    shared = await walked(tmp_path / "shared", executor())
+
+    assert written(alone) == written(shared)
+    assert ROWS == shared.rows
+    assert 1 <= len(clients(tmp_path)) == len({*clients(tmp_path)}) <= 2
+
+
+async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+    """What it was at is done again; files that it has left do not count."""
+    alone = await walked(tmp_path / "alone", None)
+    (tmp_path / "dies").touch()
+
+    shared = await walked(tmp_path / "shared", executor(dies_at=9))
+
+    assert not (tmp_path / "dies").exists()
+    assert written(alone) == written(shared)
+
+
+async def test_files_that_no_driver_has_entered_have_rows_twice(tmp_path: Path) -> None:
+    """Control: were a worker's files to count without the driver, a worker that dies late would leave rows twice."""
+    (tmp_path / "dies").touch()
+
+    shared = await walked(
+        tmp_path / "shared", ProcessExecutor(connecting(tmp_path, dies_at=22), processes=1, in_flight=1)
+    )
+
+    assert len(written(shared)) == ROWS
+    assert ROWS < len(written(tmp_path / "shared" / "parts"))
+
+
+async def test_the_rate_is_that_of_all_workers_together(tmp_path: Path) -> None:
+    """`RateShare` is one rate, whoever sends."""
+    rate = 100.0
+
+    await walked(tmp_path / "out", ProcessExecutor(connecting(tmp_path, rate=rate), processes=2))
+
+    driver = str(os.getpid())
+    lines = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    times = sorted(float(at) for pid, at in lines if pid != driver)
+    assert 2 == len({pid for pid, _ in lines} - {driver})
+    assert (len(times) - 1) / (times[-1] - times[0]) < rate * 1.2
+
+
+async def test_a_reconciliation_on_workers(tmp_path: Path) -> None:
+    """The book is compared by the driver."""
+    whole = world()
+    whole.book[7]["paid"] += 1
+    executor = ProcessExecutor(connecting(tmp_path), processes=2)
+
+    async with connecting(tmp_path)() as client:
+        report = await reconcile(
+            Book.rows(whole.book), client, created=CREATED, out=tmp_path / "out", max_window=60, executor=executor
+        )
+
+    assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
+
+
+async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path) -> None:
+    """Nobody waits for it for ever."""
+    with pytest.raises(OSError, match="no credentials here"):
+        await walked(tmp_path / "out", ProcessExecutor(fails, processes=1))
+
+
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    """Before a process is started."""
+    with pytest.raises(RequestInvalid, match="processes"):
+        ProcessExecutor(connecting(tmp_path), processes=0)
+    with pytest.raises(RequestInvalid, match="in_flight"):
+        DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1", in_flight=0)
+
+
+async def test_a_function_that_no_process_can_import_is_refused(tmp_path: Path) -> None:
+    """What is local to a function has no name to be imported by."""
+
+    def local() -> PaymentsClient:
+        return fails()
+
+    with pytest.raises(RequestInvalid, match="connect: cannot be sent"):
+        await walked(tmp_path / "out", ProcessExecutor(local, processes=1))
