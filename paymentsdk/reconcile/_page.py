@@ -28,7 +28,8 @@ h1 { font-size: 1.5rem; margin: .5rem 0 } h2 { font-size: 1.15rem; margin: 2rem 
 .verdict.good { border-color: var(--good) }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
-th { font-size: .85rem; font-weight: 600 } td { overflow-wrap: anywhere } td.number, th.number { text-align: right }
+th { font-size: .85rem; font-weight: 600 } td { overflow-wrap: anywhere }
+td.number { text-align: right; white-space: nowrap }
 b { color: var(--bad) } small { opacity: .75 }
 @media (max-width: 40rem) {
   .rows thead { display: none }
@@ -104,7 +105,9 @@ def _page(
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>"
     wrong = sum(number for outcome, number in counts.items() if outcome.is_difference)
-    words = "Nothing differs." if is_good else f"{wrong:,} of {counts.total():,} orders need a look."
+    words = f"{wrong:,} of {counts.total():,} orders need a look." if wrong else "Nothing differs."
+    if not wrong and not is_good:
+        words += " Not all orders could be seen."
     yield f'<p class="verdict{" good" if is_good else ""}">{words}</p>\n<table><tbody>'
     yield from (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
     yield "</tbody></table>\n<h2>Outcomes</h2><table><tbody>"
@@ -129,7 +132,7 @@ def _heading(outcome: Outcome) -> str:
 
 
 def _row(one: Difference) -> str:
-    names = (one.account, one.order_id, one.merchant_order_ids)
+    names = dict.fromkeys((one.account, one.order_id, one.merchant_order_ids))
     reference = escape(one.reference) if one.reference else "<i>no reference</i>"
     order = reference + "".join(f"<br><small>{escape(name)}</small>" for name in names if name)
     cells = (("Order", order), ("Book", _side(one, "book_")), ("Platform", _side(one, "")))
@@ -161,8 +164,7 @@ def _side(one: Difference, side: str) -> str:
 def _words(value: object) -> str:
     match value:
         case Decimal():
-            text = f"{value:f}"
-            return text.rstrip("0").rstrip(".") if "." in text else text
+            return f"{value:f}"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S} UTC"
     return str(value)

@@ -71,7 +71,7 @@ class ProcessExecutor:
             except EOFError:
                 if worker in self._workers:
                     self._workers[self._workers.index(worker)] = self._start()
-                    worker.stop()
+                    await worker.stop()
         raise ChildProcessError(f"{_MOST_DEATHS} processes have died with the window {job.window}")
 
     async def __aenter__(self) -> Self:
@@ -82,8 +82,7 @@ class ProcessExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.stop()
+        await asyncio.gather(*(worker.stop() for worker in workers))
 
     def _start(self) -> _Worker:
         return _Worker(self._connect, self._in_flight)
@@ -152,9 +151,12 @@ class _Worker:
             if not future.done():
                 future.set_exception(self._failure)
 
-    def stop(self) -> None:
-        """End the process: what it writes now counts for nothing. The thread that reads sees the end by itself."""
+    async def stop(self) -> None:
+        """End the process, and wait until it is gone: what it has not reported counts for nothing."""
         self._process.terminate()
+        await self._reader
+        await asyncio.to_thread(self._process.join)
+        self._connection.close()
 
 
 # --- in the process ---------------------------------------------------------------------------------------------------

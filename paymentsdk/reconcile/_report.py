@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Context, Decimal, Inexact
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -16,12 +17,15 @@ from paymentsdk.errors import NotWhole
 from paymentsdk.journal import Record
 from paymentsdk.reconcile._outcome import Difference, Outcome
 from paymentsdk.reconcile._page import MOST, write_csv, write_html
-from paymentsdk.reconcile._rows import duckdb, parquet
+from paymentsdk.reconcile._rows import DIGITS, duckdb, parquet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
 
+_PLACES = 2
+_CENT = Decimal(1).scaleb(-_PLACES)
+_EXACTLY = Context(prec=DIGITS, traps=[Inexact])
 #: Columns by which orders are found.
 _KEYS = ("account", "reference", "order_id", "created")
 
@@ -66,7 +70,8 @@ class Report(Struct, frozen=True, kw_only=True):
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     if row["outcome"] in wanted:
-                        yield Difference(**{**row, "outcome": Outcome(row["outcome"])})
+                        amounts = {name: _amount(row[name]) for name in row if isinstance(row[name], Decimal)}
+                        yield Difference(**{**row, **amounts, "outcome": Outcome(row["outcome"])})
 
     def table(self) -> DuckDBPyRelation:
         """Return the differences as a relation of DuckDB, to be asked further."""
@@ -87,7 +92,7 @@ class Report(Struct, frozen=True, kw_only=True):
         ]
         write_html(
             Path(path),
-            title=f"Reconciliation of {begin[:10]}",
+            title=f"Reconciliation of {begin[:10]}" + (f" to {end[:10]}" if end[:10] > begin[:10] else ""),
             is_good=self.is_same,
             facts=[
                 ("Orders made", f"from {begin} to {end} UTC"),
@@ -105,3 +110,11 @@ class Report(Struct, frozen=True, kw_only=True):
         for outcome in Outcome:
             if self.counts[outcome]:
                 yield from islice(self.differences(outcome), MOST)
+
+
+def _amount(kept: Decimal) -> Decimal:
+    """Return an amount as people write it: with two places, or as many as it needs."""
+    amount = kept.normalize(_EXACTLY)
+    exponent = amount.as_tuple().exponent
+    is_coarse = isinstance(exponent, int) and exponent > -_PLACES
+    return amount.quantize(_CENT, context=_EXACTLY) if is_coarse else amount

@@ -157,7 +157,7 @@ class World:
         """Both were paid after the window has ended: the walk sees neither."""
         paid = self._book(name, reference, END - 8 * 3_600_000)
         for _ in range(2):
-            self._show(name, reference, END + 1, paid)
+            self._show(name, reference, END + self.chance.randrange(DAY), paid)
         self._differs(name, reference, Outcome.DOUBLE)
 
     def plant_twice_in_both(self, name: str, reference: str, created: int) -> None:
@@ -199,11 +199,11 @@ class World:
 
     def plant_paid_later(self, name: str, reference: str, created: int) -> None:
         """Made in the window, and paid behind it: only its reference finds it."""
-        self._show(name, reference, END + 5, self._book(name, reference, END - 8 * 3_600_000))
+        self._show(name, reference, END + self.chance.randrange(DAY), self._book(name, reference, END - 8 * 3_600_000))
 
     def plant_made_before(self, name: str, reference: str, created: int) -> None:
         """Made before the window, and paid in it: it is no extra, and no order of this window's book."""
-        self._show(name, reference, BEGIN + 5, self._book(name, reference, BEGIN - 1))
+        self._show(name, reference, BEGIN + self.chance.randrange(DAY), self._book(name, reference, BEGIN - 1))
 
     def plant_other_day(self, name: str, reference: str, created: int) -> None:
         """Neither side is about this window."""
@@ -211,11 +211,11 @@ class World:
         self._show(name, f"{reference}-other", END + DAY, Decimal(3))
 
     def plant_too_recent(self, name: str, reference: str, created: int) -> None:
-        self._book(name, reference, NOW - MINUTE)
+        self._book(name, reference, NOW - MINUTE - self.chance.randrange(600_000))
         self._differs(name, reference, Outcome.TOO_RECENT)
 
     def plant_recent_extra(self, name: str, reference: str, created: int) -> None:
-        self._show(name, reference, NOW - MINUTE, Decimal(3))
+        self._show(name, reference, NOW - MINUTE - self.chance.randrange(600_000), Decimal(3))
         self.expected[name, reference] = Outcome.TOO_RECENT
 
     def plant_late_refund(self, name: str, reference: str, created: int) -> None:
