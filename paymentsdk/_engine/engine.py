@@ -148,6 +148,7 @@ class Engine(ABC):
                 idempotency_key=idempotency_key,
                 first_sent_at=first_sent_at,
                 headers=headers,
+                journaled=once is not None,
             )
             if once is not None or not_after is not None or defer:
                 made = self._call_once(
@@ -225,6 +226,7 @@ class Engine(ABC):
         idempotency_key: str | None,
         first_sent_at: datetime | None,
         headers: Mapping[str, str] | None,
+        journaled: bool = False,
     ) -> Call[B, R]:
         """Check everything that can be checked here, and fix what all attempts have in common."""
         state, settings = self._state, self._settings
@@ -238,7 +240,7 @@ class Engine(ABC):
             url = settings.base_url + fill_path(operation.path, operation.path_names, path)
         if query and (filters := operation.query_encoder.encode(query)):
             url += f"?{filters}"
-        key, caller_supplied_key = self._key(operation, idempotency_key)
+        key, caller_supplied_key = self._key(operation, idempotency_key, derived=journaled)
         history = None
         if first_sent_at is not None:
             if not caller_supplied_key:
@@ -272,14 +274,19 @@ class Engine(ABC):
             deadline=state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
         )
 
-    def _key(self, operation: Operation[B, R], given: str | None) -> tuple[str | None, bool]:
-        """Return the idempotency key of all attempts, and whether it is the caller's own."""
+    def _key(self, operation: Operation[B, R], given: str | None, *, derived: bool) -> tuple[str | None, bool]:
+        """Return the idempotency key of all attempts, and whether it is the caller's own.
+
+        One that is *derived* later replaces it: none is made, which would ask the system for chance.
+        """
         if not operation.keyed:
             if given is not None:
                 raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
             return None, False
         key = given if given is not None else self._settings.idempotency_key
-        return (self._state.clock.key(), False) if key is None else (check_key(key), True)
+        if key is None:
+            return (None if derived else self._state.clock.key()), False
+        return check_key(key), True
 
     def _history(self, first_sent_at: datetime) -> History:
         """Return the history of a call whose key was sent before."""

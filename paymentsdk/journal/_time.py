@@ -28,6 +28,9 @@ class Moment(NamedTuple):
 class PlatformClock:
     """Counts the platform's time on from the last ``Date`` header: a machine's own time may be wrong by days."""
 
+    #: Seconds that a ``Date`` may be behind when it is written.
+    GRANULARITY = 1.0
+
     __slots__ = ("_clock", "_date", "_seen", "_shown")
 
     def __init__(self, clock: LocalClock) -> None:
@@ -66,9 +69,10 @@ class PlatformClock:
     def now(self) -> float | None:
         """Return the latest that it can be on the platform, in seconds since the epoch.
 
-        ``None`` before the first response. An age that is counted to here is never too small.
+        ``None`` before the first response. An age that is counted to here is never too small: a ``Date`` leaves out the
+        fraction of its second.
         """
-        return None if self._shown is None else self._shown + self.since(self._seen)
+        return None if self._shown is None else self._shown + self.GRANULARITY + self.since(self._seen)
 
     def earliest(self) -> float | None:
         """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""

@@ -69,7 +69,12 @@ class EchoingPlatform(Platform):
 
     reads = 0
 
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.times: list[float] = []
+
     def __call__(self, request: Request) -> Response:
+        self.times.append(self.clock.now())
         self.reads += request.method == "GET"
         response = super().__call__(request)
         if b"external_reference" not in request.body or response.status != 201:
@@ -319,3 +324,25 @@ async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypat
         await until(lambda: len(turns) >= 3)
 
     assert "recovery failed, and goes on" in [record.message for record in caplog.records]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
+async def test_a_date_without_fractions_makes_no_attempt_late(world: World, fraction: float) -> None:
+    """A `Date` may be behind by nearly a second: that counts against the record, and not for it."""
+    world.clock.advance(fraction)
+    world.platform.fail = lambda _: Response(503)
+    async with world.connect() as client:
+        hurried = client.with_options(retry=ONCE)
+        with pytest.raises(OutcomeUnknown):
+            await hurried.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=10))
+        world.clock.advance(5.0)
+        before = len(world.platform.posts)
+        await client.recover()
+        assert before < len(world.platform.posts)
+        for _ in range(60):
+            world.clock.advance(0.1)
+            await client.recover()
+    [row] = await world.rows()
+
+    assert max(world.platform.times) < row.not_after
+    assert RecordState.UNKNOWN is row.state
