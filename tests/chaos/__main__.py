@@ -1,9 +1,11 @@
 """Clients that are killed, on one journal, against a sandbox that fails: `python -m tests.chaos [--seed N]`.
 
-Several processes call the same names on one journal. Requests and responses are lost, late and refused; the processes
-die by SIGKILL, and so does the sandbox; what starts anew recovers. Then the journal, what callers were told and what
-was sent are held against the sandbox's ledger: see verdicts.py. Two kinds of controls end the run as failed if they do
-not fire: evidence that breaks each rule, and clients that ignore the journal, which have to make orders twice.
+Once on a `SQLiteJournal` and once on a `PostgresJournal`. First clients die at every step of a call and of a recovery:
+see steps.py. Then several processes call the same names on one journal. Requests and responses are lost, late and
+refused; the processes die by SIGKILL, and so do the sandbox and the server of the journal; what starts anew recovers.
+In the end the journal, what callers were told and what was sent are held against the sandbox's ledger: see verdicts.py.
+Two kinds of controls end the run as failed if they do not fire: evidence that breaks each rule, and clients that ignore
+the journal, which have to make orders twice.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from random import Random
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.journal import RecordState
+from tests import postgres
 from tests.chaos.verdicts import Evidence, controls, judge
-from tests.chaos.worker import Plan
+from tests.chaos.worker import Plan, journal_at
+from tests.postgres import Server
 
 PROCESSES = 3
 #: By this much the leases of the dead are ended between two rounds.
@@ -111,10 +115,15 @@ async def end(process: asyncio.subprocess.Process) -> None:
     await process.communicate()
 
 
+def encoded(plan: Plan) -> str:
+    """Return *plan* as a process takes it."""
+    return msgspec.json.encode(plan, enc_hook=str).decode()
+
+
 async def life(plan: Plan, seconds: float | None) -> int:
     """Run a client to its end, or for so many seconds since it has begun to recover; return how it ended."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.chaos.worker", msgspec.json.encode(plan, enc_hook=str).decode()),
+        *(sys.executable, "-m", "tests.chaos.worker", encoded(plan)),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -137,20 +146,38 @@ async def lives(plan: Plan, seconds: float, kills: Counter[str]) -> None:
         kills["clients"] += 1
 
 
-async def rounds(plan: Plan, platform: Platform, seconds: float, kills: Counter[str]) -> Plan:
+async def rounds(plan: Plan, platform: Platform, server: Server | None, seconds: float, kills: Counter[str]) -> Plan:
     """Run several rounds of names, with the leases of the dead ended after each; return the plan of the next."""
-    count = max(1, round(seconds / 9))
+    count = max(2, round(seconds / 9))
     for number in range(count):
         plan = structs.replace(plan, round=number, leases_ahead=plan.leases_ahead + LEASES)
         clients = [structs.replace(plan, number=place, wall_ahead=(place - 1) * TWO_DAYS) for place in range(PROCESSES)]
         async with asyncio.TaskGroup() as group:
             for client in clients:
                 group.create_task(lives(client, seconds / count, kills))
+            await asyncio.sleep(seconds / count / 2)
             if number % 2:
-                await asyncio.sleep(seconds / count / 2)
                 await restart(platform)
                 kills["sandbox"] += 1
+            elif server is not None:
+                await asyncio.to_thread(server.stop, "immediate")
+                await asyncio.to_thread(server.start)
+                kills["database"] += 1
     return structs.replace(plan, leases_ahead=plan.leases_ahead + LEASES, round=count)
+
+
+async def every_step(plan: Plan, kills: Counter[str]) -> Plan:
+    """Have clients die at each step of a call, and then of the recovery of these; return the plan of what follows."""
+    for recover_only in (False, True):
+        plan = structs.replace(plan, recover_only=recover_only, leases_ahead=plan.leases_ahead + LEASES, round=-1)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.chaos.steps", encoded(plan)), stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        if process.returncode:
+            raise SystemExit("the series of clients that die at each step failed")
+        kills["steps of a recovery" if recover_only else "steps of a call"] += int(out)
+    return structs.replace(plan, recover_only=False)
 
 
 async def restart(platform: Platform) -> None:
@@ -174,7 +201,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 async def evidence(plan: Plan, platform: Platform, ids: list[int]) -> Evidence:
     """Gather what is left of a run."""
-    journal = SQLiteJournal(plan.folder / "journal.db")
+    journal = journal_at(plan.journal)
     rows = await journal.records(tuple(RecordState), limit=1_000_000)
     await journal.aclose()
     ledger = [json.loads(line) for line in (await platform.call("GET", "ledger")).splitlines()]
@@ -188,7 +215,9 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int]) -> Evidence:
     )
 
 
-async def run(folder: Path, seed: int, seconds: float, *, control: bool) -> tuple[Evidence, Counter[str]]:
+async def run(
+    folder: Path, seed: int, seconds: float, *, server: Server | None = None, control: bool = False
+) -> tuple[Evidence, Counter[str]]:
     """Run clients, kill them, recover twice at once, and return what there is to see."""
     platform, kills = Platform(folder, seed), Counter[str]()
     await platform.start()
@@ -202,6 +231,7 @@ async def run(folder: Path, seed: int, seconds: float, *, control: bool) -> tupl
             accounts=tokens,
             sellers=names,
             folder=folder,
+            journal=str(folder / "journal.db") if server is None else await server.new(),
             seed=seed,
             number=0,
             of=PROCESSES,
@@ -209,8 +239,10 @@ async def run(folder: Path, seed: int, seconds: float, *, control: bool) -> tupl
             round=0,
             control=control,
         )
+        if not control:
+            plan = await every_step(plan, kills)
         await platform.fail()
-        plan = await rounds(plan, platform, seconds, kills)
+        plan = await rounds(plan, platform, server, seconds, kills)
         await platform.call("DELETE", "faults")
         if not control:
             await recover(plan)
@@ -233,34 +265,84 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def report(seen: Evidence, kills: Counter[str]) -> list[str]:
-    """Print what happened, and return what is wrong."""
-    told = Counter(line["told"] for line in seen.told if "told" in line)
-    say(f"killed: {dict(kills)}; attempts: {len(seen.sent)}; effects: {len(seen.ledger)}; told: {dict(told)}")
-    say(f"records: {dict(Counter(row.state.value for row in seen.rows))}")
+class Outcome(Struct, frozen=True):
+    """What a run on one store has come to."""
+
+    store: str
+    kills: Counter[str]
+    attempts: int
+    effects: int
+    records: Counter[str]
+    broken: dict[str, int]
+    """How often each rule was broken."""
+    problems: list[str]
+
+
+def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
+    """Say what happened, and what is wrong."""
     verdict = judge(seen)
-    say(", ".join(f"{len(broken)} {rule}" for rule, broken in verdict.items()))
-    problems = [f"{rule}: {case}" for rule, broken in verdict.items() for case in broken[:5]]
+    problems = [f"{store}, {rule}: {case}" for rule, broken in verdict.items() for case in broken[:5]]
     silent = [rule for rule, broken in controls(seen).items() if not judge(broken)[rule]]
-    return [*problems, *(f"the control of {rule!r} did not fire" for rule in silent)]
+    return Outcome(
+        store,
+        kills,
+        len(seen.sent),
+        len(seen.ledger),
+        Counter(row.state.value for row in seen.rows),
+        {rule: len(broken) for rule, broken in verdict.items()},
+        [*problems, *(f"{store}: the control of {rule!r} did not fire" for rule in silent)],
+    )
+
+
+def report(found: Outcome) -> None:
+    """Print what happened."""
+    say(f"{found.store}: killed {dict(found.kills)}; attempts: {found.attempts}; effects: {found.effects}")
+    say(f"  records: {dict(found.records)}")
+    say("  " + ", ".join(f"{number} {rule}" for rule, number in found.broken.items()))
+
+
+async def on_both(seed: int, seconds: float, folder: Path) -> list[Outcome]:
+    """Run on a file, and on a server where PostgreSQL is installed."""
+    found = []
+    (folder / "file").mkdir()
+    found.append(outcome("SQLite", *await run(folder / "file", seed, seconds / 2)))
+    report(found[-1])
+    if postgres.BIN is None:
+        say("PostgreSQL is not installed here: its part is left out")
+        if os.environ.get("PAYMENTSDK_TESTS_NEED_ALL"):
+            raise SystemExit("not to be left out here")
+        return found
+    (folder / "server").mkdir()
+    with postgres.running() as server:
+        found.append(outcome("PostgreSQL", *await run(folder / "server", seed, seconds / 2, server=server)))
+    report(found[-1])
+    return found
+
+
+async def without_a_journal(seed: int, seconds: float, folder: Path) -> int:
+    """Run clients that ignore the journal, and return how many orders they made twice: of a slow machine, some time."""
+    for number in range(4):
+        (where := folder / f"control-{number}").mkdir()
+        seen, kills = await run(where, seed + number, seconds, control=True)
+        doubles = len(judge(seen)["double"])
+        say(f"control, without the journal: killed {dict(kills)}, effects: {len(seen.ledger)}, {doubles} double")
+        if doubles:
+            return doubles
+    return 0
 
 
 async def main(seed: int, seconds: float, folder: Path) -> list[str]:
     """Run it and its control, and return what is wrong."""
     say(f"seed {seed}")
-    for name in ("journal", "control"):
-        (folder / name).mkdir()
-    problems = report(*await run(folder / "journal", seed, seconds * 0.75, control=False))
-    seen, kills = await run(folder / "control", seed, seconds * 0.25, control=True)
-    doubles = len(judge(seen)["double"])
-    say(f"control, without the journal: killed {dict(kills)}, effects: {len(seen.ledger)}, {doubles} double")
+    problems = [problem for found in await on_both(seed, seconds * 0.8, folder) for problem in found.problems]
+    doubles = await without_a_journal(seed, seconds * 0.2, folder)
     return problems + (["clients that ignore the journal made no order twice"] if not doubles else [])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
-    parser.add_argument("--seconds", type=float, default=48.0, help="of killing, the control included (default: 48)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of killing, the control included (default: 60)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         wrong = asyncio.run(main(options.seed, options.seconds, Path(place)))

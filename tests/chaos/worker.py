@@ -26,6 +26,7 @@ from paymentsdk import (
     APIError,
     Deferred,
     InProgress,
+    JournalUnavailable,
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
@@ -36,7 +37,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk._clock import SystemClock
-from paymentsdk.journal import SQLiteJournal
+from paymentsdk.journal import Journal, PostgresJournal, SQLiteJournal
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 
 TASKS = 6
@@ -53,6 +54,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     sellers: list[list[str]]
     """The local names of each seller."""
     folder: Path
+    journal: str
+    """A file, or the address of a database."""
     number: int
     """Of the process among those that run at once."""
     of: int
@@ -66,6 +69,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     control: bool = False
     """Ignore the journal, and send with a random key, as clients do."""
     recover_only: bool = False
+
+
+def journal_at(where: str, ahead: float = 0.0) -> Journal:
+    """Return the journal in a file or database, whose leases end so many seconds early."""
+
+    def now() -> float:
+        return time.time() + ahead
+
+    # A database that is killed is away for seconds.
+    return PostgresJournal(where, now=now, timeout=15.0) if "://" in where else SQLiteJournal(where, now=now)
 
 
 class ShiftedClock(SystemClock):
@@ -113,7 +126,7 @@ def word(error: PaymentsError) -> str:
     match error:
         case APIError() if error.settled:
             return "refused"
-        case NotSent() | Deferred() | InProgress() | OutcomeUnknown():
+        case NotSent() | Deferred() | InProgress() | JournalUnavailable() | OutcomeUnknown():
             return type(error).__name__
         case _:
             return f"other: {type(error).__name__}"
@@ -149,6 +162,10 @@ class Caller:
             account = self._random.choice(self._plan.sellers[number % len(self._plan.sellers)])
             await self._call(self._name(number), account, hasty=number % 7 == 0)
 
+    async def call_number(self, number: int) -> None:
+        """Call one name."""
+        await self._call(self._name(number), self._plan.sellers[number % len(self._plan.sellers)][0], hasty=False)
+
     async def _call(self, name: str, account: str, *, hasty: bool) -> None:
         orders = self._client.account(account).orders
         window = timedelta(seconds=HASTE) if hasty else None
@@ -163,31 +180,44 @@ class Caller:
             self._told.write(name=name, told="done", id=made.id)
 
 
-async def run(plan: Plan) -> None:
-    """Recover, and then call until somebody kills this process."""
-    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
-    journal = SQLiteJournal(plan.folder / "journal.db", now=lambda: time.time() + plan.leases_ahead)
-    async with PaymentsClient(
+def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
+    """Return a client on the journal of the run."""
+    return PaymentsClient(
         base_url=plan.base_url,
         access_token=next(iter(plan.accounts.values())),
         accounts=plan.accounts,
-        journal=None if plan.control else journal,
+        journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead),
         transport=NotingTransport(sent),
         clock=ShiftedClock(plan.wall_ahead),
         retry=RetryPolicy(attempts=3, base_delay=0.05, max_delay=0.3),
         timeout=Timeout(total=4.0, attempt=1.0, connect=1.0),
-    ) as client:
+    )
+
+
+async def run(plan: Plan) -> None:
+    """Recover, and then call until somebody kills this process."""
+    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
+    async with client_of(plan, sent) as client:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         if not plan.control:
-            summary = await client.recover()
-            told.write(recovered={state.value: count for state, count in summary.resolved.items()})
-            for problem in summary.problems:
-                told.write(problem=problem)
+            await recover(client, told)
         if plan.recover_only:
             return
         caller = Caller(plan, client, told)
         await asyncio.gather(*(caller.work() for _ in range(TASKS)))
+
+
+async def recover(client: PaymentsClient, told: Diary) -> None:
+    """Recover what others have left, and write down what came of it."""
+    try:
+        summary = await client.recover()
+    except JournalUnavailable as error:
+        told.write(problem=str(error))
+        return
+    told.write(recovered={state.value: count for state, count in summary.resolved.items()})
+    for problem in summary.problems:
+        told.write(problem=problem)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""Kill clients, the sandbox and the database for as long as you like: `python -m benchmarks.chaos --minutes 60`.
+
+It is `python -m tests.chaos` again and again, each time with another seed, on both journals; it ends at the first run
+that breaks a rule, with its seed. With `--write` the table of what happened goes into docs/explanation/exactly-once.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.__main__ import Outcome, on_both, say, without_a_journal
+
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "exactly-once.md"
+_MARKERS = re.compile(r"(<!-- table: chaos -->\n).*?(<!-- end of table -->)", re.DOTALL)
+#: The rules of tests/chaos/verdicts.py, in words.
+_RULES = {
+    "double": "broken: took effect twice",
+    "lost": "broken: told or kept as done, without an effect",
+    "wrong": "broken: an effect after a refusal, `not_sent` or `expired`",
+    "foreign": "broken: took effect for another seller",
+    "late": "broken: attempts after `not_after`",
+    "bytes": "broken: a key sent with other bytes",
+    "unkept": "broken: sent without a record",
+    "stuck": "broken: open, although recovery could settle it",
+}
+#: Seconds of one seed.
+RUN = 90.0
+
+
+def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, doubles: int) -> str:
+    """Return what happened on each journal, all runs together."""
+    stores = list(dict.fromkeys(found.store for found in outcomes))
+    of = {store: [found for found in outcomes if found.store == store] for store in stores}
+    kills = {store: sum((found.kills for found in runs), Counter[str]()) for store, runs in of.items()}
+    names = list(dict.fromkeys(name for counted in kills.values() for name in counted))
+    lines = [("", stores), ("---", ["--:"] * len(stores))]
+    lines += [(f"killed: {name}", [f"{kills[store][name]:,}" for store in stores]) for name in names]
+    lines += [("attempts", [f"{sum(found.attempts for found in of[store]):,}" for store in stores])]
+    lines += [("orders", [f"{sum(found.effects for found in of[store]):,}" for store in stores])]
+    for rule in outcomes[0].broken:
+        lines += [
+            (
+                _RULES.get(rule, f"broken: {rule}"),
+                [f"{sum(found.broken[rule] for found in of[store]):,}" for store in stores],
+            )
+        ]
+    rows = "\n".join(f"| {' | '.join([name, *cells])} |" for name, cells in lines)
+    runs = f"{len(seeds)} run{'s' * (len(seeds) > 1)} from seed {seeds[0]} on, {minutes:.0f} minutes"
+    return f"\n{rows}\n\n{runs}. The control, clients without the journal, made {doubles:,} orders twice.\n\n"
+
+
+async def run(seed: int, minutes: float) -> tuple[list[Outcome], str]:
+    """Run until the time is over, or until a rule is broken; return what happened, and the table."""
+    began, outcomes, seeds, doubles = time.monotonic(), list[Outcome](), list[int](), 0
+    while not seeds or time.monotonic() < began + minutes * 60:
+        seeds.append(seed + len(seeds))
+        say(f"seed {seeds[-1]}")
+        with tempfile.TemporaryDirectory() as folder:
+            found = await on_both(seeds[-1], RUN, Path(folder))
+            doubles += await without_a_journal(seeds[-1], RUN / 6, Path(folder))
+        outcomes += found
+        if any(one.problems for one in found):
+            break
+    return outcomes, table(outcomes, seeds, (time.monotonic() - began) / 60, doubles)
+
+
+def main() -> None:
+    """Run, print, and write if that was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
+    parser.add_argument("--minutes", type=float, default=30.0, help="begin no further run after this (default: 30)")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    options = parser.parse_args()
+    outcomes, shown = asyncio.run(run(options.seed, options.minutes))
+    say(shown)
+    problems = [problem for found in outcomes for problem in found.problems]
+    for problem in problems:
+        say(problem)
+    if options.write and not problems:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(_MARKERS.sub(lambda found: found[1] + shown + found[2], page), encoding="utf-8")
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()

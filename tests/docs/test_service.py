@@ -1,0 +1,210 @@
+"""The service of the how-to, as a process under load: stopped, killed, started again, and held against the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from paymentsdk.sandbox import Sandbox
+from tests.docs.test_recipes import blocks
+from tests.postgres import Server, free_port
+
+#: Requests at a time.
+BUYERS = 8
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    """The platform."""
+    with Sandbox().in_thread() as sandbox:
+        yield sandbox
+
+
+class Shop:
+    """The service in a process, and those who buy."""
+
+    def __init__(self, folder: Path, sandbox: Sandbox, journal: str, http: aiohttp.ClientSession) -> None:
+        self._program = folder / "service.py"
+        self._program.write_text(blocks("a-complete-service")[0], encoding="utf-8")
+        self._environment = {
+            **os.environ,
+            "PORT": str(free_port()),
+            "JOURNAL": journal,
+            "PAYMENTSDK_BASE_URL": sandbox.base_url,
+            "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token,
+        }
+        self._http = http
+        self.url = f"http://127.0.0.1:{self._environment['PORT']}"
+        self.process: asyncio.subprocess.Process | None = None
+        #: The order of each sale that was answered with one.
+        self.sold: dict[str, str] = {}
+        self.cut: list[str] = []
+
+    async def start(self) -> None:
+        """Start it, and wait until it says that it is well."""
+        command = [sys.executable, str(self._program)]
+        self.process = await asyncio.create_subprocess_exec(
+            *command, env=self._environment, stdout=asyncio.subprocess.DEVNULL
+        )
+        while True:
+            assert self.process.returncode is None
+            try:
+                await self.health()
+            except aiohttp.ClientConnectorError:
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+    async def end(self, number: int) -> int:
+        """Send it a signal, and return how it ends."""
+        self.process.send_signal(number)
+        return await self.process.wait()
+
+    async def health(self) -> dict[str, int]:
+        """The records that are open."""
+        async with self._http.get(f"{self.url}/health") as response:
+            assert 200 == response.status
+            return (await response.json())["open"]
+
+    async def metrics(self) -> str:
+        """What a scraper reads."""
+        async with self._http.get(f"{self.url}/metrics") as response:
+            return await response.text()
+
+    async def buy(self, name: str, amount: str = "24.90") -> tuple[int, dict[str, str]]:
+        """Buy something."""
+        async with self._http.post(f"{self.url}/sales", json={"name": name, "amount": amount}) as response:
+            return response.status, await response.json()
+
+    async def be_busy(self, names: Iterator[str]) -> None:
+        """Buy one after the other, until nobody listens any more."""
+        for name in names:
+            try:
+                status, sale = await self.buy(name)
+            except aiohttp.ClientConnectorError:
+                return
+            except aiohttp.ClientError:
+                self.cut.append(name)
+                return
+            assert 201 == status, sale
+            self.sold[name] = sale["order"]
+
+    async def under_load(self, number: int, until: Callable[..., object]) -> int:
+        """Send a signal while everybody buys; return how the process ends."""
+        names = (f"table-{n}/1" for n in range(100_000))
+        async with asyncio.TaskGroup() as buyers:
+            for _ in range(BUYERS):
+                buyers.create_task(self.be_busy(names))
+            await until(lambda: len(self.sold) >= 20)
+            return await self.end(number)
+
+
+@pytest.fixture
+def shop(sandbox: Sandbox, tmp_path: Path) -> Callable[..., object]:
+    """Open a shop on a journal."""
+
+    @asynccontextmanager
+    async def opened(journal: str) -> AsyncIterator[Shop]:
+        # A connection for each request: one that is kept may be closed as a request sets out, which proves nothing.
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
+            shop = Shop(tmp_path, sandbox, journal, http)
+            await shop.start()
+            try:
+                yield shop
+            finally:
+                if shop.process.returncode is None:
+                    await shop.end(signal.SIGKILL)
+
+    return opened
+
+
+def made(sandbox: Sandbox) -> dict[str, list[str]]:
+    """The orders that the platform has made, by reference."""
+    orders: dict[str, list[str]] = {}
+    for entry in sandbox.ledger():
+        orders.setdefault(entry.external_reference, []).append(entry.id)
+    return orders
+
+
+async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> None:
+    """A sale is made once, however often it is sent; what is no sale is refused, and the metrics count the calls."""
+    async with shop(str(tmp_path / "payments.db")) as opened:
+        first, again = await opened.buy("table-7/1"), await opened.buy("table-7/1")
+        other, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
+
+        assert (201, 409, 400) == (first[0], other[0], wrong[0])
+        assert first == again
+        assert {} == await opened.health()
+        assert 'payments_calls_total{operation="orders.create",outcome="' in await opened.metrics()
+    assert [1] == [len(orders) for orders in made(sandbox).values()]
+
+
+async def test_stopped_under_load_it_loses_nothing(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
+    """At SIGTERM it answers what it has taken, closes its records and ends well."""
+    async with shop(str(tmp_path / "payments.db")) as opened:
+        code = await opened.under_load(signal.SIGTERM, until)
+
+        # What was cut came too late to be read: nothing was made of it.
+        assert 0 == code
+        assert {name.replace("/", "-"): [order] for name, order in opened.sold.items()} == made(sandbox)
+        await opened.start()
+        assert {} == await opened.health()
+
+
+@pytest.fixture(params=["file", "database"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callable[[], object]]:
+    """A journal, and what lets a minute pass for its leases."""
+    statement = "UPDATE {} SET lease_until = 0"
+    if request.param == "file":
+        path = str(tmp_path / "payments.db")
+
+        async def pass_a_minute() -> None:
+            with closing(sqlite3.connect(path, isolation_level=None)) as database:
+                database.execute(statement.format("record"))
+
+        return path, pass_a_minute
+    import asyncpg
+
+    server: Server = request.getfixturevalue("postgres")
+    dsn = await server.new()
+
+    async def pass_a_minute_there() -> None:
+        connection = await asyncpg.connect(dsn)
+        await connection.execute(statement.format("paymentsdk_record"))
+        await connection.close()
+
+    return dsn, pass_a_minute_there
+
+
+async def test_killed_under_load_it_leaves_nothing_that_recovery_does_not_settle(
+    shop, sandbox: Sandbox, journal: tuple[str, Callable[[], object]], until
+) -> None:
+    """Started again, it carries out what was open; who sends a sale again gets its order, and none is made twice."""
+    where, pass_a_minute = journal
+    async with shop(where) as opened:
+        assert -signal.SIGKILL == await opened.under_load(signal.SIGKILL, until)
+        assert opened.cut
+        await pass_a_minute()
+
+        await opened.start()
+        async with asyncio.timeout(30):
+            while await opened.health():  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(0.02)
+
+        orders = made(sandbox)
+        assert {1} == {len(ids) for ids in orders.values()}
+        assert {(name.replace("/", "-"), order) for name, order in opened.sold.items()} <= {
+            (reference, ids[0]) for reference, ids in orders.items()
+        }
+        for name in opened.cut:
+            status, sale = await opened.buy(name)
+            assert (201, [sale["order"]]) == (status, made(sandbox)[name.replace("/", "-")])
