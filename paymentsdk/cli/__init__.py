@@ -7,11 +7,14 @@
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
     paymentsdk reconcile BOOK         a book of orders, held against the platform
+    paymentsdk orders get ORD...      any operation of the platform that reads or takes a key
+    paymentsdk completion bash        what completes these words in bash, zsh or fish
 
 ``python -m paymentsdk`` is the same command.
 
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 for success (also of a sandbox that
-Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, and 130 for an interruption.
+Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, 3 for a write whose outcome nobody
+knows, and 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, suppress
+from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
 from paymentsdk.cli._arguments import address, count, file, pair, port
@@ -35,6 +38,9 @@ from paymentsdk.errors import PaymentsError, visible
 if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
+
+    from paymentsdk._operation.operation import Operation
+    from paymentsdk.client import PaymentsClient
 
 __all__ = ["main"]
 
@@ -50,15 +56,30 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what *arguments*, or the command line, ask for, and return the exit code."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    operations: Iterable[Operation[Never, object]] | None = None,
+    connect: Callable[[str | None], PaymentsClient] | None = None,
+) -> int:
+    """Do what *arguments*, or the command line, ask for, and return the exit code.
+
+    A package that is built on this one makes a command of its own operations: ``main(operations=
+    FooClient.own_operations, connect=connect)``. It has these, ``completion``, and nothing else.
+
+    Args:
+        arguments: The words behind the name of the command.
+        operations: What the command can do, in place of what this package can.
+        connect: Makes the client, given the value of ``--profile``; by default from a profile, or the environment.
+    """
     if sys.stderr is None:
         # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
         with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):  # noqa: PTH123
-            return main(arguments)
+            return main(arguments, operations=operations, connect=connect)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         try:
-            return _run(arguments)
+            return _run(_parser(words, operations, connect), words)
         finally:
             # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
             # it works where there is no stdout.
@@ -74,9 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Do what is asked for; a command that makes no sense ends with 2, and says how it is used."""
-    options, unknown = _parser().parse_known_args(arguments)
+    if "_ARGCOMPLETE" in os.environ:
+        with suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
+    options, unknown = parser.parse_known_args(words)
     command: argparse.ArgumentParser = options.parser
     if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
         command.error(f"unrecognized argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}")
@@ -87,19 +113,31 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(
+    words: Sequence[str],
+    operations: Iterable[Operation[Never, object]] | None,
+    connect: Callable[[str | None], PaymentsClient] | None,
+) -> argparse.ArgumentParser:
+    """Return the parser for *words*: what the operations need to know is found out only for those who ask for one."""
+    own = operations is not None
     parser = argparse.ArgumentParser(
-        prog="paymentsdk",
-        description="A payments platform: its client and its sandbox.",
-        epilog="Start with: paymentsdk demo",
+        prog=None if own else "paymentsdk",
+        description="Ask the platform." if own else "A payments platform: its client and its sandbox.",
+        epilog=None if own else "Start with: paymentsdk demo",
     )
-    parser.add_argument("--version", action=_Version)
     parser.set_defaults(run=_begin, parser=parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    _add_demo(commands)
-    _add_sandbox(commands)
-    add_journal(commands)
-    add_reconcile(commands)
+    if not own:
+        parser.add_argument("--version", action=_Version)
+        for add in _OWN.values():
+            add(commands)
+    _add_completion(commands)
+    if own or words[:1] not in [[name] for name in _OWN]:
+        from paymentsdk.cli._platform import add_operations
+        from paymentsdk.cli._profile import connect as usual
+        from paymentsdk.resources import OPERATIONS
+
+        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect or usual)
     return parser
 
 
@@ -118,6 +156,27 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"paymentsdk {__version__}")
         parser.exit()
+
+
+def _add_completion(commands: SubParsers[argparse.ArgumentParser]) -> None:
+    summary = "print what completes the words of this command in a shell"
+    completion = commands.add_parser(
+        "completion",
+        help=summary,
+        description=summary.capitalize() + ".",
+        epilog='bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source',
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
+    completion.set_defaults(run=_run_completion, parser=completion)
+
+
+def _run_completion(options: Namespace) -> int:
+    try:
+        from argcomplete.shell_integration import shellcode
+    except ImportError:
+        raise argparse.ArgumentTypeError("completion needs the extra cli: pip install 'paymentsdk[cli]'") from None
+    print(shellcode([options.parser.prog.split()[0]], shell=options.shell))
+    return 0
 
 
 def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
@@ -198,3 +257,12 @@ def _run_sandbox(options: Namespace) -> int:
     from paymentsdk.cli._serve import serve
 
     return serve(options)
+
+
+#: The commands besides those of the operations.
+_OWN: Mapping[str, Callable[[SubParsers[argparse.ArgumentParser]], None]] = {
+    "demo": _add_demo,
+    "sandbox": _add_sandbox,
+    "journal": add_journal,
+    "reconcile": add_reconcile,
+}

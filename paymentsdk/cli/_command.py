@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
-
 from paymentsdk.cli._arguments import address
+from paymentsdk.cli._output import Answer, print_answer
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
-from paymentsdk.cli._words import wrapped
-from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from argparse import _SubParsersAction as SubParsers
 
-__all__ = ["Answer", "Command", "add_command", "ask"]
-
-
-class Answer(Struct, frozen=True):
-    """What a command came to: as data, and for people."""
-
-    data: object
-    lines: Sequence[str]
+__all__ = ["Command", "add_command", "ask"]
 
 
 #: Does what the options ask for with the sandbox.
@@ -74,8 +63,7 @@ def ask(options: Namespace) -> int:
     """
     _refuse_settings(options)
     answer: Answer = options.command(Running(_said_place(options)), options)
-    lines = [wrapped(visible(line)) for line in answer.lines]
-    print(msgspec.json.encode(answer.data).decode() if "json" in options else "\n".join(lines))
+    print_answer(answer, as_json="json" in options)
     return 0
 
 

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk.cli._arguments import Choices, duration, order_name, pair, pairs
-from paymentsdk.cli._command import Answer, add_command
+from paymentsdk.cli._command import add_command
+from paymentsdk.cli._output import Answer
 from paymentsdk.cli._running import NotAnsweredError, Running, SandboxError
 
 if TYPE_CHECKING:

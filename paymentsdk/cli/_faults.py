@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk.cli._arguments import Choices, count, pair, pairs
-from paymentsdk.cli._command import Answer, add_command
+from paymentsdk.cli._command import add_command
+from paymentsdk.cli._output import Answer
 from paymentsdk.cli._running import Running
 from paymentsdk.cli._words import counted, wrapped
 

@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._arguments import Choices, count, file
-from paymentsdk.cli._command import Answer
+from paymentsdk.cli._output import Answer, columns, fields, print_answer
 from paymentsdk.cli._words import counted
 from paymentsdk.errors import visible
 
@@ -43,10 +42,6 @@ examples:
   paymentsdk journal show table-7/1
   paymentsdk journal recover
 """
-#: Columns of the table; the name has what is left of 80.
-_WIDTHS = (9, 22, 16)
-_NAME_WIDTH = 80 - sum(_WIDTHS) - 2 * len(_WIDTHS)
-
 #: Does what the options ask for with the journal; the exit code stands next to what it came to.
 _Command = Callable[["Journal", "Namespace"], Awaitable[tuple[int, Answer]]]
 
@@ -101,7 +96,7 @@ def _run(options: Namespace) -> int:
     if not is_dsn(where) and not Path(where).is_file():
         raise FileNotFoundError(f"there is no journal {where}; say where it is with --file")
     code, answer = asyncio.run(_done(where, options))
-    print(msgspec.json.encode(answer.data).decode() if options.json else "\n".join(map(visible, answer.lines)))
+    print_answer(answer, as_json=options.json)
     return code
 
 
@@ -192,25 +187,21 @@ async def _list(journal: Journal, options: Namespace) -> tuple[int, Answer]:
 
 def _table(rows: Sequence[Record]) -> Iterator[str]:
     if not rows:
-        yield "no records"
-        return
-    yield _line("STATE", "OPERATION", "BEGUN (UTC)", "NAME")
-    for row in rows:
-        yield _line(row.state.value, row.operation, f"{_moment(row.begun):%Y-%m-%d %H:%M}", row.name)
-
-
-def _line(*cells: str) -> str:
-    widths = (*_WIDTHS, _NAME_WIDTH)
-    return "  ".join(_cut(cell, width).ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+        return iter(["no records"])
+    return columns(
+        {
+            "STATE": [row.state.value for row in rows],
+            "OPERATION": [row.operation for row in rows],
+            "BEGUN (UTC)": [f"{_moment(row.begun):%Y-%m-%d %H:%M}" for row in rows],
+            "NAME": [row.name for row in rows],
+        },
+        width=80,
+    )
 
 
 async def _show(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     found = [_shown(row) for row in await _found(journal, options.what)]
-    lines = [line for one in found for line in ("", *_described(one))][1:]
+    lines = [line for one in found for line in ("", *fields(_told(one)))][1:]
     return 0, Answer(found, lines)
 
 
@@ -229,17 +220,8 @@ async def _found(journal: Journal, what: str) -> list[Record]:
     return rows
 
 
-def _described(record: _Shown) -> Iterator[str]:
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        if value not in (None, ""):
-            yield f"{name.replace('_', ' ') + ':':<13}{_spoken(value)}"
-
-
-def _spoken(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value)
+def _told(record: _Shown) -> dict[str, object]:
+    return {name.replace("_", " "): getattr(record, name) for name in record.__struct_fields__}
 
 
 # --- recover ------------------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def test_a_rejected_payment_leaves_the_shipment_to_pay_as_well(capsys, sandbox):
     assert ask(capsys, "pay", preference.id).endswith(": closed, 30.05 ARS paid\n")
 
 
-@pytest.mark.control("paymentsdk.cli._command.visible", lambda text: text)
+@pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
 def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
     """A text of the shop, as the currency of an item, is a part of the line, whatever is in it."""
     preference = make_preference(sandbox, items=[item(currency_id="A\x1b[2J\nforged\x9b")])

@@ -1,0 +1,183 @@
+"""What commands print: a table for people, JSON or CSV for programs; rich draws tables where stdout is a terminal."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from shutil import get_terminal_size
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.cli._words import wrapped
+from paymentsdk.errors import visible
+
+__all__ = [
+    "Answer",
+    "Row",
+    "columns",
+    "csv_writer",
+    "fields",
+    "print_answer",
+    "print_json",
+    "print_table",
+    "progress",
+    "spoken",
+]
+
+#: A row, by the names of its columns.
+Row = Mapping[str, object]
+_WIDTH = 80
+_GAP = "  "
+#: A cell of a table that chooses its columns by itself has at most so many characters.
+_LONGEST = 40
+_FIRST = ("id", "status", "external_reference")
+
+
+class Answer(Struct, frozen=True):
+    """What a command came to: as data, and for people."""
+
+    data: object
+    lines: Sequence[str]
+
+
+def print_answer(answer: Answer, *, as_json: bool) -> None:
+    """Print what a command came to."""
+    if as_json:
+        print_json(answer.data)
+    else:
+        print("\n".join(wrapped(visible(line)) for line in answer.lines))
+
+
+def print_json(data: object, *, numbers: bool = False) -> None:
+    """Print *data* as one line of JSON; amounts as *numbers*, or as strings."""
+    encoder = msgspec.json.Encoder(decimal_format="number" if numbers else "string")
+    print(encoder.encode(data).decode())
+
+
+def csv_writer(names: Sequence[str]) -> Callable[[Row], None]:
+    """Print the header of CSV, and return what prints a row; a list or an object in a cell is JSON."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    return lambda row: writer.writerow([_plain(row.get(name)) for name in names])
+
+
+def print_table(rows: Sequence[Row], names: Sequence[str] = ()) -> Sequence[str]:
+    """Print *rows* in columns: those of *names*, or as many as the width of the terminal has room for.
+
+    Returns:
+        The names of the columns that had no room.
+    """
+    every = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        every.sort(key=lambda name: _rank(name, [row.get(name) for row in rows]))
+    table = {name: [visible(spoken(row.get(name))) for row in rows] for name in names or every}
+    shown = table if names else dict(_fitting(table))
+    hidden = [name for name, cells in table.items() if name not in shown and any(cells)]
+    if _drawn(shown):
+        return hidden
+    print("\n".join(columns(shown)))
+    return hidden
+
+
+def columns(table: Mapping[str, Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """Yield the lines of *table*, columns by their names; the last has what is left of *width*."""
+    widths = [max(map(len, (name, *cells))) for name, cells in table.items()]
+    room = None if width is None else width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+    for line in [[*table], *zip(*table.values(), strict=True)]:
+        *most, last = [visible(cell) for cell in line]
+        yield _GAP.join([*(map(str.ljust, most, widths)), last if room is None else _cut(last, room)]).rstrip()
+
+
+def fields(row: Row) -> Iterator[str]:
+    """Yield a line for each member of *row* that has a value."""
+    told = {name: spoken(value) for name, value in row.items() if value not in (None, "")}
+    width = max(map(len, told), default=0) + 2
+    for name, value in told.items():
+        yield f"{name + ':':<{width}}{value}"
+
+
+def spoken(value: object) -> str:
+    """Return *value* as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return _plain(value)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show how many of how many there are, where stderr is a terminal and rich is installed."""
+    with suppress(ImportError):
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
+            with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+                task = shown.add_task(what, total=None)
+                yield lambda done, total: shown.update(task, completed=done, total=total)
+            return
+    yield lambda _done, _total: None
+
+
+def _plain(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return str.__str__(value)
+        case datetime():
+            return value.isoformat()
+        case bool() | dict() | list() | tuple():
+            return msgspec.json.encode(value).decode()
+        case _:
+            return str(value)
+
+
+def _rank(name: str, values: Sequence[object]) -> int:
+    """Return what sorts the columns that tell most before others: what it is, how it stands, amounts and dates."""
+    if name in _FIRST:
+        return _FIRST.index(name)
+    value = next((value for value in values if value is not None), None)
+    kinds = (Decimal, datetime, int | str)
+    return len(_FIRST) + next((place for place, kind in enumerate(kinds) if isinstance(value, kind)), len(kinds))
+
+
+def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the columns that have a value, as long as there is room."""
+    room = get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+    for name, cells in table.items():
+        short = [_cut(cell, _LONGEST) for cell in cells]
+        width = max(map(len, (name, *short)), default=0)
+        if any(cells) and width <= room:
+            room -= width + len(_GAP)
+            yield name, short
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _drawn(table: Mapping[str, Sequence[str]]) -> bool:
+    """Draw *table* with rich, if it is installed and stdout is a terminal."""
+    if not sys.stdout.isatty():
+        return False
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, len(_GAP), 0, 0))
+    for name in table:
+        drawn.add_column(name, overflow="fold")
+    for cells in zip(*table.values(), strict=True):
+        drawn.add_row(*map(Text, cells))
+    Console().print(drawn)
+    return True

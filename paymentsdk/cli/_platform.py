@@ -1,0 +1,334 @@
+"""Commands that ask any platform, made of its operations: reads, and writes that take an idempotency key.
+
+A write without a key is not offered: whoever repeats such a command does it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
+
+import msgspec
+from msgspec import Struct, inspect
+
+from paymentsdk._codec.type_walk import alternatives
+from paymentsdk.cli._arguments import count
+from paymentsdk.cli._output import Row, csv_writer, fields, print_json, print_table, progress
+from paymentsdk.cli._words import counted
+from paymentsdk.errors import Incomplete, OutcomeUnknown, PaymentsError, RequestInvalid, visible
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from argparse import _SubParsersAction as SubParsers
+
+    from paymentsdk._operation.operation import Operation
+    from paymentsdk.client import PaymentsClient
+
+    AnyOperation = Operation[object, object]
+
+__all__ = ["Connect", "add_operations"]
+
+#: Makes the client, of the profile that is named.
+Connect = Callable[[str | None], "PaymentsClient"]
+
+FAILED = 1
+MISUSED = 2
+IN_DOUBT = 3
+#: A Struct that is so deep in others is one column.
+_DEEPEST = 4
+_POSITION = frozenset({"offset", "limit"})
+_EXIT_CODES = (
+    "exit codes: 0 done; 1 refused, or the platform could not be reached; 2 nothing was sent, since the command makes "
+    "no sense; 3 nobody knows what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
+)
+
+
+def add_operations(
+    commands: SubParsers[ArgumentParser], operations: Iterable[Operation[Never, object]], connect: Connect
+) -> None:
+    """Add a command for each noun of *operations*, with one for each operation that reads or takes a key."""
+    nouns: dict[str, list[AnyOperation]] = {}
+    for operation in cast("Iterable[AnyOperation]", operations):
+        if operation.authenticated and (operation.keyed or not operation.writes):
+            nouns.setdefault(operation.name.partition(".")[0], []).append(operation)
+    for noun, own in nouns.items():
+        summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
+        parser = commands.add_parser(_option(noun), help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        for operation in own:
+            _add(within, operation, connect)
+
+
+def _add(commands: SubParsers[ArgumentParser], operation: AnyOperation, connect: Connect) -> None:
+    name, summary = _option(operation.name.partition(".")[2]), operation.summary
+    parser = commands.add_parser(name, help=summary, description=f"{summary}.", epilog=_EXIT_CODES)
+    for placeholder in operation.path_names:
+        parser.add_argument(placeholder, metavar=placeholder.upper())
+    if operation.body is not None:
+        form = "bytes" if operation.body is bytes else f"JSON, a {operation.body.__name__}"
+        about = f"the file with the body ({form}); - for stdin"
+        parser.add_argument("--body", required=operation.body_required, metavar="FILE", help=about)
+    if operation.keyed:
+        about = "your key for this write, such as an order number: repeated with it, the write is done once"
+        parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
+    for filter_, about in _filters(operation).items():
+        parser.add_argument(f"--{_option(filter_)}", dest=f"filter {filter_}", metavar="VALUE", help=about)
+    if operation.page is not None:
+        parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
+        parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
+        parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
+        parser.add_argument("--start", type=int, metavar="ROW", help="begin at this row, as an error told it")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of the file (default: PAYMENTSDK_PROFILE)")
+    parser.set_defaults(run=_run, parser=parser, operation=operation, connect=connect, format="table", output=None)
+    if operation.result is bytes:
+        parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")
+        return
+    formats = parser.add_mutually_exclusive_group()
+    for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
+        formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
+    parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _filters(operation: AnyOperation) -> Mapping[str, str]:
+    """Return the filters, and what is said of each."""
+    told = {datetime: "a moment such as 2026-01-31T09:30:00Z", bool: "true or false"}
+    hints = get_type_hints(operation.query, include_extras=False) if operation.query else {}
+    return {name: told.get(hint, "a filter") for name, hint in hints.items() if name not in _POSITION}
+
+
+def _run(options: Namespace) -> int:
+    """Make the call that *options* ask for, print what came of it, and return the exit code."""
+    try:
+        asyncio.run(_call(options))
+    except RequestInvalid as error:
+        print(visible(f"paymentsdk: {_place(error.path, options)}: {error.reason}"), file=sys.stderr)
+        return MISUSED
+    except KeyboardInterrupt:
+        if options.operation.keyed:
+            print("paymentsdk: nobody knows whether it was done: repeat it with the same key", file=sys.stderr)
+        raise
+    except OutcomeUnknown as error:
+        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
+        return IN_DOUBT
+    except Incomplete as error:
+        print(visible(f"paymentsdk: {error}; go on with --start {error.resume_point}"), file=sys.stderr)
+        return FAILED
+    except PaymentsError as error:
+        at = "" if error.resume_point is None else f"; go on with --start {error.resume_point}"
+        print(visible(f"paymentsdk: {error}{at}"), file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _place(path: str, options: Namespace) -> str:
+    """Return what the caller of the command knows the place of a broken rule by."""
+    head, _, name = path.partition(".")
+    if head == "$query":
+        return f"--{_option(name)}"
+    if head == "$path":
+        return name.upper()
+    if path == "idempotency_key":
+        return "--idempotency-key"
+    body = "stdin" if getattr(options, "body", None) == "-" else getattr(options, "body", None)
+    return f"{body}: {path}" if path.startswith("$") else path
+
+
+async def _call(options: Namespace) -> None:
+    operation: AnyOperation = options.operation
+    query, body = _query(operation, options), _body(operation, options)
+    async with options.connect(options.profile) as client:
+        if operation.page is not None:
+            await _search(client, operation, query, options)
+            return
+        result = await client.call(
+            operation,
+            body,
+            query=query or None,
+            idempotency_key=getattr(options, "idempotency_key", None),
+            **{name: getattr(options, name) for name in operation.path_names},
+        )
+    if operation.result is bytes:
+        _write(result.raw, options)
+    else:
+        _print_one(operation, result.value, options)
+
+
+# --- what goes out ------------------------------------------------------------------------------------------------
+
+
+def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
+    """Return the filters, read from text as their types say.
+
+    Raises:
+        RequestInvalid: One is none.
+    """
+    given = {name: text for name in _filters(operation) if (text := getattr(options, f"filter {name}")) is not None}
+    if not given or operation.query is None:
+        return {}
+    from paymentsdk._codec.encode import request_invalid
+
+    try:
+        read: Mapping[str, object] = msgspec.convert(given, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        found = request_invalid(error)
+        raise RequestInvalid(found.path.replace("$", "$query", 1), found.reason, found.rule) from None
+    return read
+
+
+def _body(operation: AnyOperation, options: Namespace) -> object:
+    """Return the body in the file that is named, checked.
+
+    Raises:
+        RequestInvalid: It breaks a rule, or has a member that nobody knows, which would be left out without a word.
+    """
+    if operation.encoder is None or options.body is None:
+        return None
+    try:
+        content = sys.stdin.buffer.read() if options.body == "-" else Path(options.body).read_bytes()
+    except OSError as error:
+        raise RequestInvalid("--body", f"{options.body}: {error.strerror}") from None
+    try:
+        body = operation.encoder.decode(content)
+    except RequestInvalid:
+        raise
+    except ValueError as error:
+        raise RequestInvalid("$", str(error), "syntax") from None
+    if operation.body is not bytes:
+        _check_known(msgspec.json.decode(content), body, "$")
+    return body
+
+
+def _check_known(given: object, read: object, place: str) -> None:
+    if isinstance(given, dict) and isinstance(read, Struct):
+        names = dict(zip(read.__struct_encode_fields__, read.__struct_fields__, strict=True))
+        for name, value in given.items():
+            if name not in names:
+                raise RequestInvalid(f"{place}.{name}", f"is no member of {type(read).__name__}", "unknown")
+            _check_known(value, getattr(read, names[name]), f"{place}.{name}")
+    elif isinstance(given, list) and isinstance(read, list | tuple):
+        for number, pair in enumerate(zip(given, read, strict=True)):
+            _check_known(*pair, f"{place}[{number}]")
+
+
+# --- what comes back ----------------------------------------------------------------------------------------------
+
+
+class _Printed:
+    """Prints rows: as they come, or all of them at the end where they have to be in columns."""
+
+    def __init__(self, operation: AnyOperation, row: object, options: Namespace) -> None:
+        self._names = [name for name in (options.columns or "").split(",") if name]
+        if unknown := [name for name in self._names if name not in set(_columns(row))]:
+            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(_columns(row))}")
+        self._numbers = not operation.decimal_strings
+        self._format = options.format
+        self._kept: list[Row] = []
+        self._csv = csv_writer(self._names or list(_columns(row))) if self._format == "csv" else None
+
+    def add(self, row: object) -> None:
+        if self._csv is not None:
+            self._csv(dict(_flat(row)))
+        elif self._format == "json":
+            print_json(_tidy(row), numbers=self._numbers)
+        else:
+            self._kept.append(dict(_flat(row)))
+
+    def end(self) -> None:
+        if self._format != "table":
+            return
+        hidden = print_table(self._kept, self._names) if self._kept else ()
+        print(counted(len(self._kept), "row"), file=sys.stderr)
+        if hidden:
+            print(fill(f"more columns (--columns, --csv, --json): {', '.join(hidden)}", 80), file=sys.stderr)
+
+
+async def _search(
+    client: PaymentsClient, operation: AnyOperation, query: Mapping[str, object], options: Namespace
+) -> None:
+    """Walk the search and print its rows."""
+    from paymentsdk._codec.repair import rows_of
+    from paymentsdk._paging.pager import Pager
+
+    found = rows_of(operation.result)
+    printed = _Printed(operation, found[2] if found else operation.result, options)
+    how: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
+    pager: Pager[object] = Pager(client, operation, **how)
+    rows, most = 0, sys.maxsize if options.limit is None else options.limit
+    walk = pager.pages()
+    try:
+        with progress(operation.name) as tell:
+            async for page in walk:
+                for row in page.items[: most - rows]:
+                    printed.add(row)
+                rows += len(page.items)
+                tell(rows, page.total)
+                if rows >= most:
+                    break
+    finally:
+        await walk.aclose()
+        printed.end()
+
+
+def _print_one(operation: AnyOperation, value: object, options: Namespace) -> None:
+    if options.format == "table" and not options.columns:
+        print("\n".join(map(visible, fields(dict(_flat(value, deep=True))))))
+        return
+    printed = _Printed(operation, type(value), options)
+    printed.add(value)
+    printed.end()
+
+
+def _write(content: bytes, options: Namespace) -> None:
+    if options.output is not None:
+        Path(options.output).write_bytes(content)
+    elif sys.stdout.isatty():
+        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
+    else:
+        sys.stdout.buffer.write(content)
+
+
+def _columns(kind: object, place: str = "") -> Iterator[str]:
+    """Yield the names of what a Struct of *kind* holds, with those of the Structs in it (`paging.total`)."""
+    yield from _below(inspect.type_info(kind), place)
+
+
+def _below(info: inspect.Type, place: str) -> Iterator[str]:
+    struct = next((one.type for one in alternatives(info) if isinstance(one.type, inspect.StructType)), None)
+    if struct is None or place.count(".") > _DEEPEST:
+        yield place
+    else:
+        for member in struct.fields:
+            yield from _below(member.type, f"{place}.{member.encode_name}" if place else member.encode_name)
+
+
+def _flat(value: object, place: str = "", *, deep: bool = False) -> Iterator[tuple[str, object]]:
+    """Yield what *value* holds, by the names of `_columns`; with *deep*, also the entries of lists one by one."""
+    if isinstance(value, Struct):
+        for name, on_wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+            yield from _flat(getattr(value, name), f"{place}.{on_wire}" if place else on_wire, deep=deep)
+    elif deep and isinstance(value, list | tuple):
+        for number, entry in enumerate(value):
+            yield from _flat(entry, f"{place}[{number}]", deep=deep)
+    else:
+        yield place, value
+
+
+def _tidy(value: object) -> object:
+    """Return *value* without the members that the platform did not send."""
+    match value:
+        case Struct():
+            names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+            return {wire: _tidy(member) for name, wire in names if (member := getattr(value, name)) is not None}
+        case list() | tuple():
+            return [_tidy(entry) for entry in value]
+        case _:
+            return value

@@ -1,0 +1,95 @@
+"""Whom a command speaks for: a profile in a file that nobody else can read, or the environment."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk.client import PaymentsClient
+
+__all__ = ["connect", "profiles"]
+
+_HINT = "say where the platform is: PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in {file}"
+
+
+class _Profile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of the file."""
+
+    base_url: str
+    access_token: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    allow_http: bool | None = None
+
+
+def connect(name: str | None) -> PaymentsClient:
+    """Return the client of the profile *name*, of that which PAYMENTSDK_PROFILE names, or of the environment.
+
+    Raises:
+        RequestInvalid: There is none, or its file can be read by others.
+    """
+    from paymentsdk.client import PaymentsClient
+
+    name = name or os.environ.get("PAYMENTSDK_PROFILE") or None
+    if name is None:
+        if not os.environ.get("PAYMENTSDK_BASE_URL"):
+            raise RequestInvalid("PAYMENTSDK_BASE_URL", f"is not set; {_HINT.format(file=_file())}")
+        return PaymentsClient.from_env()
+    found = profiles()
+    if name not in found:
+        raise RequestInvalid(str(_file()), f"has no profile {name!r}; it has {', '.join(found) or 'none'}")
+    try:
+        profile = msgspec.convert(found[name], _Profile)
+    except msgspec.ValidationError as error:
+        raise RequestInvalid(f"{_file()}: {name}", str(error)) from None
+    return PaymentsClient(
+        profile.access_token,
+        base_url=profile.base_url,
+        client_id=profile.client_id,
+        client_secret=profile.client_secret,
+        allow_http=profile.allow_http,
+    )
+
+
+def profiles() -> dict[str, object]:
+    """Return the profiles in the file, by name; none if there is no file.
+
+    Raises:
+        RequestInvalid: Others can read or change it, or it is not TOML. The error shows nothing of what is in it.
+    """
+    file = _file()
+    try:
+        with file.open("rb") as opened:
+            _check_private(file, os.fstat(opened.fileno()))
+            return tomllib.load(opened)
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise RequestInvalid(str(file), f"is not TOML: {error}") from None
+
+
+def _file() -> Path:
+    given = os.environ.get("PAYMENTSDK_PROFILES")
+    return Path(
+        given or Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "paymentsdk", "profiles.toml")
+    ).expanduser()
+
+
+def _check_private(file: Path, found: os.stat_result) -> None:
+    """Refuse a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
+    if os.name == "nt":
+        return
+    if found.st_uid != os.getuid():
+        raise RequestInvalid(str(file), "belongs to another user")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(found.st_mode)
+        raise RequestInvalid(str(file), f"can be read or changed by others (mode {mode:04o}): run chmod 600 on it")

@@ -1,0 +1,408 @@
+"""`paymentsdk orders get ...` and the like: commands made of the operations, as people and programs run them."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import pytest
+from paymentsdk_foo import FooClient, HmacAuth, Voucher, VoucherRequest
+from paymentsdk_foo.sandbox import FooSandbox
+
+from paymentsdk import OPERATIONS, PaymentsClient
+from paymentsdk.cli import main
+from paymentsdk.sandbox import FaultRule, Sandbox
+
+ORDER = msgspec.json.encode(OPERATIONS["orders.create"].example).decode()
+PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
+
+
+@pytest.fixture
+def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox]:
+    """A sandbox in a thread, which the environment names with the token of its seller; no profiles but the test's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAYMENTSDK_PROFILES", str(tmp_path / "profiles.toml"))
+    monkeypatch.delenv("PAYMENTSDK_PROFILE", raising=False)
+    with Sandbox(seed=7).in_thread() as sandbox:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
+        yield sandbox
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command, and return its exit code, what it printed and what it said on stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def create(run: Callable[..., tuple[int, str, str]], key: str, body: str = ORDER) -> dict[str, object]:
+    """Create an order with the command, and return it."""
+    Path("order.json").write_text(body, encoding="utf-8")
+    code, out, err = run("orders", "create", "--body", "order.json", "--idempotency-key", key, "--json")
+    assert (0, "") == (code, err)
+    return json.loads(out)
+
+
+def test_every_read_and_keyed_write_is_a_command(run):
+    """Made of the operations: no other write is offered, since who repeats the command would do it twice."""
+    offered = set()
+    for noun in {name.partition(".")[0] for name in OPERATIONS}:
+        _, shown, _ = run(noun.replace("_", "-"), "--help")
+        offered |= {f"{noun}.{one}" for one in re.findall(r"^    ([a-z]+) ", shown, re.MULTILINE)}
+
+    expected = {one.name for one in OPERATIONS.values() if one.authenticated and (one.keyed or not one.writes)}
+    assert expected == offered
+    assert "preferences.create" not in expected
+
+
+def test_a_write_is_done_once_for_its_key(run, sandbox):
+    """The key is the caller's: the same command again tells of the same order."""
+    one, two = create(run, "ticket-1"), create(run, "ticket-1")
+
+    assert one == two
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+    code, out, _ = run("orders", "cancel", one["id"], "--idempotency-key", "cancel-1")
+    assert (0, "canceled") == (code, dict(line.split(maxsplit=1) for line in out.splitlines())["status:"])
+
+
+def test_a_write_without_a_key_is_not_begun(run, sandbox):
+    """Nobody could repeat it safely."""
+    code, out, err = run("orders", "create", "--body", "-")
+
+    assert (2, "") == (code, out)
+    assert "the following arguments are required: --idempotency-key" in err
+
+
+def test_a_body_from_stdin(run, sandbox, monkeypatch):
+    """`-` stands for it."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(ORDER.encode())))
+
+    assert 0 == run("orders", "create", "--body", "-", "--idempotency-key", "k")[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (ORDER.replace('"50.00"', '"50.001"', 1), "order.json: $.total_amount: "),
+        (ORDER.replace('"title"', '"titel"'), "order.json: $.items[0]"),
+        ("{", "order.json: $: "),
+        (None, "--body: order.json: No such file or directory"),
+    ],
+)
+def test_a_body_that_breaks_a_rule(run, sandbox, body: str | None, complaint: str):
+    """One line with the place and the rule; nothing was sent."""
+    if body is not None:
+        Path("order.json").write_text(body, encoding="utf-8")
+    code, out, err = run("orders", "create", "--body", "order.json", "--idempotency-key", "k")
+
+    [line] = err.splitlines()
+    assert (2, "", True) == (code, out, line.startswith(f"paymentsdk: {complaint}"))
+    assert [] == list(sandbox.platform.feed.requests)
+
+
+def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
+    """Where the platform itself would not look at it: a misspelt member of a body is refused, with its place."""
+    Path("pay.json").write_text(
+        '{"wallet_payment": {"transaction_amount": 5, "descripton": "x"}, "payer": {"token": "t", "type_token": "w"}}'
+    )
+    code, _, err = run("wallet-payments", "create", "--body", "pay.json", "--idempotency-key", "k")
+
+    assert 2 == code
+    assert err.startswith("paymentsdk: pay.json: $.wallet_payment.descripton: is no member of WalletChargeRequest")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["merchant-orders", "search", "--status", ""], "--status: is empty"),
+        (["merchant-orders", "search", "--date-created-from", "yesterday"], "--date-created-from: "),
+        (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number of at least 1"),
+        (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
+        (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
+        (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: has no profile 'shop'; it has none"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_command_that_makes_no_sense(run, sandbox, arguments: list[str], complaint: str):
+    """The complaint names the option, as the caller wrote it; nothing was sent."""
+    code, out, err = run(*arguments)
+
+    assert (2, "") == (code, out)
+    assert complaint in err.splitlines()[-1]
+    assert [] == list(sandbox.platform.feed.requests)
+
+
+def test_a_refusal_is_one_line(run, sandbox):
+    """With status, code and the id of the request; the exit code is that of a failure."""
+    code, out, err = run("orders", "get", "ORD01J67CQQH5904WDBVZEM4JMEP3")
+
+    assert (1, "", 1) == (code, out, len(err.splitlines()))
+    assert err.startswith("paymentsdk: 404 ")
+
+
+def test_a_write_in_doubt_has_an_exit_code_of_its_own(run, sandbox):
+    """Programs have to tell it from a refusal: the same command with the same key finds out."""
+    Path("order.json").write_text(ORDER, encoding="utf-8")
+    command = ("orders", "create", "--body", "order.json", "--idempotency-key", "k", "--json")
+    lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", nth=1)
+    turned_away = FaultRule(effect="refuse", status=403, operation="orders.create", nth=2)
+    with sandbox.faults.add(lost), sandbox.faults.add(turned_away):
+        code, out, err = run(*command)
+
+    assert (3, "") == (code, out)
+    assert "idempotency_key='k'" in err
+    assert 0 == run(*command)[0]
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+@pytest.fixture
+def sold(sandbox, run) -> list[str]:
+    """Three orders that were paid; their references."""
+    references = [f"ticket-{number}" for number in range(3)]
+    for reference in references:
+        order = create(run, reference, ORDER.replace("ticket-0001", reference))
+        sandbox.buyer.pay(order["id"])
+    return references
+
+
+def test_a_search_as_csv(run, sold):
+    """A header with every column, and a row for each; what it has of its own is on stdout alone."""
+    code, out, err = run("merchant-orders", "search", "--status", "closed", "--csv", "--page-size", "2")
+
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert (0, sorted(sold), "") == (code, sorted(row["external_reference"] for row in rows), err)
+    assert {"50.00"} == {row["paid_amount"] for row in rows}
+    assert {"collector.id", "payer.id", "date_created"} <= rows[0].keys()
+
+
+def test_a_search_as_json(run, sold):
+    """One line for each row, with the amounts as the platform has them."""
+    _, out, _ = run("merchant-orders", "search", "--json", "--limit", "2")
+
+    rows = [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
+    assert [Decimal("50.00")] * 2 == [row["total_amount"] for row in rows]
+
+
+def test_a_table_that_is_piped(run, sold):
+    """Plain text of at most 80 columns, with what tells most; it says what else there is."""
+    code, out, err = run("merchant-orders", "search")
+
+    header, *rows = out.splitlines()
+    assert (0, 3) == (code, len(rows))
+    assert ["id", "status", "external_reference"] == header.split()[:3]
+    assert 80 >= max(map(len, [header, *rows, *err.splitlines()]))
+    assert "\x1b" not in out
+    assert "more columns (--columns, --csv, --json): " in err
+
+
+def test_columns_that_are_asked_for(run, sold):
+    """In this order, also such as are within others."""
+    _, out, _ = run("merchant-orders", "search", "--columns", "external_reference,payer.id", "--limit", "1")
+
+    assert ["external_reference", "payer.id"] == out.splitlines()[0].split()
+
+
+def test_a_search_that_finds_nothing(run, sandbox):
+    """No row is no failure."""
+    assert (0, "", "0 rows\n") == run("merchant-orders", "search", "--status", "expired")
+
+
+def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
+    """What came before is printed; the error names the option that goes on from there."""
+    rule = FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search", nth=2)
+    with sandbox.faults.add(rule):
+        code, out, err = run("merchant-orders", "search", "--csv", "--page-size", "2")
+
+    assert (1, 3) == (code, len(out.splitlines()))
+    assert "go on with --start 2" in err
+    assert 2 == len(run("merchant-orders", "search", "--csv", "--start", "2")[1].splitlines())
+
+
+# --- in a terminal -----------------------------------------------------------------------------------------------
+
+
+def in_terminal(*arguments: str, columns: int = 80) -> tuple[int, str]:
+    """Run a command in a terminal of so many columns, and return its exit code and all that stood there."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    program = [sys.executable, "-c", PROGRAM.format(arguments=list(arguments))]
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                read = os.read(ours, 65_536)
+            except OSError:  # Linux says so that nobody is at the other end any more.
+                break
+            if not read:
+                break
+            shown += read
+    os.close(ours)
+    return process.returncode, shown.decode()
+
+
+def test_a_table_in_a_terminal(run, sold):
+    """It fits in 80 columns, its header is bold, and a count is shown meanwhile and taken away."""
+    code, shown = in_terminal("merchant-orders", "search")
+
+    lines = [line for line in shown.replace("\r", "").splitlines() if line.startswith(tuple("0123456789"))]
+    assert (0, 4) == (code, len(lines))
+    assert 80 >= max(len(line.rstrip()) for line in lines)
+    assert "\x1b[1mid" in shown
+    assert "merchant_orders.search" in shown
+
+
+# --- whom it speaks for ------------------------------------------------------------------------------------------
+
+
+def profile(sandbox: Sandbox, text: str = "", mode: int = 0o600) -> Path:
+    """Write the file of profiles."""
+    file = Path(os.environ["PAYMENTSDK_PROFILES"])
+    file.write_text(text or f'[shop]\nbase_url = "{sandbox.base_url}"\naccess_token = "{sandbox.access_token}"\n')
+    file.chmod(mode)
+    return file
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_a_profile(run, sandbox, monkeypatch, how: str):
+    """A file has the credentials of each shop by name, so that nobody has to type them."""
+    profile(sandbox)
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL")
+    monkeypatch.delenv("PAYMENTSDK_ACCESS_TOKEN")
+    if how == "variable":
+        monkeypatch.setenv("PAYMENTSDK_PROFILE", "shop")
+
+    assert 0 == run("merchant-orders", "search", *(["--profile", "shop"] if how == "option" else []))[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files are those of POSIX")
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_profile_that_others_can_read_is_refused(run, sandbox, mode: int):
+    """With the command that mends it; nothing is sent."""
+    file = profile(sandbox, mode=mode)
+
+    code, _, err = run("merchant-orders", "search", "--profile", "shop")
+
+    assert 2 == code
+    assert f"{file}: can be read or changed by others (mode {mode:04o}): run chmod 600 on it" in err
+    assert [] == list(sandbox.platform.feed.requests)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[shop]\naccess_token = "canary-secret"\n', "missing required field `base_url`"),
+        ('[shop]\nbase_url = "http://127.0.0.1:1"\ntoken = "canary-secret"\n', "unknown field `token`"),
+        ("[shop\naccess_token = 'canary-secret'", "is not TOML"),
+        ("shop = 'canary-secret'", "Expected `object`, got `str`"),
+    ],
+)
+def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
+    """It says what is wrong, and nothing of what is in the file."""
+    profile(sandbox, text)
+
+    code, _, err = run("merchant-orders", "search", "--profile", "shop")
+
+    assert 2 == code
+    assert complaint in err
+    assert "canary" not in err
+
+
+def test_no_credentials_at_all(run, sandbox, monkeypatch):
+    """Both ways to give them are named."""
+    monkeypatch.delenv("PAYMENTSDK_BASE_URL")
+
+    code, _, err = run("orders", "get", "ORD1")
+
+    assert 2 == code
+    assert "PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in" in err
+
+
+def test_no_option_takes_a_credential(run):
+    """Arguments are seen by everybody on the machine."""
+    words = {word for noun in ("orders", "merchant-orders") for word in run(noun, "search", "--help")[1].split()}
+
+    assert not {word for word in words if word.startswith("--") and any(one in word for one in ("token", "secret"))}
+
+
+# --- completion --------------------------------------------------------------------------------------------------
+
+
+def completed(line: str, tmp_path: Path) -> set[str]:
+    """Return what the words of *line* can be completed to, as a shell asks for it."""
+    program = [sys.executable, "-c", PROGRAM.format(arguments=[])]
+    answer = tmp_path / "answer"
+    environment = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    subprocess.run(program, env=environment, timeout=30, check=False, capture_output=True)
+    return set(answer.read_text().split("\n"))
+
+
+def test_words_are_completed(tmp_path):
+    """Nouns, commands and options; a word that is complete gets its space from the shell."""
+    assert {"orders "} == completed("paymentsdk ord", tmp_path)
+    assert {"create", "get", "cancel", "refund"} <= completed("paymentsdk orders ", tmp_path)
+    assert {"--status", "--site-id"} <= completed("paymentsdk merchant-orders search --s", tmp_path)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_that_complete(run, shell: str):
+    """The script of each names the command."""
+    code, out, err = run("completion", shell)
+
+    assert (0, "") == (code, err)
+    assert "paymentsdk" in out
+
+
+# --- the operations of another package ---------------------------------------------------------------------------
+
+
+def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
+    """A package makes a command of its own operations, with its own way to sign in; a file is written as it is."""
+    monkeypatch.chdir(tmp_path)
+    with FooSandbox().in_thread() as sandbox:
+        auth = HmacAuth(sandbox.KEY_ID, sandbox.SECRET)
+
+        def connect(profile: str | None) -> PaymentsClient:
+            return FooClient(auth=auth, base_url=sandbox.base_url)
+
+        async def issue() -> Voucher:
+            async with connect(None) as client:
+                return await client.vouchers.create(VoucherRequest(amount=Decimal(5), reference="gift"))
+
+        voucher = asyncio.run(issue())
+
+        def foo(*arguments: str) -> tuple[int, str]:
+            return main(arguments, operations=FooClient.own_operations, connect=connect), capsys.readouterr().out
+
+        assert voucher.id in foo("vouchers", "get", voucher.id)[1]
+        assert (0, "") == foo("vouchers", "print", voucher.id, "--output", "gift.pdf")
+        with pytest.raises(SystemExit):
+            foo("orders", "get", "ORD1")
+    assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
