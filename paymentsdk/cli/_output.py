@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 import msgspec
 from msgspec import Struct
 
-from paymentsdk.cli._words import wrapped
+from paymentsdk.cli._words import in_terminal, wrapped
 from paymentsdk.errors import visible
 
 __all__ = [
@@ -114,7 +114,7 @@ def spoken(value: object) -> str:
 def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show how many of how many there are, where stderr is a terminal and rich is installed."""
     with suppress(ImportError):
-        if sys.stderr.isatty():
+        if in_terminal(sys.stderr):
             from rich.console import Console
             from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
@@ -151,7 +151,7 @@ def _rank(name: str, values: Sequence[object]) -> int:
 
 def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
     """Yield the columns that have a value, as long as there is room."""
-    room = get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+    room = get_terminal_size((_WIDTH, 24)).columns if in_terminal(sys.stdout) else _WIDTH
     for name, cells in table.items():
         short = [_cut(cell, _LONGEST) for cell in cells]
         width = max(map(len, (name, *short)), default=0)
@@ -166,7 +166,7 @@ def _cut(text: str, width: int) -> str:
 
 def _drawn(table: Mapping[str, Sequence[str]]) -> bool:
     """Draw *table* with rich, if it is installed and stdout is a terminal."""
-    if not sys.stdout.isatty():
+    if not in_terminal(sys.stdout):
         return False
     try:
         from rich.console import Console

@@ -19,7 +19,7 @@ from msgspec import Struct, inspect
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk.cli._arguments import count
 from paymentsdk.cli._output import Row, csv_writer, fields, print_json, print_table, progress
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._words import counted, in_terminal
 from paymentsdk.errors import Incomplete, OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def _print_one(operation: AnyOperation, value: object, options: Namespace) -> No
 def _write(content: bytes, options: Namespace) -> None:
     if options.output is not None:
         Path(options.output).write_bytes(content)
-    elif sys.stdout.isatty():
+    elif in_terminal(sys.stdout):
         raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
     else:
         sys.stdout.buffer.write(content)

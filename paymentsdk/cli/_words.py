@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from typing import TextIO
 
-__all__ = ["counted", "wrapped"]
+__all__ = ["counted", "in_terminal", "wrapped"]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -14,12 +15,17 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def in_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody reads *stream* in a terminal; a program may have no such stream at all."""
+    return stream is not None and stream.isatty()
+
+
 def wrapped(line: str, further: int | None = None) -> str:
     """Return *line* as wide as the terminal; what follows its first part is indented by *further*, or 4 more than that.
 
     Without a terminal, as in a file or a pipe, it stays one line: programs look for words that stand together.
     """
-    if not sys.stdout.isatty():
+    if not in_terminal(sys.stdout):
         return line
     following = " " * (len(line) - len(line.lstrip()) + 4 if further is None else further)
     columns = shutil.get_terminal_size().columns
