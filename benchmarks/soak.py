@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -121,7 +122,7 @@ class Soak:
     def _chance(self) -> float:
         """Return the next number of a sequence that is the same again: from 0 up to 1."""
         self._drawn += 1
-        return self._drawn * 2_654_435_761 % 2**32 / 2**32
+        return zlib.crc32(b"%d" % self._drawn) / 2**32
 
     def _order(self) -> str:
         return self._orders[int(self._chance() * len(self._orders))]
@@ -178,9 +179,9 @@ class Soak:
     def _plant(self) -> None:
         match self._leak:
             case "memory":
-                self._leaked.append(bytearray(100_000))
+                self._leaked.append(b"leak" * 250_000)
             case "objects":
-                self._leaked.append([[] for _ in range(20)])
+                self._leaked.append([[] for _ in range(500)])
             case "tasks":
                 self._leaked.append(asyncio.create_task(asyncio.sleep(86_400)))
             case "descriptors":
@@ -214,7 +215,7 @@ async def soak(calls: int, seed: int, leak: str) -> list[str]:
                 print(f"{made:>9,} calls  {seconds:6.0f} s  {samples[-1]}", flush=True)
         gc.collect()
     print(dict(work.outcomes.most_common()))
-    await server.communicate()  # Its stdin is closed, and it ends.
+    await server.communicate(b"")  # With that its stdin is closed, and it ends.
     return [*growth(samples[WARM:]), *{str(one.message) for one in warned}, *dict.fromkeys(unseen)]
 
 

@@ -37,7 +37,7 @@ async def read(request: web.Request) -> bytes:
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """An answer, ready to be sent."""
+    """A response, ready to be sent."""
 
     status: int
     """The HTTP status."""
@@ -77,7 +77,7 @@ def reset_connection(request: web.Request) -> web.StreamResponse:
 
 
 def apply_faults(outcome: Response, hit: Hit) -> Response | None:
-    """Return what the faults in *hit* leave of *outcome*, as it will be sent; ``None`` when nothing will be."""
+    """Return what the faults in *hit* leave of *outcome*, as it will be sent; `None` when nothing will be."""
     if hit.first("lose_response_after_commit"):
         return None
     if page := hit.first("html"):

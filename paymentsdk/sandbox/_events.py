@@ -26,22 +26,22 @@ MOST_KEPT = 8 * MIB
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
-    """A request that was answered."""
+    """A request, and the response to it."""
 
     at: datetime
     """When, by the clock of the sandbox."""
     operation: str | None
-    """Its name; ``None`` for a path that no operation has."""
+    """Its name; `None` for a path that no operation has."""
     method: str
     """The HTTP method."""
     path: str
     """The path with its query."""
     status: int | None
-    """The status of the answer; ``None`` when none was sent."""
+    """The status code of the response; `None` when none was sent."""
     tenant: int | None
     """The seller."""
     request_id: str
-    """What the answer's ``X-Request-Id`` says."""
+    """The `X-Request-Id` of the response."""
     key: str | None = None
     """The idempotency key."""
     content_type: str = ""
@@ -49,9 +49,9 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     body: str = ""
     """The body, credentials masked; of one above 4,096 characters the beginning, and an ellipsis."""
     answer: str = ""
-    """The answer, in the same way."""
+    """The body of the response, in the same way."""
     replayed: bool = False
-    """Whether the answer was given before."""
+    """Whether the response was saved before, with its idempotency key."""
     faults: tuple[str, ...] = ()
     """The effects that hit it."""
     milliseconds: float = 0.0
@@ -72,7 +72,7 @@ class Event(Struct, frozen=True, kw_only=True):
     document: Struct
 
 
-#: The events that a watcher has not seen yet; ``None`` is the last.
+#: The events that a watcher has not seen yet; `None` is the last.
 Queue: TypeAlias = "asyncio.Queue[Event | None]"
 
 
@@ -98,11 +98,11 @@ class Feed:
         self.publish(Event(kind="requests", tenant=line.tenant, document=shown))
 
     def body_of(self, line: RequestLine) -> str | None:
-        """Return the whole body of a line that is kept; ``None`` if newer long ones have taken its room."""
+        """Return the whole body of a line that is kept; `None` if newer long ones have taken its room."""
         return line.body if len(line.body) <= LONGEST_SHOWN else self._long_bodies.get(line.request_id)
 
     def publish(self, event: Event | None) -> None:
-        """Hand *event* to every watcher; ``None`` says that there will be no more."""
+        """Hand *event* to every watcher; `None` says that there will be no more."""
         if not self._watchers:
             return
         with self._lock:

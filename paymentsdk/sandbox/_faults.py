@@ -9,7 +9,6 @@ import fnmatch
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from random import Random
 from types import TracebackType
 from typing import Annotated
 from weakref import WeakValueDictionary
@@ -19,6 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple, fields
 
 from paymentsdk.sandbox._effects import EFFECTS, Effect
+from paymentsdk.sandbox._ids import Chance
 
 __all__ = ["AddedFault", "FaultRule", "Faults", "Hit"]
 
@@ -103,8 +103,10 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     def set(self, *, seen: int, hits: int) -> None:
         """Go on from where the rule stood once: with its counters, and with what chance brings next."""
         self.seen: int = seen
+        """How many requests matched."""
         self.hits: int = hits
-        self._random = Random(self.rule.seed)  # noqa: S311 - repeatable on purpose
+        """How many were hit."""
+        self._random = Chance(self.rule.seed)
         for _ in range(seen):
             self._random.random()
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from operator import is_
-from typing import dataclass_transform
+from typing import NoReturn, dataclass_transform
 
 import msgspec
 from msgspec import Struct, ValidationError, field, inspect
@@ -176,7 +176,11 @@ def unstorable(text: str) -> bool:
 
 def _check_text(path: str, text: str) -> None:
     if unstorable(text):
-        raise RequestInvalid(path, "has a character that no text may have")
+        _refuse("has a character that no text may have", path)
+
+
+def _refuse(reason: str, path: str = "") -> NoReturn:
+    raise RequestInvalid(path, reason)
 
 
 def _check_plain(raw: object, depth: int, place: str = "$") -> None:
@@ -187,7 +191,7 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
     """
     try:
         if depth == 0:
-            raise RequestInvalid("", "is nested too deeply")  # noqa: TRY301 - as below: it gets its place here
+            _refuse("is nested too deeply")
         match raw:
             case dict():
                 for name, member in raw.items():
@@ -199,7 +203,7 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
             case str():
                 _check_text("", raw)
             case int() if abs(raw) > _LARGEST_INTEGER:
-                raise RequestInvalid("", "is out of range")  # noqa: TRY301
+                _refuse("is out of range")
             case _:
                 pass
     except RequestInvalid as error:

@@ -69,6 +69,10 @@ class Incoming(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+#: Of a request whose connection was lost before it was whole.
+_NOTHING_READ = Incoming(path={}, query={}, authorization="", content_type="", key=None, body=b"")
+
+
 class Principal(Struct, frozen=True):
     """Who asks: the seller, and the token that says so (none at the token endpoint)."""
 
@@ -124,10 +128,10 @@ class Pipeline:
             except Refused as refused:
                 response = self._error_response(exchange, refused)
             except _ConnectionLostError:
-                self._log(request, exchange, None)
+                self._log(request, None, exchange)
                 return reset_connection(request)
             sent = apply_faults(response, exchange.hit)
-            self._log(request, exchange, sent)
+            self._log(request, sent.status if sent else None, exchange, sent)
             return await send(request, sent, exchange.hit, self._stopping)
 
         return handle
@@ -212,51 +216,48 @@ class Pipeline:
         sys.stderr.write(f"the sandbox failed at {request.method} {request.path}: {cause or repr(error)}\n")
         refused = Refused(500, "generic", f"internal error of the sandbox: {cause or 'see its stderr'}")
         exchange = request.get(_EXCHANGE)
-        if exchange is None:
-            self.log_unrouted(request, refused.status)
-        else:
-            self._log(request, exchange, self._error_response(exchange, refused))
+        response = self._error_response(exchange, refused) if exchange else None
+        self._log(request, refused.status, exchange, response)
         return refused
 
     def log_unrouted(self, request: web.Request, status: int) -> None:
         """Log a request that no operation handled: most likely its program has a wrong address."""
-        self._platform.feed.log(
-            RequestLine(
-                at=self._platform.clock.now(),
-                operation=None,
-                method=request.method,
-                path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
-                status=status,
-                tenant=None,
-                request_id=self.request_id(request),
-            )
-        )
+        self._log(request, status)
 
-    def _log(self, request: web.Request, exchange: _Exchange, response: Response | None) -> None:
-        """Log the request for those who watch."""
-        incoming, principal = exchange.incoming, exchange.principal
-        sent = incoming.body if incoming else b""
-        self._platform.feed.log(
-            RequestLine(
-                at=self._platform.clock.now(),
+    def _log(
+        self,
+        request: web.Request,
+        status: int | None,
+        exchange: _Exchange | None = None,
+        response: Response | None = None,
+    ) -> None:
+        """Log the request for those who watch, with what is known of it and of the response."""
+        line = RequestLine(
+            at=self._platform.clock.now(),
+            operation=None,
+            method=request.method,
+            path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
+            status=status,
+            tenant=None,
+            request_id=self.request_id(request),
+        )
+        if exchange:
+            incoming, grant = exchange.incoming or _NOTHING_READ, not exchange.operation.authenticated
+            # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+            answer = response.body[: 2 * LONGEST_SHOWN] if response else b""
+            line = replace(
+                line,
                 operation=exchange.operation.name,
-                method=request.method,
-                path=redact_parameters(request.rel_url.raw_path_qs, self._secrets),
-                status=response.status if response else None,
-                tenant=principal.tenant.user_id if principal else None,
-                request_id=exchange.request_id,
-                key=incoming.key if incoming else None,
-                content_type=incoming.content_type if incoming else "",
-                body=redact_body(sent, grant=not exchange.operation.authenticated, also=self._secrets),
-                # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-                answer=redact_body(
-                    response.body[: 2 * LONGEST_SHOWN] if response else b"", grant=False, also=self._secrets
-                ),
+                tenant=exchange.principal.tenant.user_id if exchange.principal else None,
+                key=incoming.key,
+                content_type=incoming.content_type,
+                body=redact_body(incoming.body, grant=grant, also=self._secrets),
+                answer=redact_body(answer, grant=False, also=self._secrets),
                 replayed=bool(response and response.replayed),
                 faults=tuple(rule.effect for rule in exchange.hit.rules),
                 milliseconds=round((time.perf_counter() - exchange.began) * 1000, 3),
             )
-        )
+        self._platform.feed.log(line)
 
 
 def _cause(error: Exception) -> str:

@@ -1,18 +1,21 @@
-"""Kills itself at every single statement of an order's life, and looks what is left; run by test_crash.py.
+"""Kills itself at every moment of an order's life, and looks what is left; run by test_crash.py.
 
-For each statement: a child makes, pays and refunds an order, with the same keys every time, and is killed by SIGKILL
-right before that statement. Then the whole is done again on the same file, as a client does who got no answer.
+For each moment: a child makes, pays and refunds an order, with the same keys every time, and is killed there. Then the
+whole is done again on the same file, as a client does who got no answer. The moments are the statements, before each of
+which comes SIGKILL; or the commits, in the middle of whose writes the system ends a process that writes too much.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
 import sys
-from contextlib import nullcontext
+from collections.abc import Collection
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from paymentsdk.resources import orders
@@ -62,18 +65,33 @@ class Killer:
         self._connection.close()
 
 
-def open_platform(path: Path, *, sabotage: bool) -> Platform:
-    """Open the books in *path*, with or without the defence."""
+def open_platform(path: Path, options: Collection[str] = ()) -> Platform:
+    """Open the books in *path*, with the defences or without one."""
     platform = Platform(db=str(path))
     platform.bind("http://sandbox")
-    if sabotage:  # The defence taken away: every statement is committed by itself.
+    if "--without-transactions" in options:  # Every statement is committed by itself.
         platform.store.transaction = nullcontext
+    if "--without-journal" in options:  # A commit writes into the database itself.
+        platform.store._connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
     return platform
+
+
+def die_amid_a_commit(path: Path, at: int) -> None:
+    """Have the system end this process as soon as it writes beyond a part of the file, whose number is *at*.
+
+    With a write-ahead log each commit is behind the last one; one half of a page after the other, each is cut. Without,
+    it is the database, in which a commit writes page by page.
+    """
+    log = Path(f"{path}-wal")
+    begun, step = (log.stat().st_size, 3 * 4096 // 2) if log.exists() else (0, 4096)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (begun + at * step,) * 2)
 
 
 def wrong(path: Path) -> list[str]:
     """Say what is wrong with the books after everything was done twice."""
-    platform = open_platform(path, sabotage=False)
+    platform = open_platform(path)
     kinds = [entry.kind for entry in platform.ledger()]
     expected = ["order_created", "payment", "refund", "refund"]
     found = [] if kinds == expected else [f"the ledger has {kinds}"]
@@ -88,10 +106,10 @@ def wrong(path: Path) -> list[str]:
     return found
 
 
-def main(directory: Path, *, sabotage: bool) -> None:
-    """Print one line of JSON: how many statements there were, and what was wrong after a kill at each."""
+def main(directory: Path, options: Collection[str]) -> None:
+    """Print one line of JSON: how many moments there were, and what was wrong after a kill at each."""
     fresh = directory / "fresh.db"
-    platform = open_platform(fresh, sabotage=False)
+    platform = open_platform(fresh)
     platform.default_tenant()
     platform.close()
     results: dict[int, list[str]] = {}
@@ -105,21 +123,22 @@ def main(directory: Path, *, sabotage: bool) -> None:
         shutil.copy(fresh, path)
         child = os.fork()
         if child == 0:
-            platform = open_platform(path, sabotage=sabotage)
-            platform.store._connection = Killer(platform.store._connection, at)
+            platform = open_platform(path, options)
+            if "--amid-commits" in options:
+                die_amid_a_commit(path, at)
+            else:
+                platform.store._connection = Killer(platform.store._connection, at)
             live(platform)
             os._exit(0)
         finished = os.waitpid(child, 0)[1] == 0
-        again = open_platform(path, sabotage=sabotage)
         try:
-            live(again)
+            with closing(open_platform(path, options)) as again:
+                live(again)
+            results[at] = wrong(path)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             results[at] = [f"doing it again failed: {error!r}"]
-        finally:
-            again.close()
-        results[at] = results.get(at, []) + wrong(path)
-    sys.stdout.write(json.dumps({"statements": at - 1, "wrong": {n: found for n, found in results.items() if found}}))
+    sys.stdout.write(json.dumps({"kills": at - 1, "wrong": {n: found for n, found in results.items() if found}}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sabotage=sys.argv[2:] == ["--sabotage"])
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 WORKER = Path(__file__).parent / "crash_worker.py"
 
 
-def killed_at_every_statement(directory: Path, *options: str) -> dict:
+def killed_at_every_moment(directory: Path, *options: str) -> dict:
     """Run the worker; return what it found."""
     command = [sys.executable, str(WORKER), str(directory), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -29,15 +29,30 @@ def killed_at_every_statement(directory: Path, *options: str) -> dict:
 
 def test_a_kill_at_any_statement_leaves_nothing_half_done(tmp_path):
     """Claim of the key, effect, ledger and saved answer are one: all of it or none, at each of the statements."""
-    result = killed_at_every_statement(tmp_path)
+    result = killed_at_every_moment(tmp_path)
 
-    assert result["statements"] > 40
+    assert result["kills"] > 40
     assert {} == result["wrong"]
 
 
 def test_without_transactions_a_kill_is_seen(tmp_path):
     """The negative control: statements that commit by themselves leave halves, and the check finds them."""
-    result = killed_at_every_statement(tmp_path, "--sabotage")
+    result = killed_at_every_moment(tmp_path, "--without-transactions")
+
+    assert len(result["wrong"]) > 10
+
+
+def test_a_kill_amid_a_commit_leaves_nothing_half_done(tmp_path):
+    """Ended by the system in the middle of the writes of each commit: what is half written counts as never begun."""
+    result = killed_at_every_moment(tmp_path, "--amid-commits")
+
+    assert result["kills"] > 10
+    assert {} == result["wrong"]
+
+
+def test_without_a_journal_a_kill_amid_a_commit_is_seen(tmp_path):
+    """The negative control: a commit that writes into the database itself leaves a damaged one, or loses effects."""
+    result = killed_at_every_moment(tmp_path, "--amid-commits", "--without-journal")
 
     assert len(result["wrong"]) > 10
 

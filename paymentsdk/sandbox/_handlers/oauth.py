@@ -19,6 +19,8 @@ from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox._responses import Refused
 from paymentsdk.sandbox._store import Store
 
+#: How the token is sent: the type of every token.
+_SCHEME = "bearer"
 #: What each type of grant exchanges.
 KINDS: Mapping[str, GrantKind] = {"authorization_code": "code", "refresh_token": "refresh"}
 
@@ -56,7 +58,7 @@ def token(context: SellerContext, call: Call[TokenRequest]) -> Token:
     context.record("token_created", id=str(context.tenant.user_id), order_id=grant.kind)
     return Token(
         access_token=access.secret,
-        token_type="bearer",  # noqa: S106 - the type of a token, not a token
+        token_type=_SCHEME,
         expires_in=DEFAULT_LIFETIME,
         scope=access.scope,
         user_id=context.tenant.user_id,

@@ -88,7 +88,7 @@ class Sale(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     """When it expires, where it does."""
     outcome: Outcome | None = None
-    """What it has come to; ``None`` while it waits for the buyer."""
+    """What it has come to; `None` while it waits for the buyer."""
     back: str | None = None
     """The shop's address for this outcome."""
     auto_return: bool = False
