@@ -22,6 +22,17 @@ from paymentsdk.transports.aiohttp import AiohttpTransport
 SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
 
 
+@pytest.fixture(autouse=True)
+def nobody_dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A till that is killed is a process: only the tests of that start one."""
+
+    async def never_sold(*_: object) -> list[bytes]:
+        return []
+
+    if "killed" not in request.function.__name__:
+        monkeypatch.setattr(job, "sell_and_die", never_sold)
+
+
 def demo(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
     """Run the job in small; return the exit code, what it printed, and what it said meanwhile."""
     code = main([*SMALL, *more])
@@ -36,6 +47,26 @@ def test_the_books_agree(capsys):
     assert 0 == code
     assert 2 == out.count("0 double, 0 lost")
     assert "orders created: 20" in err
+
+
+def test_a_till_that_is_killed_loses_nothing(capsys):
+    """Of four sales two are known when it is killed; the next till recovers the open ones, and makes each once."""
+    code, out, _ = demo(capsys, "--json")
+
+    steps = {step["name"]: step["done"] for step in json.loads(out)["steps"]}
+    assert 0 == code
+    assert (2, 4) == (steps["sold by a till that is killed"], steps["sold again by name"])
+
+
+def test_a_till_that_is_killed_and_forgets_is_found(capsys, monkeypatch):
+    """Negative control: where the next till does not name its sales, what the dead one sold is there twice."""
+    monkeypatch.setattr(job.Seller, "sell_once", job.Seller.create_order)
+
+    code, out, _ = demo(capsys, "--json")
+
+    result = json.loads(out)
+    assert 1 == code
+    assert {"order_created"} == {entry["what"] for entry in result["ledger"]["double"]} - {"order_expired"}
 
 
 def test_one_order_is_one(capsys):

@@ -6,12 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from paymentsdk import OPERATIONS, Attempt, PaymentsClient, RetryClass, RetryPolicy
 from paymentsdk.cli._demo.books import Entry, compare
 from paymentsdk.cli._demo.report import Report, Step
 from paymentsdk.cli._demo.seller import Seller, shown
+from paymentsdk.cli._demo.till import FIRST, journal_later, sell_and_die
+from paymentsdk.journal import RecordState
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Entry as Recorded
 from paymentsdk.sandbox import FaultRule, Sandbox
@@ -131,6 +135,7 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
         seller, diary = Seller(client, sandbox.external_pos_id), Diary(concurrency, say)
         open_orders = await _trade(sandbox, seller, diary, orders=orders, show=show)
+        open_orders += await _survive_kill(sandbox, seller, diary, sales=max(4, orders // 10), observer=count)
         found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())
         await _let_time_pass(sandbox, seller, diary, open_orders)
         fired: Counter[str] = Counter()
@@ -158,7 +163,7 @@ def _client(sandbox: Sandbox, observer: Callable[[Attempt], None]) -> PaymentsCl
 
 async def _trade(
     sandbox: Sandbox, seller: Seller, diary: Diary, *, orders: int, show: Callable[[Order], None]
-) -> Sequence[Order]:
+) -> list[Order]:
     """Sell, refund and cancel; return the orders that nobody paid. The last digit of its number is an order's fate."""
 
     async def be_paid(order: Order) -> Order:
@@ -183,6 +188,32 @@ async def _trade(
     await diary.each("preferences paid and read", seller.see_preference_paid, [preference])
     await diary.each("report schedules ended", lambda _: seller.end_reports(), [None])
     return created[9::10]
+
+
+async def _survive_kill(
+    sandbox: Sandbox, seller: Seller, diary: Diary, *, sales: int, observer: Callable[[Attempt], None]
+) -> list[Order]:
+    """Kill a till in the middle of its sales, recover them, and make all of them once more; return their orders."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "till.db"
+        await diary.walk("sold by a till that is killed", sell_and_die(sandbox, seller.access_token, path, sales))
+        async with PaymentsClient(
+            seller.access_token,
+            base_url=sandbox.base_url,
+            retry=RETRY,
+            observer=observer,
+            journal=journal_later(path),
+        ) as client:
+            await diary.walk("recovered", _recovered(client))
+            next_till = Seller(client, sandbox.external_pos_id)
+            made = await diary.each("sold again by name", next_till.sell_once, range(FIRST, FIRST + sales))
+    seller.believed += next_till.believed
+    return made
+
+
+async def _recovered(client: PaymentsClient) -> list[RecordState]:
+    """Recover, and return the states of the records that were open."""
+    return list(Counter((await client.recover()).resolved).elements())
 
 
 async def _let_time_pass(sandbox: Sandbox, seller: Seller, diary: Diary, open_orders: Sequence[Order]) -> None:

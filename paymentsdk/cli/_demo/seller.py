@@ -48,6 +48,8 @@ class Seller:
         """What happened, as far as the answers say; each entry as the platform's ledger should have it."""
         self.sold: list[Entry] = []
         """What each sale came to: what a search of merchant orders should show."""
+        self.access_token: str = ""
+        """What it works with, once it has signed in."""
         self._client = client
         self._external_pos_id = external_pos_id
 
@@ -60,12 +62,20 @@ class Seller:
         return self._signed_in(await self._client.oauth.refresh(token.refresh_token or ""))
 
     def _signed_in(self, token: Token) -> Token:
+        self.access_token = token.access_token
         self._client = self._client.with_options(access_token=token.access_token)
         self._note("token_created", token.user_id)
         return token
 
     async def create_order(self, number: int) -> Order:
         """Create the order *number*."""
+        return await self._create_order(number, once=None)
+
+    async def sell_once(self, number: int) -> Order:
+        """Create the order *number* under a name: once, also if the process that does so is killed."""
+        return await self._create_order(number, once=f"demo/{number}")
+
+    async def _create_order(self, number: int, *, once: str | None) -> Order:
         amount = _price(number)
         order = await self._client.orders.create(
             OrderRequest(
@@ -74,7 +84,8 @@ class Seller:
                 description="A sale of the demonstration",
                 config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")),
                 transactions=TransactionsRequest(payments=[PaymentRequest(amount=amount)]),
-            )
+            ),
+            once=once,
         )
         self._note("order_created", order.id)
         return order
