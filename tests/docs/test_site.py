@@ -131,3 +131,29 @@ def test_a_section_of_the_contract_leads_to_its_operation(pages: dict[str, str])
     page = pages["api/resources-orders.html"]
 
     assert re.search(r'<a [^>]*href="../reference/operations.html#orderscreate"[^>]*>4\.10</a>', page)
+
+
+#: What a newcomer types, and the page that answers it.
+ASKED = {
+    "pagination": "reference/contract.html#pagination",
+    "status code": "reference/contract.html#status-codes-and-errors",
+    "timeout": "api/calls-timeouts-and-rates.html#paymentsdk.Timeout",
+    "rate limit": "how-to/stay-below-a-rate-limit.html",
+    "partial refund": "how-to/qr-orders.html#cancel-refund-partial-refund",
+    "reconcile": "how-to/reconcile-orders.html",
+    "webhook": "reference/contract.html#webhooks",
+    "idempotency key": "reference/contract.html#idempotency-keys",
+    "crash": "how-to/survive-kill-9.html",
+    "logging": "how-to/observe.html#the-log-set-up-logging",
+    "mock": "how-to/test-your-code.html",
+    "duplicate": "how-to/retry-safely.html",
+}
+
+
+@pytest.mark.parametrize(("words", "place"), ASKED.items())
+def test_a_newcomer_finds_the_page_by_search(site: Path, words: str, place: str):
+    """The words that the field uses are in the search index where the answer stands."""
+    items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
+    found = {one["location"] for one in items if words in f"{one['title']} {seen(one['text'])}".lower()}
+
+    assert place in found
