@@ -86,6 +86,7 @@ _HEADERS = {
     "User-Agent": f"paymentsdk/{__version__}",
 }
 
+_CALL_OPTIONS = frozenset(CallOptions.__annotations__)
 _KINDS = {
     "timeout": Timeout,
     "retry": RetryPolicy,
@@ -299,12 +300,14 @@ class PaymentsClient(Engine):
         Raises:
             RequestInvalid: An option makes no sense.
         """
-        if unknown := options.keys() - CallOptions.__annotations__.keys():
-            raise TypeError(f"with_options() has no option {', '.join(sorted(unknown))}")
+        if not options.keys() <= _CALL_OPTIONS:
+            raise TypeError(f"with_options() has no option {', '.join(sorted(options.keys() - _CALL_OPTIONS))}")
         # In here, so that no traceback shows what was given: a header may be a credential.
-        options["access_token"] = access_token = masked(options.get("access_token"))
-        headers = options.get("headers")
-        options["headers"] = headers = masked_values(headers) if isinstance(headers, Mapping) else headers
+        access_token, headers = masked(options.get("access_token")), options.get("headers")
+        if access_token is not None:
+            options["access_token"] = access_token
+        if headers is not None and isinstance(headers, Mapping):
+            options["headers"] = headers = masked_values(headers)
         timeout, retry, strict = options.get("timeout"), options.get("retry"), options.get("strict")
         auth, priority, idempotency_key = options.get("auth"), options.get("priority"), options.get("idempotency_key")
         _check_kinds(timeout=timeout, retry=retry, strict=strict)
