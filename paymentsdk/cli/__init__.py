@@ -24,6 +24,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from paymentsdk._version import __version__
@@ -74,7 +75,7 @@ def main(
     """
     if sys.stderr is None:
         # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
-        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):  # noqa: PTH123
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments, operations=operations, connect=connect)
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import sys
@@ -11,12 +10,13 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from paymentsdk import Request, Response, RetryClass, SendFailed
+from paymentsdk import PaymentsClient, Request, Response, RetryClass, SendFailed
 from paymentsdk.cli import main
 from paymentsdk.cli._demo import job, picture
-from paymentsdk.cli._demo.job import FAULTS, at_once
+from paymentsdk.cli._demo.job import FAULTS
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Entry, FaultRule, Sandbox, _pipeline
+from paymentsdk.testing import MemoryTransport
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 SMALL = ["demo", "--orders", "20", "--concurrency", "8"]
@@ -205,23 +205,6 @@ def test_without_the_extra_the_text_has_to_do(monkeypatch):
     assert ["(install the extra qr of paymentsdk to see it as a QR code)"] == picture("http://127.0.0.1").splitlines()
 
 
-async def test_at_once_keeps_the_order_and_the_bound():
-    """Results come in the order of the things, and no more than the bound are in flight."""
-    flying, most = 0, 0
-
-    async def double(number: int) -> int:
-        nonlocal flying, most
-        flying += 1
-        most = max(most, flying)
-        for _ in range(number % 3 + 1):
-            await asyncio.sleep(0)
-        flying -= 1
-        return 2 * number
-
-    assert [2 * number for number in range(50)] == await at_once(7, double, range(50))
-    assert 7 == most
-
-
 def test_the_faults_are_rules_of_the_sandbox():
     """Every write that takes a key loses an answer, and every one without is refused before it is processed."""
     keyed = {name for name, operation in OPERATIONS.items() if operation.keyed}
@@ -242,8 +225,9 @@ async def test_a_long_step_says_how_far_it_is(monkeypatch):
         nonlocal now
         now += seconds
 
-    diary = job.Diary(1, said.append)
-    await diary.each("orders", take, [0.8] * 6)
-    await diary.each("refunds", take, [0.1] * 6)
+    async with PaymentsClient(base_url="http://127.0.0.1:1", transport=MemoryTransport()) as client:
+        diary = job.Diary(client, 1, said.append)
+        await diary.each("orders", take, [0.8] * 6)
+        await diary.each("refunds", take, [0.1] * 6)
 
     assert ["orders: 3 so far", "orders: 6 so far", "orders: 6 in 4.80 s", "refunds: 6 in 0.60 s"] == said

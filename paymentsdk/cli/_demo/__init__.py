@@ -27,18 +27,10 @@ def demonstrate(*, orders: int, concurrency: int, as_json: bool) -> int:
     _say(f"{counted(orders, 'order')}, {counted(concurrency, 'call')} at a time, against a sandbox on this machine")
     try:
         report = asyncio.run(run(orders=orders, concurrency=concurrency, say=_say, show=_show))
-    except* PaymentsError as group:
-        error = _first(group)
-    else:
-        print(_json(report) if as_json else f"\n{text(report)}")
-        return 0 if report.clean else 1
-    # Raised in the handler it would come out of it in a group, before Python 3.11.4.
-    raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}")
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+    except PaymentsError as error:
+        raise PaymentsError(f"the job came to its end early: {type(error).__name__}: {error}") from error
+    print(_json(report) if as_json else f"\n{text(report)}")
+    return 0 if report.clean else 1
 
 
 def _json(report: Report) -> str:

@@ -55,30 +55,26 @@ class Diary:
     """Does the parts of the job, and keeps how long each took.
 
     Args:
+        client: Makes the calls.
         concurrency: How many things are done at a time, 1 or more.
         say: Told each part as it ends.
     """
 
-    def __init__(self, concurrency: int, say: Callable[[str], None]) -> None:
+    def __init__(self, client: PaymentsClient, concurrency: int, say: Callable[[str], None]) -> None:
         self.steps: list[Step] = []
+        self._client = client
         self._concurrency = concurrency
         self._say = say
 
     async def each(self, name: str, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
         """Do something to all things, and return the results in their order."""
         began = said = time.perf_counter()
-        done = 0
-
-        async def do_one(thing: T) -> R:
-            nonlocal done, said
-            result = await do(thing)
-            done += 1
+        results: list[R] = []
+        async for outcome in self._client.map(do, things, concurrency=self._concurrency):
+            results.append(outcome.value)
             if time.perf_counter() - said >= _SILENT:
                 said = time.perf_counter()
-                self._say(f"{name}: {done:,} so far")
-            return result
-
-        results = await at_once(self._concurrency, do_one, things)
+                self._say(f"{name}: {len(results):,} so far")
         self._end(name, len(results), began)
         return results
 
@@ -95,25 +91,6 @@ class Diary:
         self._say(f"{step.name}: {step.done:,} in {step.seconds:.2f} s")
 
 
-async def at_once(most: int, do: Callable[[T], Awaitable[R]], things: Iterable[T]) -> list[R]:
-    """Do something to all *things*, at most *most* at a time, and return the results in their order.
-
-    Raises:
-        ExceptionGroup: One of them failed. The others are cancelled.
-    """
-    waiting = iter(enumerate(things))
-    results: dict[int, R] = {}
-
-    async def work() -> None:
-        for number, thing in waiting:
-            results[number] = await do(thing)
-
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(most):
-            workers.create_task(work())
-    return [results[number] for number in sorted(results)]
-
-
 async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show: Callable[[Order], None]) -> Report:
     """Do the job between a client and a sandbox, over HTTP on this machine.
 
@@ -124,7 +101,7 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
         show: Shown one order before its buyer comes.
 
     Raises:
-        ExceptionGroup: A call failed for good.
+        PaymentsError: A call failed for good.
     """
     sent: Counter[int] = Counter()
 
@@ -133,7 +110,7 @@ async def run(*, orders: int, concurrency: int, say: Callable[[str], None], show
 
     async with Sandbox() as sandbox, _client(sandbox, count) as client:
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
-        seller, diary = Seller(client, sandbox.external_pos_id), Diary(concurrency, say)
+        seller, diary = Seller(client, sandbox.external_pos_id), Diary(client, concurrency, say)
         open_orders = await _trade(sandbox, seller, diary, orders=orders, show=show)
         open_orders += await _survive_kill(sandbox, seller, diary, sales=max(4, orders // 10), observer=count)
         found = await diary.walk("merchant orders walked", seller.walk_merchant_orders())

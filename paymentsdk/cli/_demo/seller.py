@@ -33,6 +33,8 @@ from paymentsdk.resources.wallet_payments import (
 
 NOTHING = Decimal(0)
 _CENT = Decimal("0.01")
+#: What kind of token it is that a wallet is charged with.
+_TOKENIZED = "wallet-tokenized"
 
 
 class Seller:
@@ -157,7 +159,7 @@ class Seller:
                 wallet_payment=WalletChargeRequest(
                     transaction_amount=_price(number), external_reference=f"demo-wallet-{number:05}"
                 ),
-                payer=WalletPayerRequest(token=f"wallet-of-buyer-{number}", type_token="wallet-tokenized"),  # noqa: S106
+                payer=WalletPayerRequest(token=f"wallet-of-buyer-{number}", type_token=_TOKENIZED),
             )
         )
         for part in payment.payments or ():
