@@ -198,14 +198,14 @@ class Engine(ABC):
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
-            if self._state.journaling is not None and self._state.journaling.platform_clock.now() is None:
+            if self._state.journaling is not None and not self._state.journaling.platform_clock.is_known:
                 await self._read_platform_time()
             return self._settings.account
         token, journaling = self._bearer.token(self._state.clock.now()), self._state.journaling
-        if token is None or journaling is None or journaling.platform_clock.now() is None:
+        if token is None or journaling is None or not journaling.platform_clock.is_known:
             await self._read_platform_time()
             token = self._bearer.token(self._state.clock.now())
-            if journaling is None or journaling.platform_clock.now() is None:
+            if journaling is None or not journaling.platform_clock.is_known:
                 raise NotSent("the platform's time is not known: its responses have no Date")
         seller = user_id(token)
         if seller is None:

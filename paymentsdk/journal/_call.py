@@ -83,7 +83,7 @@ class JournaledCall:
         self._later = later
         self._defer = defer
         self._look = look
-        self._held_since: Moment = clock.moment()
+        self._held_since: Moment = Moment(0.0, 0.0)
         self._held = lease
         self._attempts = 0
         self._timing = Timing.IN_TIME

@@ -45,11 +45,13 @@ class PlatformClock:
 
     def since(self, moment: Moment) -> float:
         """Return the most seconds that can have passed since *moment*: one of both clocks may have stood still."""
-        return max(self._passed(moment))
+        monotonic, wall = moment
+        return max(self._clock.monotonic() - monotonic, self._clock.now() - wall)
 
-    def _passed(self, moment: Moment) -> tuple[float, float]:
-        now = self.moment()
-        return now.monotonic - moment.monotonic, now.wall - moment.wall
+    @property
+    def is_known(self) -> bool:
+        """Whether there was a response."""
+        return self._shown is not None
 
     def observe(self, date: str | None) -> None:
         """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
@@ -76,4 +78,7 @@ class PlatformClock:
 
     def earliest(self) -> float | None:
         """Return the earliest that it can be on the platform: a deadline counted from it is never too late."""
-        return None if self._shown is None else self._shown + max(0.0, min(self._passed(self._seen)))
+        if self._shown is None:
+            return None
+        monotonic, wall = self._seen
+        return self._shown + max(0.0, min(self._clock.monotonic() - monotonic, self._clock.now() - wall))
