@@ -1,5 +1,7 @@
 """Clients that are killed, on one journal, against a sandbox that fails: `python -m tests.chaos [--seed N]`.
 
+Orders, refunds of paid orders, and preferences, which take no key; some orders the platform refuses.
+
 Once on a `SQLiteJournal` and once on a `PostgresJournal`. First clients die at every step of a call and of a recovery:
 see steps.py. Then several processes call the same names on one journal. Requests and responses are lost, late and
 refused; the processes die by SIGKILL, and so do the sandbox and the server of the journal; what starts anew recovers.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -45,6 +48,8 @@ FAULTS: tuple[dict[str, object], ...] = (
     {"effect": "fail_before_commit", "probability": 0.03, "status": 503},
     {"effect": "fail_before_commit", "probability": 0.02, "status": 423},
     {"effect": "refuse", "probability": 0.02},
+    # As of a token that has just expired: another attempt may have one that has not.
+    {"effect": "refuse", "probability": 0.02, "status": 401},
     {"effect": "rate_limit", "probability": 0.02, "retry_after": 0},
     {"effect": "reset", "probability": 0.04},
     # Longer than an attempt: the next one finds the key in flight.
@@ -54,6 +59,10 @@ FAULTS: tuple[dict[str, object], ...] = (
     {"effect": "malformed", "probability": 0.02},
     {"effect": "html", "probability": 0.02},
 )
+
+OPERATIONS = ("orders.create", "orders.refund", "preferences.create")
+#: The entries of the ledger that are effects, and what follows the reference of the order in the name of the write.
+EFFECTS = {"order_created": "", "preference_created": "", "refund": "/refund"}
 
 
 class Platform:
@@ -91,8 +100,8 @@ class Platform:
 
     async def fail(self) -> None:
         """Have it fail from now on."""
-        for number, fault in enumerate(FAULTS):
-            rule = {"operation": "orders.create", "seed": self._seed * 100 + number, **fault}
+        for number, (operation, fault) in enumerate(itertools.product(OPERATIONS, FAULTS)):
+            rule = {"operation": operation, "seed": self._seed * 100 + number, **fault}
             await self.call("POST", "faults", rule)
 
     async def call(self, method: str, path: str, body: object = None) -> bytes:
@@ -207,7 +216,11 @@ async def evidence(plan: Plan, platform: Platform, ids: list[int]) -> Evidence:
     ledger = [json.loads(line) for line in (await platform.call("GET", "ledger")).splitlines()]
     return Evidence(
         sellers=ids,
-        ledger=[entry for entry in ledger if entry["kind"] == "order_created"],
+        ledger=[
+            {**entry, "external_reference": entry["external_reference"] + EFFECTS[entry["kind"]]}
+            for entry in ledger
+            if entry["kind"] in EFFECTS
+        ],
         told=list(lines(plan.folder / "told")),
         sent=list(lines(plan.folder / "sent")),
         rows=rows,

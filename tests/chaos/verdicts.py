@@ -90,8 +90,9 @@ def _unkept(seen: Evidence) -> list[str]:
 
 
 def _stuck(seen: Evidence) -> list[str]:
-    """Open, although nothing hinders recovery: the one reason to stay open here is that its time was over."""
+    """Open, although nothing hinders recovery: that its time was over or that it takes no key are the reasons here."""
     over = {row.name for row in seen.rows if row.state is RecordState.UNKNOWN and row.not_after <= seen.now}
+    over |= {row.name for row in seen.rows if not row.keyed}
     return [
         f"{row.name}: {row.state.value}, {row.reason}" for row in seen.rows if row.state in OPEN if row.name not in over
     ]
@@ -111,7 +112,7 @@ RULES = {
 
 def controls(seen: Evidence) -> Mapping[str, Evidence]:
     """Return for each rule the same evidence with one thing changed that breaks it: the rule has to see that."""
-    done = next(row for row in seen.rows if row.state is RecordState.DONE and row.name in seen.effects)
+    done = next(row for row in seen.rows if row.state is RecordState.DONE and row.keyed and row.name in seen.effects)
     entry = seen.effects[done.name][0]
     others = [line for line in seen.ledger if line is not entry]
     sent = next(line for line in seen.sent if line["key"] == done.key)

@@ -11,7 +11,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
@@ -38,7 +40,15 @@ from paymentsdk import (
 )
 from paymentsdk._clock import SystemClock
 from paymentsdk.journal import Journal, PostgresJournal, SQLiteJournal
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.orders import (
+    Order,
+    OrderConfigRequest,
+    OrderRequest,
+    PaymentRequest,
+    QRConfigRequest,
+    TransactionsRequest,
+)
+from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
 
 TASKS = 6
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
@@ -115,10 +125,27 @@ class NotingTransport(AiohttpTransport):
 
 
 def order(name: str) -> OrderRequest:
-    """The order of a name: the same bytes in every process."""
+    """The order of a name: the same bytes in every process. The platform refuses one in eleven."""
     amount = Decimal("10.50")
     payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
-    return OrderRequest(external_reference=name, total_amount=amount, transactions=payments)
+    nowhere = OrderConfigRequest(qr=QRConfigRequest(external_pos_id="NOWHERE")) if number_of(name) % 11 == 3 else None
+    return OrderRequest(external_reference=name, total_amount=amount, transactions=payments, config=nowhere)
+
+
+def number_of(name: str) -> int:
+    """Return the number in a name."""
+    return int(name.rpartition("-")[2])
+
+
+def preference(name: str) -> PreferenceRequest:
+    """The preference of a name, which takes no key."""
+    item = PreferenceItemRequest(title="A thing", quantity=1, unit_price=Decimal("10.50"))
+    return PreferenceRequest(external_reference=name, items=[item])
+
+
+def pay(base_url: str, order_id: str) -> None:
+    """Have a buyer pay an order."""
+    urllib.request.urlopen(f"{base_url}/_sandbox/orders/{order_id}/pay", b"{}", timeout=2).close()
 
 
 def word(error: PaymentsError) -> str:
@@ -167,17 +194,32 @@ class Caller:
         await self._call(self._name(number), self._plan.sellers[number % len(self._plan.sellers)][0], hasty=False)
 
     async def _call(self, name: str, account: str, *, hasty: bool) -> None:
-        orders = self._client.account(account).orders
+        client = self._client.account(account)
         window = timedelta(seconds=HASTE) if hasty else None
+        if self._plan.control:
+            await self._tell(name, client.orders.create(order(name)))
+            return
+        made = await self._tell(name, client.orders.create(order(name), once=name, not_after=window))
+        number = number_of(name)
+        if number % 5 == 1:
+            wanted = f"{name}/preference"
+            await self._tell(wanted, client.preferences.create(preference(wanted), once=wanted))
+        if number % 5 == 2 and made is not None:
+            # The order may be paid or refunded already: by this process or another.
+            with suppress(OSError):
+                await asyncio.to_thread(pay, self._plan.base_url, made)
+            await self._tell(f"{name}/refund", client.orders.refund(made, once=f"{name}/refund"))
+
+    async def _tell(self, name: str, made: Awaitable[Order | Preference]) -> str | None:
+        """Write down what a call comes to, and return the id of what it made."""
         try:
-            if self._plan.control:
-                made = await orders.create(order(name))
-            else:
-                made = await orders.create(order(name), once=name, not_after=window)
+            done = await made
         except PaymentsError as error:
             self._told.write(name=name, told=word(error), why=str(error)[:200])
-        else:
-            self._told.write(name=name, told="done", id=made.id)
+            return None
+        refunds = done.transactions.refunds if isinstance(done, Order) and done.transactions is not None else None
+        self._told.write(name=name, told="done", id=refunds[-1].id if refunds and "/" in name else done.id)
+        return done.id
 
 
 def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
