@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,85 +29,34 @@ from paymentsdk._engine.failures import (
     unreadable,
 )
 from paymentsdk._engine.limiter import NO_PERMIT
-from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.outcome import final_error
+from paymentsdk._engine.prepared import PreparedCall
 from paymentsdk._engine.response_checks import compare, credentials, mask_request_id, unexpected_type
 from paymentsdk._engine.result import Result
-from paymentsdk._engine.retry import KEY_LIFETIME, History, Retries, key_expired, should_refresh_token
+from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt
 from paymentsdk._headers import merged
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
-from paymentsdk.events import AttemptEnded, Throttled
-from paymentsdk.transports.base import Headers, Request, Response, header
+from paymentsdk.events import Throttled
+from paymentsdk.transports.base import Headers, Request, Response
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import Exchange, Signer
-    from paymentsdk._codec.decode import ResponseDecoder
-    from paymentsdk._engine.bearer import Bearer
-    from paymentsdk._engine.deadline import Deadline
+    from paymentsdk._auth.schemes import Signer
     from paymentsdk._engine.flow import Flow
     from paymentsdk._engine.limiter import Permit as Turn
-    from paymentsdk.journal._call import Permit
 
 B = TypeVar("B")
 R = TypeVar("R")
 
+_OK, _REDIRECTION = 200, 300
 #: A grant is good once: the token that was made of it is taken even from a response that breaks the contract.
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Call(ObservedCall[B, R], kw_only=True, eq=False):
-    """One thing that the caller wants done: one body, one key and one deadline for all attempts at it."""
-
-    bearer: Bearer
-    signer: Signer | None
-    """Signs the attempts, where no token does."""
-    exchange: Exchange
-    decoder: ResponseDecoder[R]
-    body: B | None
-    path: Mapping[str, str]
-    """The values in the path."""
-    offset: object
-    """Where the page begins that is asked for."""
-    content: bytes
-    headers: Mapping[str, str] | None
-    """Header fields of this call alone."""
-    caller_supplied_key: bool
-    """Whether the key is the caller's own: an earlier call may have sent it."""
-    total_deadline: float
-    """When the call has to end, on the monotonic clock, as the next one."""
-    sending: float
-    """When the attempt under way began."""
-    sending_wall: float = 0.0
-    """The same in seconds since the epoch."""
-    deadline: Deadline
-    """What ends the attempt under way in time."""
-    token: str | None = None
-    """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
-    signature: tuple[str, ...] = ()
-    """The values of the header fields that the attempt was signed with."""
-    renewed: bool = False
-    """Whether the signer has another secret than that of the signature that was refused."""
-    refreshed: bool = False
-    """Whether a refused token was refreshed; the next refusal is final."""
-    history: History | None = None
-    """What the failures have shown; `None` before the first of them."""
-    disputed: tuple[str, ...] = ()
-    """The additions that a response had and another call was told of."""
-    permit: Permit | None = None
-    """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
-    last_response: Response | None = None
-    """The response that ended the call, if it failed with one."""
-    fresh: bool = False
-    """Send on a fresh connection: one before has brought a response that is not the response to its request."""
-
-    def __repr__(self) -> str:
-        return f"<Call {self.operation.name}>"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("operation", self.operation)]
+class Call(PreparedCall[B, R], kw_only=True, eq=False):
+    """One thing that the caller wants done: the way of its attempts, from signing to the result or the error."""
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return what came of them or raise the one error that tells the truth."""
@@ -149,7 +98,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             # Requests for tokens wait for no turn: those that wait for the token may have it.
             turn = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
             turn = turn or await self._wait_for_turn(flow)
-            if self.history is not None or self.permit is not None:
+            if self.history.first_sent is not None or self.permit is not None:
                 await self._ensure_may_send(flow, turn)
             self.attempts += 1
             self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
@@ -161,7 +110,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             try:
                 response = await self.state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
-                accepted = 200 <= response.status < 300  # noqa: PLR2004
+                accepted = _OK <= response.status < _REDIRECTION
                 response = mask_request_id(response, self.token, self.signature, self.body)
             except BaseException as error:
                 flow.release(turn)
@@ -199,7 +148,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         why = None
         try:
-            if self.history is not None and key_expired(self.history, self.state.clock):
+            if key_expired(self.history, self.state.clock):
                 # The machine may have slept through the pause, or the refresh, and longer.
                 why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
             elif self.permit is not None:
@@ -268,8 +217,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
 
     async def _wait_for_token(self) -> None:
         """Obtain the first token, or ``None`` if the client has no way to get one."""
-        failure = await self._refresh()
-        if failure is None:
+        if (failure := await self._refresh()) is None:
             return
         if failure.timed_out and self.state.clock.monotonic() < self.total_deadline:
             # It took longer than an attempt may. If it was early, the live token will do.
@@ -285,7 +233,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
     async def _replace_token(self, refusal: AttemptFailed, rejected: Request) -> None:
         """Obtain another token or secret than the one that was refused; where there can be none, *refusal* stands."""
         self.refreshed = True
-        self._report(refusal.response, refusal)
+        self.report(refusal.response, refusal)
         failure = await self._refresh(rejected)
         if failure is None and (self.token is not None or self.renewed):
             return
@@ -414,7 +362,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
-            self._report(response)
+            self.report(response)
         return Result(
             value=value,
             status=response.status,
@@ -435,8 +383,8 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         if failure is None:
             why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
             cut_off = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why)
-            self._past().record(cut_off)
-            self._report(None, cut_off)
+            self.history.record(cut_off)
+            self.report(None, cut_off)
         return failure
 
     def _error_response(self, response: Response) -> AttemptFailed:
@@ -448,47 +396,39 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
             credentials(self.token, self.signature, self.body),
             random_key=not self.caller_supplied_key,
         )
-        error = failure.error
-        if error is not None and operation.writes and not operation.documents(error.status, error.code):
+        if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
             self.state.discard(response)
         return failure
 
     def _failed(self, failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
-        history = self._past()
         if failure.kind is not Failure.NOT_SENT:
-            history.sent(self.sending, self.sending_wall)
-        history.record(failure)
+            self.history.sent(self.sending, self.sending_wall)
+        self.history.record(failure)
         self.state.deadlines.reset(self.deadline, self.total_deadline)
-        self._report(failure.response, failure)
+        self.report(failure.response, failure)
         return failure
-
-    def _past(self) -> History:
-        if self.history is None:
-            self.history = History()
-        return self.history
 
     async def _retry(self, first: AttemptFailed) -> Result[R]:
         """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
-        retries = Retries(
+        return await Retries(
             rule=self.operation.retry,
             policy=self.settings.retry,
             budgets=self.state.budgets,
             seller=self.seller,
-            history=self._past(),
+            history=self.history,
             clock=self.state.clock,
             deadline=self.total_deadline,
-        )
-        return await retries.run(self._attempt, first, self.state.pause)
+        ).run(self._attempt, first, self.state.pause)
 
     async def _log_cancelled(self, cancelled: asyncio.CancelledError) -> None:
         """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
         self.state.deadlines.remove(self.deadline)
         operation, note = self.operation, None
-        if operation.writes and self.history is not None and self.history.ambiguous_attempts:
+        if operation.writes and self.history.ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
-            self._warn_outcome_unknown("cancelled after it was sent")
+            self.warn_outcome_unknown("cancelled after it was sent")
             note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
         await cancelled_again(cancelled, note)
 
@@ -497,7 +437,7 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         error = final_error(
             self.operation,
             last,
-            self._past(),
+            self.history,
             attempts=self.attempts,
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,
@@ -506,34 +446,5 @@ class Call(ObservedCall[B, R], kw_only=True, eq=False):
         if self.permit is not None:  # Else a kept error would keep it, by its traceback and this call.
             self.last_response = last.response
         if isinstance(error, OutcomeUnknown):
-            self._warn_outcome_unknown(last.reason)
+            self.warn_outcome_unknown(last.reason)
         return error
-
-    def _report(self, response: Response | None, failure: AttemptFailed | None = None) -> None:
-        """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
-        number = self.attempts if failure is None or failure.begun else 0
-        event = self._event(number, None if failure is None else failure.reason, self.sending, response, failure)
-        events.attempt_ended(event, self.settings.observers)
-
-    def _warn_outcome_unknown(self, why: str) -> None:
-        events.outcome_unknown(self._event(self.attempts, why, self.started))
-
-    def _event(
-        self,
-        number: int,
-        why: str | None,
-        since: float,
-        response: Response | None = None,
-        failure: AttemptFailed | None = None,
-    ) -> AttemptEnded:
-        return AttemptEnded(
-            **self.about(),
-            number=number,
-            status=None if response is None else response.status,
-            kind=None if failure is None else failure.kind,
-            failure=why,
-            elapsed=self.state.clock.monotonic() - since,
-            queued=self.queued if number else 0.0,
-            reused=getattr(response, "reused", None),
-            request_id=None if response is None else header(response.headers, "X-Request-Id"),
-        )

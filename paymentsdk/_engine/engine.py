@@ -241,11 +241,11 @@ class Engine(ABC):
         if query and (filters := operation.query_encoder.encode(query)):
             url += f"?{filters}"
         key, caller_supplied_key = self._key(operation, idempotency_key, derived=journaled)
-        history = None
+        history = History()
         if first_sent_at is not None:
             if not caller_supplied_key:
                 raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
-            history = self._history(first_sent_at)
+            history.sent_before(check_first_sent_at(first_sent_at, state.clock.now()), state.clock)
         started = state.clock.monotonic()
         total = settings.timeout.total
         total_deadline = inf if total is None else started + total
@@ -287,12 +287,6 @@ class Engine(ABC):
         if key is None:
             return (None if derived else self._state.clock.key()), False
         return check_key(key), True
-
-    def _history(self, first_sent_at: datetime) -> History:
-        """Return the history of a call whose key was sent before."""
-        history, clock = History(), self._state.clock
-        history.sent_before(check_first_sent_at(first_sent_at, clock.now()), clock)
-        return history
 
 
 def _noted(result: Result[R]) -> Result[R]:

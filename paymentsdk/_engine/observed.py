@@ -1,4 +1,4 @@
-"""What the observers of a call are told, besides the ends of its attempts."""
+"""What the observers of a call are told, and the log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from paymentsdk._engine import events
 from paymentsdk._engine.settings import Settings
 from paymentsdk._headers import check_headers
 from paymentsdk.errors import APIError, RequestInvalid
-from paymentsdk.events import AttemptStarted, CallEnded, CallEvent, CallStarted, ReauthorizationDue
+from paymentsdk.events import AttemptEnded, AttemptStarted, CallEnded, CallEvent, CallStarted, ReauthorizationDue
+from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._engine.client_state import ClientState
+    from paymentsdk._engine.failures import AttemptFailed
     from paymentsdk._operation.operation import Operation
 
 B = TypeVar("B")
@@ -49,7 +51,9 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     key: str | None
     """The idempotency key."""
     started: float
-    """When the call began, on the monotonic clock."""
+    """When the call began, on the monotonic clock, as the next one."""
+    sending: float
+    """When the attempt under way began."""
     number: int = 0
     """Another for each call of the process that is observed."""
     attempts: int = 0
@@ -81,6 +85,36 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
             elapsed=self.state.clock.monotonic() - self.started,
             queued=self.queued_before + self.queued,
             retry_budget=self.state.budgets.left(self.seller, self.operation.retry),
+        )
+
+    def report(self, response: Response | None, failure: AttemptFailed | None = None) -> None:
+        """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
+        number = self.attempts if failure is None or failure.begun else 0
+        event = self._event(number, None if failure is None else failure.reason, self.sending, response, failure)
+        events.attempt_ended(event, self.settings.observers)
+
+    def warn_outcome_unknown(self, why: str) -> None:
+        """Warn that the call is a write which was sent, and that nobody can say whether it took effect."""
+        events.outcome_unknown(self._event(self.attempts, why, self.started))
+
+    def _event(
+        self,
+        number: int,
+        why: str | None,
+        since: float,
+        response: Response | None = None,
+        failure: AttemptFailed | None = None,
+    ) -> AttemptEnded:
+        return AttemptEnded(
+            **self.about(),
+            number=number,
+            status=None if response is None else response.status,
+            kind=None if failure is None else failure.kind,
+            failure=why,
+            elapsed=self.state.clock.monotonic() - since,
+            queued=self.queued if number else 0.0,
+            reused=getattr(response, "reused", None),
+            request_id=None if response is None else header(response.headers, "X-Request-Id"),
         )
 
     def tell(self, kind: Callable[..., CallEvent], **what: object) -> None:

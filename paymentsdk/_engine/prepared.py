@@ -1,0 +1,72 @@
+"""What a call is made of, and what is noted while it is under way. `Engine` prepares it, `call.py` carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import field
+
+from paymentsdk._engine.observed import ObservedCall
+from paymentsdk._engine.retry import History
+
+if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Exchange, Signer
+    from paymentsdk._codec.decode import ResponseDecoder
+    from paymentsdk._engine.bearer import Bearer
+    from paymentsdk._engine.deadline import Deadline
+    from paymentsdk.journal._call import Permit
+    from paymentsdk.transports.base import Response
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
+    """One body, one key and one deadline for all attempts."""
+
+    bearer: Bearer
+    signer: Signer | None
+    """Signs the attempts, where no token does."""
+    exchange: Exchange
+    decoder: ResponseDecoder[R]
+    body: B | None
+    path: Mapping[str, str]
+    """The values in the path."""
+    offset: object
+    """Where the page begins that is asked for."""
+    content: bytes
+    headers: Mapping[str, str] | None
+    """Header fields of this call alone."""
+    caller_supplied_key: bool
+    """Whether the key is the caller's own: an earlier call may have sent it."""
+    total_deadline: float
+    """When the call has to end, on the monotonic clock."""
+    sending_wall: float = 0.0
+    """When the attempt under way was sent, in seconds since the epoch."""
+    deadline: Deadline
+    """What ends the attempt under way in time."""
+    token: str | None = None
+    """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
+    signature: tuple[str, ...] = ()
+    """The values of the header fields that the attempt was signed with."""
+    renewed: bool = False
+    """Whether the signer has another secret than that of the signature that was refused."""
+    refreshed: bool = False
+    """Whether a refused token was refreshed; the next refusal is final."""
+    history: History = field(default_factory=History)
+    """What the failures have shown."""
+    disputed: tuple[str, ...] = ()
+    """The additions that a response had and another call was told of."""
+    permit: Permit | None = None
+    """Of a journaled call: awaited before each attempt with its seconds; says why there may be none."""
+    last_response: Response | None = None
+    """The response that ended the call, if it failed with one."""
+    fresh: bool = False
+    """Send on a fresh connection: one before has brought a response that is not the response to its request."""
+
+    def __repr__(self) -> str:
+        return f"<Call {self.operation.name}>"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("operation", self.operation)]
