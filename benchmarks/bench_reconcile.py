@@ -2,8 +2,10 @@
 
 Orders of 20 sellers over 30 days, half of them in bursts, served from memory in pages of 100; what serving costs is
 left out. *Bare* only decodes the same orders, in pages by offset, and proves and writes nothing; *search* is the
-ordinary search, which decodes all of each order. Calls are held against full pages alone. The last part runs
-the model of tests/reconcile a thousand times.
+ordinary search, which decodes all of each order. Calls are held against full pages alone. *model* runs the model of
+tests/reconcile a thousand times; *diff* compares a book with what a walk has written, *read* only reads both files;
+*loaded* has dlt load the same orders from the same server; *executors* walk one seller with latency, and count rows per
+second from the first commit on.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Struct, structs
 
-from benchmarks import harness, payloads
+from benchmarks import harness, payloads, reconcile_files
 from benchmarks.harness import Options, Result, Row
 from paymentsdk import OPERATIONS, PaymentsClient, Request, Response
-from paymentsdk.reconcile import walk
+from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
 from paymentsdk.reconcile._rows import OrderPage
 from tests.reconcile.test_model import judged
 
@@ -50,11 +54,12 @@ ROOT = Path(__file__).parent.parent
 class Serving:
     """A transport that finds the orders of all sellers in memory."""
 
-    def __init__(self, rows: int, *, latency: float = 0.0, tally: Path | None = None) -> None:
-        self.dates = {f"s{i}": _dates(i, rows // SELLERS) for i in range(SELLERS)}
+    def __init__(self, rows: int, *, latency: float = 0.0, tally: Path | None = None, sellers: int = SELLERS) -> None:
+        self.dates = {f"s{i}": _dates(i, rows // sellers) for i in range(sellers)}
         self.latency = latency
         self.cpu = 0.0
         self.calls = 0
+        self.first = 0.0
         self._tally = None if tally is None else os.open(tally, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         body = json.loads(payloads.merchant_orders(1))["elements"][0]
         text = json.dumps({**body, "id": "%ID%", "date_created": "%DATE%", "external_reference": "r-%ID%"})
@@ -62,17 +67,19 @@ class Serving:
 
     async def send(self, request: Request) -> Response:
         self.calls += 1
+        self.first = self.first or time.perf_counter()
         if self._tally is not None:
             os.write(self._tally, b".")
         await asyncio.sleep(self.latency)
         begun = time.thread_time()
-        answer = self._answer(request)
+        answer = self.find(request.url, request.headers["Authorization"])
         self.cpu += time.thread_time() - begun
         return answer
 
-    def _answer(self, request: Request) -> Response:
-        query = dict(parse_qsl(urlsplit(request.url).query))
-        dates = self.dates[request.headers["Authorization"][7:]]
+    def find(self, url: str, authorization: str) -> Response:
+        """Return the page that is asked for."""
+        query = dict(parse_qsl(urlsplit(url).query))
+        dates = self.dates[authorization.removeprefix("Bearer ")]
         first, last = 0, len(dates)
         if "date_created_from" in query:
             first = bisect.bisect_left(dates, _ms(query["date_created_from"]))
@@ -103,8 +110,17 @@ def _dates(seller: int, count: int) -> list[int]:
     return sorted(begin + one for one in (*even, *bursts))
 
 
+def _own(name: str) -> str:
+    return name
+
+
 def _client(serving: Serving) -> PaymentsClient:
-    return PaymentsClient(base_url="https://x", accounts=lambda name: name, transport=serving)
+    return PaymentsClient(base_url="https://x", accounts=_own, transport=serving)
+
+
+def connect(rows: int, latency: float) -> PaymentsClient:
+    """Make the client of a worker process."""
+    return _client(Serving(rows, latency=latency, sellers=1))
 
 
 async def walked(serving: Serving, out: str, in_flight: int = 8, sellers: int = SELLERS) -> int:
@@ -124,6 +140,12 @@ async def bare(serving: Serving) -> int:
                 page = (await seller.call(search, query={"offset": offset, "limit": 1000})).value
                 found += len(page.elements or ())
     return found
+
+
+async def loaded(url: str, out: str, serving: Serving) -> int:
+    """Walk over a socket."""
+    async with PaymentsClient(base_url=url, accounts=_own) as client:
+        return (await walk(client, created=(BEGIN, END), accounts=serving.dates, out=out)).rows
 
 
 async def searched(serving: Serving) -> int:
@@ -147,6 +169,7 @@ class Task(Struct):
     in_flight: int = 8
     out: str = ""
     kill_ms: int = 0
+    url: str = ""
 
 
 def child(task: Task) -> dict[str, float]:
@@ -156,19 +179,25 @@ def child(task: Task) -> dict[str, float]:
     if task.kill_ms:
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         signal.setitimer(signal.ITIMER_REAL, task.kill_ms / 1000)
-    cpu, wall, before = time.process_time(), time.perf_counter(), _peak()
+    cpu, wall, before = _cpu(), time.perf_counter(), _peak()
     with tempfile.TemporaryDirectory() as own:
         out = str(Path(task.out or own, "run"))
         whole = partial(walked, out=out, in_flight=task.in_flight, sellers=sellers)
-        runs = {"bare": bare, "search": searched, "walk": whole}
-        found = asyncio.run(runs[task.what](serving))
-    wall = time.perf_counter() - wall
+        runs = {"bare": bare, "search": searched, "walk": whole, "socket": partial(loaded, task.url, out)}
+        names = list(serving.dates)
+        if task.what == "dlt":
+            found = import_module("benchmarks.dlt_loading").load(task.url, names, PAGE)
+        else:
+            found = asyncio.run(runs[task.what](serving))
+    begun, wall = wall, time.perf_counter() - wall
     counts = [len(dates) for dates in serving.dates.values()][:sellers]
     if found != sum(counts):
         raise SystemExit(f"{found} of {sum(counts)} rows")
     ideal = sum(-(-count // PAGE) for count in counts)
     return {
-        "cpu_ms": (time.process_time() - cpu - serving.cpu) * 1e3,
+        "cpu_ms": (cpu := (_cpu() - cpu - serving.cpu) * 1e3),
+        "rows_per_cpu_s": found / cpu * 1e3,
+        "first_call_s": serving.first - begun if serving.first else 0.0,
         "wall_ms": wall * 1e3,
         "peak_mib": _peak(),
         "serving_mib": before,
@@ -178,18 +207,25 @@ def child(task: Task) -> dict[str, float]:
     }
 
 
+def _cpu() -> float:
+    """Return the CPU seconds of this process and of those that it has started."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
 def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-async def _in_child(task: Task) -> bytes:
+async def _in_child(task: Task | reconcile_files.Comparing) -> bytes:
     text = msgspec.json.encode(task).decode()
-    command = (sys.executable, "-m", "benchmarks.bench_reconcile", "--child", text)
+    module = ("benchmarks.bench_reconcile", "--child") if isinstance(task, Task) else ("benchmarks.reconcile_files",)
+    command = (sys.executable, "-m", *module, text)
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     return (await process.communicate())[0]
 
 
-def measured(task: Task) -> dict[str, float]:
+def measured(task: Task | reconcile_files.Comparing) -> dict[str, float]:
     return msgspec.json.decode(asyncio.run(_in_child(task)), type=dict[str, float])
 
 
@@ -228,9 +264,9 @@ def killed(options: Options) -> Result:
         before = Path(out, "calls").stat().st_size
         after = measured(structs.replace(task, out=out))
     again = before + after["calls"] - once["calls"]
-    row = Row(
-        {"what": "killed"}, {"calls_again": [again], "s_again": [again * latency / 8], "of_calls": [once["calls"]]}
-    )
+    samples = {"calls_again": again, "s_again": again * latency / 8, "of_calls": once["calls"]}
+    samples["first_call_s"] = after["first_call_s"]
+    row = Row({"what": "killed"}, {name: [value] for name, value in samples.items()})
     return harness.result("bench_reconcile_killed", [row], options, page_size=PAGE)
 
 
@@ -242,6 +278,70 @@ def model(options: Options, runs: int = 1_000) -> Result:
     samples = {name: [float(found[name])] for name in ("lost", "twice", "loud")}
     row = Row({"runs": len(seeds)}, {**samples, "lossy_naive_runs": [float(naive)]})
     return harness.result("bench_reconcile_model", [row], options)
+
+
+def loading(options: Options) -> Result:
+    """Have dlt, and a walk, load the same orders from the same server into Parquet files."""
+    count = 2_000 if options.quick else 100_000
+    server = import_module("benchmarks.reconcile_server")
+    with server.running(server.orders, count) as url:
+        table = [
+            Row({"what": what, "orders": f"{count:,}"}, _columns([measured(Task(what, count, url=url))]))
+            for what in ("socket", "dlt")
+            if what == "socket" or find_spec("dlt") is not None
+        ]
+    return harness.result("bench_reconcile_loaded", table, options, baseline={"what": "dlt"}, page_size=PAGE)
+
+
+def comparing(options: Options) -> Result:
+    """Compare a book with what a walk has written, and only read both."""
+    count = 10_000 if options.quick else MILLION
+    table = []
+    with tempfile.TemporaryDirectory() as directory:
+        planted = count // reconcile_files.RARE
+        measured(reconcile_files.Comparing("write", directory, count))
+        for what in ("read", "diff"):
+            sample = measured(reconcile_files.Comparing(what, directory, planted))
+            table.append(Row({"what": what, "orders": f"{count:,}"}, _columns([sample])))
+    return harness.result("bench_reconcile_diff", table, options, baseline={"what": "read"})
+
+
+def sharing(options: Options) -> Result:
+    """Walk one seller with latency: on one event loop, and on one and two worker processes of each kind."""
+    # So slow that it is the latency that counts, also on a machine that does other things.
+    count, latency = 3_000 if options.quick else 30_000, 0.25
+    make = partial(connect, count, latency)
+    table = []
+    server = import_module("benchmarks.reconcile_server")
+    with server.running(server.dask, 1) as one, server.running(server.dask, 2) as two:
+        executors = {
+            "event loop": None,
+            "1 process": ProcessExecutor(make, processes=1, in_flight=8),
+            "2 processes": ProcessExecutor(make, processes=2, in_flight=8),
+            "Dask, 1 worker": DaskExecutor(make, one, in_flight=8),
+            "Dask, 2 workers": DaskExecutor(make, two, in_flight=8),
+        }
+        for name, executor in executors.items():
+            rate = asyncio.run(_rate(make, executor))
+            table.append(Row({"executor": name}, {"rows_s": [rate]}))
+    return harness.result("bench_reconcile_executors", table, options, baseline={"executor": "event loop"})
+
+
+async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -> float:
+    """Return the rows per second of a walk, from its first commit on: without what processes need to start."""
+    told: list[tuple[float, int]] = []
+    with tempfile.TemporaryDirectory() as out:
+        async with make() as client:
+            await walk(
+                client,
+                created=(BEGIN, END),
+                accounts=["s0"],
+                out=out,
+                executor=executor,
+                progress=lambda progress: told.append((time.perf_counter(), progress.rows)),
+            )
+    (begun, before), (ended, rows) = told[0], told[-1]
+    return (rows - before) / max(ended - begun, 0.001)
 
 
 def _columns(samples: list[dict[str, float]]) -> dict[str, list[float]]:
@@ -263,6 +363,9 @@ def main() -> None:
         "waiting": waiting,
         "killed": killed,
         "model": model,
+        "diff": comparing,
+        "loaded": loading,
+        "executors": sharing,
     }
     for name, part in parts.items():
         if not options.only or name in options.only:

@@ -44,13 +44,13 @@ class _Type(NamedTuple):
 
 _TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be text")
 _AMOUNT = _Type(
-    f"DECIMAL({DIGITS}, {DECIMALS})",
+    f"DECIMAL({DIGITS},{DECIMALS})",
     rf"VARCHAR|DECIMAL\([0-9]+,([0-9]|1[0-8])\)|{_WHOLE_NUMBER}",
     "must be decimals, whole numbers or text such as 24.90, with up to 18 places: floats are not exact",
     rf"-?[0-9]{{1,{DIGITS - DECIMALS}}}([.][0-9]{{1,{DECIMALS}}})?",
 )
 _MOMENT = _Type(
-    "TIMESTAMPTZ",
+    "TIMESTAMP WITH TIME ZONE",
     "VARCHAR|TIMESTAMP WITH TIME ZONE",
     "must be moments with a time zone such as 2026-11-22T18:00:00Z",
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}(:?[0-9]{2})?)",
@@ -253,14 +253,18 @@ def _column(name: str, own: str, kind: str | None) -> str:
         return "'' AS account" if name == "account" else f"NULL::{to.name} AS {name}"
     quoted = '"' + own.replace('"', '""') + '"'
     wrong = f"error('book#' || n_ || '#{name}#' || coalesce({quoted}::VARCHAR, 'null'))"
-    if kind != "VARCHAR":
-        value = f"CASE WHEN {quoted} IS NOT NULL THEN coalesce(TRY_CAST({quoted} AS {to.name}), {wrong}) END"
-    else:
-        text = f"nullif(trim({quoted}), '')"
+    text = f"nullif({quoted}, '')"
+    if kind == to.name == "VARCHAR" and to is not _STATUS:
+        value = text
+    elif kind == "VARCHAR":
         text = f"lower({text})" if to is _STATUS else text
-        form = f"regexp_full_match({text}, '{to.form}')" if to.form else "true"
+        form = f"regexp_full_match({text}, '{to.form}')"
         cast = f"CASE WHEN {form} THEN coalesce(TRY_CAST({text} AS {to.name}), {wrong}) ELSE {wrong} END"
         value = f"CASE WHEN {text} IS NOT NULL THEN {cast} END"
+    elif kind == to.name:
+        value = quoted
+    else:
+        value = f"CASE WHEN {quoted} IS NOT NULL THEN coalesce(TRY_CAST({quoted} AS {to.name}), {wrong}) END"
     if name == "account":
         value = f"coalesce({value}, '')"
     if name == "reference":  # Without one, an order cannot be found.

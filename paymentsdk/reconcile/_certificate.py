@@ -100,6 +100,13 @@ class Count:
 
     def see(self, ids: Iterable[str | None], total: int | None) -> None:
         """Count the *ids* of a page that says *total*."""
+        new = {one: self._walk for one in ids if one is not None}
+        if None not in ids and self._last.keys().isdisjoint(new):
+            # Almost always: a page of rows that were not seen before.
+            self._last.update(new)
+            self._counts[self._walk] += len(new)
+            self._void(total)
+            return
         for one in ids:
             if one is None:
                 # It may be one of those counted, or another.

@@ -33,10 +33,10 @@ def read_sql() -> dict[str, str]:
 
 
 class Diff:
-    """A comparison under way: a database that lives as long as it does.
+    """A comparison under way: a database in memory, and in files where that is not enough.
 
     Args:
-        directory: Where it is kept.
+        directory: For these files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -49,7 +49,7 @@ class Diff:
             # It fetches nothing from the network.
             "autoinstall_known_extensions": "false",
         }
-        self.database: DuckDBPyConnection = duckdb().connect(directory / "comparison.duckdb", config=config)
+        self.database: DuckDBPyConnection = duckdb().connect(config=config)
         self._run("SET TimeZone = 'UTC'")
         cases = " ".join(f"WHEN '{name}' THEN '{state}'" for name, state in STATES.items())
         self._run(f"CREATE MACRO state_of(word) AS CASE lower(word) {cases} END")

@@ -21,7 +21,7 @@ CREATE MACRO judged(
     WHEN b_paid <> t_paid THEN 'paid_amount'
     WHEN b_refunded <> t_refunded THEN 'refunded_amount'
     WHEN b_total <> t_total THEN 'total_amount'
-    WHEN NOT same_state(state_of(b_status), t_state, t_paid, t_refunded) THEN 'status'
+    WHEN b_status IS NOT NULL AND NOT same_state(state_of(b_status), t_state, t_paid, t_refunded) THEN 'status'
     ELSE 'match'
 END;
 
@@ -43,10 +43,11 @@ CREATE VIEW seen AS
     SELECT * FROM changed;
 CREATE VIEW theirs AS
     SELECT
-        account, id, nullif(trim(reference), '') AS reference, currency, total,
-        coalesce(paid, 0) AS paid, coalesce(refunded, 0) AS refunded,
-        coalesce(state_of(order_status), state_of(status)) AS state, created, read_at
+        account, id, nullif(reference, '') AS reference, currency, total, coalesce(paid, 0) AS paid,
+        coalesce(refunded, 0) AS refunded, order_status, status, created, read_at
     FROM seen;
+-- Of a million orders few are asked for it.
+CREATE MACRO state_in(order_status, status) AS coalesce(state_of(order_status), state_of(status));
 
 -- What is looked up: orders of a reference, or the order of an id; without an `id` there was none.
 CREATE TABLE looked_up (
@@ -78,10 +79,12 @@ INSERT INTO found
             WHEN b.n IS NULL THEN if(t.created >= getvariable('settled'), 'too_recent', 'extra')
             WHEN t.id IS NULL THEN 'absent'
             ELSE judged(
-                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total, t.state
+                b.currency, b.paid, b.refunded, b.total, b.status, t.currency, t.paid, t.refunded, t.total,
+                state_in(t.order_status, t.status)
             )
         END AS outcome,
-        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded, t.state, t.created, t.read_at
+        b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded,
+        state_in(t.order_status, t.status), t.created, t.read_at
     FROM
         (SELECT * FROM book WHERE hash(account, reference) NOT IN (FROM repeated)) AS b
         FULL JOIN (
@@ -94,12 +97,13 @@ INSERT INTO found
 INSERT INTO found
     SELECT
         if(created >= getvariable('settled'), 'too_recent', 'extra'), NULL, account, reference, id, currency, total,
-        paid, refunded, state, created, read_at
+        paid, refunded, state_in(order_status, status), created, read_at
     FROM theirs WHERE reference IS NULL;
 
 CREATE TABLE ours_left AS SELECT * FROM book WHERE hash(account, reference) IN (FROM repeated);
 CREATE TABLE theirs_left AS
-    SELECT * FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) IN (FROM repeated);
+    SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state
+    FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) IN (FROM repeated);
 
 -- @several
 -- One by one, those of most money first: `ours_left` with `theirs_left`, of which unpaid orders stand for paid ones only

@@ -8,6 +8,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
@@ -51,11 +52,9 @@ class Order(ResponseStruct):
     @property
     def currency(self) -> str | None:
         """The currency of its first payment, or of its first item."""
-        for parts in (self.payments, self.items):
-            for one in parts or ():
-                if one.currency_id:
-                    return one.currency_id
-        return None
+        if self.payments and (first := self.payments[0].currency_id):
+            return first
+        return next((one.currency_id for one in (*(self.payments or ()), *(self.items or ())) if one.currency_id), None)
 
 
 class OrderPage(ResponseStruct):
@@ -163,22 +162,32 @@ def parquet() -> ModuleType:
     return import_module("pyarrow.parquet")
 
 
+#: What is written as it was read.
+_READ = attrgetter(
+    "external_reference",
+    "preference_id",
+    "total_amount",
+    "paid_amount",
+    "refunded_amount",
+    "status",
+    "order_status",
+    "date_created",
+    "last_updated",
+)
+
+
 def _table(parts: Sequence[Part]) -> object:
     rows = [row for part in parts for row in part.rows]
     orders = [order for order, _ in rows]
+    # One pass over the rows, not one for each column.
+    references, preferences, *others = zip(*map(_READ, orders), strict=True) if orders else [()] * 9
     columns = [
         [part.account for part in parts for _ in part.rows],
         [str(order.id) for order in orders],
-        [order.external_reference for order in orders],
-        [order.preference_id for order in orders],
+        references,
+        preferences,
         [order.currency for order in orders],
-        [order.total_amount for order in orders],
-        [order.paid_amount for order in orders],
-        [order.refunded_amount for order in orders],
-        [order.status for order in orders],
-        [order.order_status for order in orders],
-        [order.date_created for order in orders],
-        [order.last_updated for order in orders],
+        *others,
         [read_at for _, read_at in rows],
     ]
     pa, own = arrow(), kinds()

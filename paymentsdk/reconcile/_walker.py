@@ -23,7 +23,7 @@ MOST_IN_FLIGHT = 64
 #: Seconds between two commits: what a killed process has to do again. More often, the files would be small.
 COMMIT_EVERY = 0.25
 #: Rows that wait to be written, at most.
-MOST_PENDING = 20_000
+MOST_PENDING = 8_000
 
 
 class Finished(Struct, frozen=True):

@@ -62,7 +62,16 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
         {"what", "orders"},
         {"cpu_ms", "wall_ms", "peak_mib", "serving_mib", "calls", "calls_to_ideal", "to_ideal"},
     ),
-    "bench_reconcile_killed": (bench_reconcile.killed, {"what"}, {"calls_again", "s_again", "of_calls"}),
+    "bench_reconcile_killed": (
+        bench_reconcile.killed,
+        {"what"},
+        {"calls_again", "s_again", "of_calls", "first_call_s"},
+    ),
+    "bench_reconcile_diff": (
+        bench_reconcile.comparing,
+        {"what", "orders"},
+        {"cpu_ms", "wall_ms", "peak_mib", "wrong"},
+    ),
     "bench_reconcile_model": (bench_reconcile.model, {"runs"}, {"lost", "twice", "loud", "lossy_naive_runs"}),
     "bench_sandbox": (bench_sandbox.run, {"what"}, {"wall_ms", "cpu_ms"}),
 }

@@ -154,10 +154,10 @@ class World:
         self._differs(name, reference, Outcome.DOUBLE)
 
     def plant_double_outside(self, name: str, reference: str, created: int) -> None:
-        """Both were paid after the window has ended: the walk sees neither."""
-        paid = self._book(name, reference, END - 8 * 3_600_000)
+        """Both were paid outside of the window, and the walk sees neither."""
+        paid = self._book(name, reference, created)
         for _ in range(2):
-            self._show(name, reference, END + self.chance.randrange(DAY), paid)
+            self._show(name, reference, self._outside(), paid)
         self._differs(name, reference, Outcome.DOUBLE)
 
     def plant_twice_in_both(self, name: str, reference: str, created: int) -> None:
@@ -197,9 +197,9 @@ class World:
         self.book[-1]["total"] = None
         self._differs(name, reference, Outcome.PAID_AMOUNT)
 
-    def plant_paid_later(self, name: str, reference: str, created: int) -> None:
-        """Made in the window, and paid behind it: only its reference finds it."""
-        self._show(name, reference, END + self.chance.randrange(DAY), self._book(name, reference, END - 8 * 3_600_000))
+    def plant_other_date(self, name: str, reference: str, created: int) -> None:
+        """Made in the window, by the book, and outside of it by the platform: only its reference finds it."""
+        self._show(name, reference, self._outside(), self._book(name, reference, created))
 
     def plant_made_before(self, name: str, reference: str, created: int) -> None:
         """Made before the window, and paid in it: it is no extra, and no order of this window's book."""
@@ -208,7 +208,7 @@ class World:
     def plant_other_day(self, name: str, reference: str, created: int) -> None:
         """Neither side is about this window."""
         self._book(name, reference, BEGIN - DAY)
-        self._show(name, f"{reference}-other", END + DAY, Decimal(3))
+        self._show(name, f"{reference}-other", self._outside(), Decimal(3))
 
     def plant_too_recent(self, name: str, reference: str, created: int) -> None:
         self._book(name, reference, NOW - MINUTE - self.chance.randrange(600_000))
@@ -233,6 +233,9 @@ class World:
         span = END - BEGIN - 9 * 3_600_000
         burst = (i % 30) * span // 30 + self.chance.randrange(60_000)
         return BEGIN + 1_000 + (burst if i % 2 else self.chance.randrange(span))
+
+    def _outside(self) -> int:
+        return BEGIN - 1_000 - self.chance.randrange(DAY)
 
     def _agree(self, name: str, reference: str, created: int) -> Shown:
         order_id = f"ORD-{reference}" if self.chance.random() < 0.5 else None

@@ -104,7 +104,7 @@ WRONG = {
     "no zone in text": (BookRow(reference="a", created="2026-01-01T00:00:00"), r"book\[1\].created: .*time zone"),
     "no day": (BookRow(reference="a", created="2026-02-31T00:00:00Z"), r"book\[1\].created"),
     "no reference": (BookRow(paid=1), r"book\[1\].reference"),
-    "an empty reference": (BookRow(reference=" "), r"book\[1\].reference"),
+    "an empty reference": (BookRow(reference=""), r"book\[1\].reference"),
     "a status": (BookRow(reference="a", status="done"), r"book\[1\].status: must be one of .* is 'done'"),
     "another name": ({"reference": "a", "paied": 1}, r"book\[1\].paied: is no column of a book"),
     "a second seller": (BookRow(reference="a", account="shop-1"), r"book.account: is needed in every row"),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
 def scheduler() -> Iterator[str]:
     """The address of a cluster of two worker processes."""
     # In a process of its own: what it opens would be taken for what a test has left open.
-    command = [sys.executable, "-m", "tests.reconcile.cluster"]
+    command = [sys.executable, "-m", "tests.reconcile.cluster", "2"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as cluster:
         assert cluster.stdin is not None
         assert cluster.stdout is not None

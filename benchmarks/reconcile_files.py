@@ -1,0 +1,127 @@
+"""A book and what a walk has written, as files: to be compared, or only to be read."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+from pyarrow import parquet
+
+from paymentsdk.reconcile import Book
+from paymentsdk.reconcile._diff import Diff
+from paymentsdk.reconcile._rows import kinds
+from paymentsdk.reconcile._windows import Window, milliseconds
+
+BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
+SPAN = timedelta(days=30)
+SELLERS = 20
+#: One order in so many differs.
+RARE = 200
+
+
+class Comparing(Struct):
+    """What a process measures."""
+
+    what: str
+    directory: str
+    number: int
+    """Orders to write, or those that differ."""
+
+
+def write(directory: Path, count: int) -> None:
+    """Write a book of *count* orders, and 20 files of a walk; one order in `RARE` differs."""
+    chance = random.Random(7)  # noqa: S311 - repeatable on purpose
+    amounts = [Decimal(chance.randrange(100, 90_000)) / 100 for _ in range(count)]
+    moments = [BEGIN + SPAN * (i / count) for i in range(count)]
+    names = [f"shop-{i % SELLERS}" for i in range(count)]
+    references = [f"order-{chance.randrange(10**12):012}-{i}" for i in range(count)]
+    table = {
+        "account": names,
+        "reference": references,
+        "currency": ["EUR"] * count,
+        "total": amounts,
+        "paid": amounts,
+        "refunded": [Decimal(0)] * count,
+        "created": moments,
+    }
+    own = kinds()
+    book = pa.table({name: pa.array(column, own[name]) for name, column in table.items()})
+    parquet.write_table(book, directory / "book.parquet")
+    wrong = [amount + 1 if i % RARE == 0 else amount for i, amount in enumerate(amounts)]
+    order = sorted(range(count), key=lambda i: (names[i], references[i]))
+    columns = {
+        "account": names,
+        "id": [str(10**10 + i) for i in range(count)],
+        "reference": references,
+        "preference_id": [None] * count,
+        "currency": ["EUR"] * count,
+        "total": amounts,
+        "paid": wrong,
+        "refunded": [Decimal(0)] * count,
+        "status": ["closed"] * count,
+        "order_status": ["paid"] * count,
+        "created": moments,
+        "updated": moments,
+        "read_at": [milliseconds(BEGIN + 2 * SPAN)] * count,
+    }
+    walked = pa.table({name: pa.array(column, own[name]) for name, column in columns.items()}).take(order)
+    step = -(-count // 20)
+    for i in range(20):
+        parquet.write_table(walked.slice(i * step, step), directory / f"part-{i:02}.parquet", compression="lz4")
+
+
+async def compare(directory: Path) -> int:
+    """Return how many orders differ."""
+    own = directory / "own"
+    own.mkdir()
+    diff = Diff(own)
+    await Book.parquet(directory / "book.parquet").load(diff.database, own)
+    created = Window(milliseconds(BEGIN), milliseconds(BEGIN + SPAN))
+    later = milliseconds(BEGIN + 2 * SPAN)
+    parts = [directory / f"part-{i:02}.parquet" for i in range(SELLERS)]
+    diff.compare(created, parts, [], settled=later, oldest=0, doubtful=[], open_writes=[])
+    counts = diff.finish(own / "differences.parquet")
+    diff.close()
+    return sum(number for outcome, number in counts.items() if outcome.is_difference)
+
+
+def read(directory: Path) -> None:
+    """Read every column of both."""
+    database = duckdb.connect(config={"threads": "2"})
+    for pattern in ("book.parquet", "part-*.parquet"):
+        database.execute("SELECT max(COLUMNS(*)) FROM read_parquet(?)", [str(directory / pattern)]).fetchall()
+
+
+def main() -> None:
+    """Measure one of them, in a process of its own."""
+    task = msgspec.json.decode(sys.argv[1], type=Comparing)
+    directory = Path(task.directory)
+    cpu, wall, wrong = time.process_time(), time.perf_counter(), 0
+    match task.what:
+        case "write":
+            write(directory, task.number)
+        case "read":
+            read(directory)
+        case _:
+            wrong = abs(asyncio.run(compare(directory)) - task.number)
+    sample = {
+        "cpu_ms": (time.process_time() - cpu) * 1e3,
+        "wall_ms": (time.perf_counter() - wall) * 1e3,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "wrong": float(wrong),
+    }
+    sys.stdout.buffer.write(msgspec.json.encode(sample))
+
+
+if __name__ == "__main__":
+    main()
