@@ -7,8 +7,20 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired, RequestInvalid
+from paymentsdk import (
+    AuthenticationFailed,
+    BadRequest,
+    PaymentsClient,
+    PermissionDenied,
+    ReauthorizationRequired,
+    RefreshFailed,
+    RefreshingToken,
+    RequestInvalid,
+    RetryPolicy,
+    TokenPair,
+)
 from paymentsdk.resources.oauth import GRANTED_BY, TOKEN, TokenRequest, parse_access_token
+from paymentsdk.sandbox import FaultRule
 from paymentsdk.sandbox._handlers.oauth import KINDS
 from paymentsdk.sandbox._records import TENANTS
 
@@ -475,3 +487,26 @@ async def is_taken(client, token: str) -> bool:
     except AuthenticationFailed:
         return False
     return True
+
+
+@pytest.mark.parametrize(("policy", "goes_on"), [("valid", True), ("revoked", False)])
+async def test_an_early_refresh_that_is_lost_costs_what_the_policy_says(start, policy, goes_on):
+    """The pair is made and never arrives. With a month to go the old token still works, unless a refresh revokes it."""
+    sandbox = await start(policies={"access_tokens_after_refresh": policy})
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="oauth.token"))
+    pair = TokenPair(access_token=sandbox.access_token, refresh_token=sandbox.refresh_token, expires_at=4e9)
+    seller = PaymentsClient(
+        auth=RefreshingToken(pair, early=4e9),
+        base_url=sandbox.base_url,
+        client_id=sandbox.client_id,
+        client_secret=sandbox.client_secret,
+        retry=RetryPolicy(attempts=1),
+    )
+    async with seller:
+        try:
+            found = await seller.plans.search().first() is not None
+        except (ReauthorizationRequired, RefreshFailed):
+            found = False
+
+    assert goes_on == found
+    assert 1 == [entry.kind for entry in sandbox.ledger()].count("token_created")
