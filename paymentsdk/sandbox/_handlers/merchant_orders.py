@@ -31,7 +31,7 @@ from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._paging import Window, window
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, PreferenceRecord
-from paymentsdk.sandbox._responses import Refused
+from paymentsdk.sandbox._responses import Refused, echo
 
 #: How far back a search sees (spec: Limits).
 SEARCH_DAYS = 90
@@ -148,14 +148,7 @@ def _next_offset(context: SellerContext, part: Window, rows: int) -> int | None:
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     """Keep what a QR order came to: it was paid."""
     items = tuple(
-        MerchantOrderItem(
-            id=item.external_code,
-            title=item.title,
-            quantity=item.quantity,
-            unit_price=item.unit_price,
-            currency_id=order.currency,
-        )
-        for item in order.items or ()
+        echo(item, MerchantOrderItem, id=item.external_code, currency_id=order.currency) for item in order.items or ()
     )
     opened = _opened(
         context,
@@ -170,13 +163,8 @@ def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     payment = order.payment
     amount = (payment and payment.paid_amount) or money.ZERO
     # The order's `reference_id` is the payment's number here: whoever has the one finds the other.
-    _paid(
-        context,
-        record,
-        payer_id,
-        amount,
-        payment_id=int(payment.reference_id) if payment and payment.reference_id else None,
-    )
+    number = payment and payment.reference_id
+    _paid(context, record, payer_id, amount, payment_id=int(number) if number else None)
 
 
 def open_preference(context: SellerContext, record: PreferenceRecord) -> MerchantOrderRecord:
@@ -186,19 +174,7 @@ def open_preference(context: SellerContext, record: PreferenceRecord) -> Merchan
         return found
     preference = record.preference
     currency = currency_of(preference.items or (), context.tenant.currency)
-    items = tuple(
-        MerchantOrderItem(
-            id=item.id,
-            category_id=item.category_id,
-            currency_id=currency,
-            description=item.description,
-            picture_url=item.picture_url,
-            title=item.title,
-            quantity=item.quantity,
-            unit_price=item.unit_price,
-        )
-        for item in preference.items or ()
-    )
+    items = tuple(echo(item, MerchantOrderItem, id=item.id, currency_id=currency) for item in preference.items or ())
     opened = _opened(
         context,
         amount=total(items),

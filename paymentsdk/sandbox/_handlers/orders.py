@@ -40,7 +40,7 @@ from paymentsdk.sandbox._context import Call, SellerContext
 from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._magic_values import MagicValue, requested_error
 from paymentsdk.sandbox._noun import Handler, Noun
-from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, OrderRecord, order_link
+from paymentsdk.sandbox._records import CURRENCIES, ORDERS, TENANTS, EntryKind, OrderRecord, order_link
 from paymentsdk.sandbox._responses import Refused, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
@@ -101,7 +101,7 @@ def create(context: SellerContext, call: Call[OrderRequest]) -> Order:
     expires_at = context.now + parse_duration(order.expiration_time or DEFAULT_EXPIRATION)
     context.put(ORDERS, OrderRecord(order=order, expires_at=expires_at))
     context.schedule(expires_at, "order.expire", order_id)
-    context.record("order_created", id=order_id, order_id=order_id, external_reference=order.external_reference)
+    _record(context, "order_created", order, order_id)
     return order
 
 
@@ -171,9 +171,7 @@ def cancel(context: SellerContext, call: Call[None]) -> Order:
     left = refundable(payment)
     changed = replace(payment, status=PaymentStatus.CANCELED, status_detail=PaymentStatusDetail.CANCELED_BY_API)
     order = _moved(context, record, changed, OrderStatus.CANCELED, OrderStatusDetail.CANCELED)
-    context.record(
-        "order_canceled", id=order.id, order_id=order.id, amount=-left, external_reference=order.external_reference
-    )
+    _record(context, "order_canceled", order, order.id, -left)
     if left:
         merchant_orders.revert(context, order.id, left)
     return order
@@ -186,7 +184,7 @@ def expire(context: SellerContext, order_id: str) -> str | None:
         return None
     changed = replace(payment_of(record.order), status=PaymentStatus.EXPIRED, status_detail=PaymentStatusDetail.EXPIRED)
     order = _moved(context, record, changed, OrderStatus.EXPIRED, OrderStatusDetail.EXPIRED)
-    context.record("order_expired", id=order.id, order_id=order.id, external_reference=order.external_reference)
+    _record(context, "order_expired", order, order.id)
     return "order.expired"
 
 
@@ -224,21 +222,9 @@ def pay(
     )
     record = replace(record, payer_id=payer_id)
     order = _moved(context, record, payment, OrderStatus.PROCESSED, OrderStatusDetail.ACCREDITED)
-    context.record(
-        "payment",
-        id=payment.id,
-        order_id=order.id,
-        amount=paid or money.ZERO,
-        external_reference=order.external_reference,
-    )
+    _record(context, "payment", order, payment.id, paid or money.ZERO)
     if cash:
-        context.record(
-            "cash_withdrawal",
-            id=payment.id,
-            order_id=order.id,
-            amount=cash,
-            external_reference=order.external_reference,
-        )
+        _record(context, "cash_withdrawal", order, payment.id, cash)
     merchant_orders.from_order(context, order, payer_id)
     return order
 
@@ -315,13 +301,8 @@ def _settle(context: SellerContext, record: OrderRecord) -> Order:
     record = replace(record, order=_with_refunds(record.order, (*earlier, made)), refund_key=None)
     order, payment, amount = record.order, payment_of(record.order), made.amount or money.ZERO
     failed = made.status == RefundStatus.FAILED
-    context.record(
-        "refund_failed" if failed else "refund",
-        id=made.id,
-        order_id=order.id,
-        amount=money.ZERO if failed else -amount,
-        external_reference=order.external_reference,
-    )
+    kind: EntryKind = "refund_failed" if failed else "refund"
+    _record(context, kind, order, made.id, money.ZERO if failed else -amount)
     if failed:
         return _moved(context, record, payment)
     payment = replace(payment, refunded_amount=(payment.refunded_amount or money.ZERO) + amount)
@@ -357,6 +338,11 @@ def refundable(payment: OrderPayment) -> Decimal:
 
 def _with_refunds(order: Order, refunds: tuple[Refund, ...]) -> Order:
     return replace(order, transactions=replace(order.transactions or Transactions(), refunds=refunds))
+
+
+def _record(context: SellerContext, kind: EntryKind, order: Order, name: str, amount: Decimal = money.ZERO) -> None:
+    """Write a line of the ledger about *order*: what was made or moved is called *name*."""
+    context.record(kind, id=name, order_id=order.id, amount=amount, external_reference=order.external_reference)
 
 
 def _moved(

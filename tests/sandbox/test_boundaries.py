@@ -1,0 +1,62 @@
+"""Each bound of what a request may hold: the last value within it is taken, the first beyond it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk._paging.pager import LARGEST_OFFSET
+from paymentsdk.sandbox._parsing import MAX_DEPTH
+
+LARGEST = 2**63 - 1
+
+
+def nested(levels: int) -> str:
+    """An object in an object, *levels* deep."""
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+async def taken(plain, metadata: str) -> bool:
+    """Whether a customer is made whose metadata is *metadata*, as it stands."""
+    body = b'{"email":"a%d@example.com","metadata":%s}' % (hash(metadata), metadata.encode())
+    return 201 == (await plain("POST", "/v1/customers", body)).status
+
+
+@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST - 1)
+@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST + 1)
+@pytest.mark.parametrize("sign", ["", "-"])
+async def test_integers_have_64_bits(plain, sign):
+    """From -(2^63 - 1) to 2^63 - 1: a database has room for no other."""
+    within, beyond = [await taken(plain, f'{{"n":{sign}{number}}}') for number in (LARGEST, LARGEST + 1)]
+
+    assert (True, False) == (within, beyond)
+
+
+@pytest.mark.control("paymentsdk.sandbox._parsing.MAX_DEPTH", MAX_DEPTH - 1)
+@pytest.mark.control("paymentsdk.sandbox._parsing.MAX_DEPTH", MAX_DEPTH + 1)
+async def test_nesting_has_a_bottom(plain):
+    """The body itself is one level, and what is in it each one more."""
+    within, beyond = [await taken(plain, nested(levels)) for levels in (MAX_DEPTH - 2, MAX_DEPTH - 1)]
+
+    assert (True, False) == (within, beyond)
+
+
+@pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET - 1)
+@pytest.mark.control("paymentsdk.sandbox._parsing.LARGEST_OFFSET", LARGEST_OFFSET + 1)
+async def test_a_position_has_an_end(plain):
+    """A limit that is larger than any page is cut to one; one that no page can have is refused."""
+    search = "/preapproval_plan/search?limit="
+
+    seen = [(await plain("GET", f"{search}{limit}")).status for limit in (LARGEST_OFFSET, LARGEST_OFFSET + 1)]
+
+    assert [200, 400] == seen
+
+
+@pytest.mark.control("paymentsdk.sandbox._parsing._LARGEST_INTEGER", LARGEST - 1)
+async def test_an_integer_may_be_written_with_a_point(plain):
+    """Up to the largest one; beyond it, it is no integer of 64 bits."""
+    item = '{"title":"Lamp","quantity":1,"unit_price":1}'
+    bodies = [f'{{"items":[{item}],"sponsor_id":{number}.0}}'.encode() for number in (LARGEST, LARGEST + 1)]
+
+    seen = [(await plain("POST", "/checkout/preferences", body)).status for body in bodies]
+
+    assert [201, 400] == seen
