@@ -175,7 +175,7 @@ def _run_completion(options: Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError:
-        raise argparse.ArgumentTypeError("completion needs the extra cli: pip install 'paymentsdk[cli]'") from None
+        raise argparse.ArgumentTypeError("to complete words, install the extra `cli` of paymentsdk") from None
     print(shellcode([options.parser.prog.split()[0]], shell=options.shell))
     return 0
 

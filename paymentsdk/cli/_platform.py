@@ -20,7 +20,7 @@ from paymentsdk._codec.type_walk import alternatives
 from paymentsdk.cli._arguments import count
 from paymentsdk.cli._output import Row, csv_writer, fields, print_json, print_table, progress
 from paymentsdk.cli._words import counted, in_terminal
-from paymentsdk.errors import Incomplete, OutcomeUnknown, PaymentsError, RequestInvalid, visible
+from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -119,9 +119,6 @@ def _run(options: Namespace) -> int:
     except OutcomeUnknown as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)
         return IN_DOUBT
-    except Incomplete as error:
-        print(visible(f"paymentsdk: {error}; go on with --start {error.resume_point}"), file=sys.stderr)
-        return FAILED
     except PaymentsError as error:
         at = "" if error.resume_point is None else f"; go on with --start {error.resume_point}"
         print(visible(f"paymentsdk: {error}{at}"), file=sys.stderr)

@@ -11,7 +11,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -378,6 +378,42 @@ def test_shells_that_complete(run, shell: str):
 
     assert (0, "") == (code, err)
     assert "paymentsdk" in out
+
+
+def test_completion_needs_the_extra(run, monkeypatch):
+    """Who has it not is told its name, and every other command goes on as it is."""
+    for module in ("argcomplete", "argcomplete.shell_integration"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+
+    code, out, err = run("completion", "bash")
+
+    assert (2, "") == (code, out)
+    assert err.splitlines()[-1].endswith("error: to complete words, install the extra `cli` of paymentsdk")
+
+
+def test_a_terminal_without_rich(run, sold, monkeypatch):
+    """Without the extra, a terminal is shown what a pipe is."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    piped = run("merchant-orders", "search")
+    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert piped == run("merchant-orders", "search")
+
+
+def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
+    """Nobody knows whether it was done: the key finds out. After a read there is nothing to find out."""
+
+    def interrupted(call: Coroutine[object, object, None]) -> None:
+        call.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paymentsdk.cli._platform.asyncio.run", interrupted)
+
+    assert (130, "", "") == run("orders", "get", "ORD1")
+    told = "paymentsdk: nobody knows whether it was done: repeat it with the same key\n"
+    assert (130, "", told) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
 
 
 # --- the operations of another package ---------------------------------------------------------------------------
