@@ -113,14 +113,14 @@ class Operation(Generic[B, R]):
     """The HTTP method."""
     path: str
     """The path below the base URL, with its placeholders in braces."""
-    section: str
-    """The section of the spec that defines it."""
-    summary: str
-    """One line for documents."""
     retry: RetryClass
     """What may be sent again, and when."""
     result: type[R]
     """The type of a decoded answer; `bytes` for one that is not JSON, as it came."""
+    section: str = ""
+    """The section of the spec that defines it; none of an operation of your own."""
+    summary: str = ""
+    """One line for documents, and for the command line."""
     body: type[B] | None = None
     """The type of the request body: a Struct, or `bytes` for one that is not JSON; `None` when the operation takes
     none."""
