@@ -149,8 +149,9 @@ class Throttled(CallEvent, frozen=True, kw_only=True):
 
 
 class ReauthorizationDue(CallEvent, frozen=True, kw_only=True):
-    """The refresh token is spent or revoked: a person has to authorise again, at the latest when the access token ends.
+    """A person has to authorise again, at the latest when the access token ends.
 
+    The refresh token is spent or revoked, or there is none.
     Told to each call that tries to refresh the token. After an early refresh the call goes on with the live token.
     """
 

@@ -123,8 +123,11 @@ class RefreshingToken:
 
     @property
     def revoked(self) -> bool:
-        """Whether the refresh token is spent: a person has to authorise again."""
-        return isinstance(self._state, Revoked)
+        """Whether the refresh token is spent, or there is none: a person has to authorise again."""
+        state = self._state
+        if isinstance(state, Active) and state.pair is not NO_PAIR:
+            return not any(pair.refresh_token for pair in (state.pair, state.former))
+        return isinstance(state, Revoked)
 
     @property
     def expires_at(self) -> float | None:

@@ -398,3 +398,15 @@ async def test_the_former_name_observes_attempts_alone() -> None:
     await client.orders.get("ORD1")
 
     assert ["AttemptEnded"] == seen.kinds
+
+
+async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:
+    """A pair without a refresh token works until it ends: whoever observes learns when that is."""
+    seen, end = Seen(), 1_700_000_000.0 + 100.0
+    pair = TokenPair(access_token="APP_USR-old-77", expires_at=end)
+    application = {"client_id": "app", "client_secret": "secret-1"}
+    client = make(seen, MemoryTransport([ORDER]), access_token=None, accounts={"shop-1": pair}, **application)
+
+    await client.account("shop-1").orders.get("ORD1")
+
+    assert [end] == [event.expires_at for event in seen.of(ReauthorizationDue)]
