@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection, Iterable
+from copy import copy
 from inspect import isawaitable
 from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paymentsdk.errors import PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,11 +72,11 @@ async def concurrent_map(
             changed.clear()
             outcome = calls.take()
             # What has ended and was not yielded yet counts as well, so that a slow consumer holds everything up.
-            while len(calls) < concurrency and (item := source.take()) is not UNSET:
+            while calls.closed is None and len(calls) < concurrency and (item := source.take()) is not UNSET:
                 calls.start(item)
             if outcome is not None:
                 yield outcome
-            elif len(calls) or source.error is None:
+            elif len(calls) or (source.error is None and calls.closed is None):
                 await changed.wait()
             else:
                 break
@@ -83,8 +84,9 @@ async def concurrent_map(
         await calls.end()
         await source.aclose()
     # Only now, since what was under way may have moved money.
-    if not isinstance(source.error, StopIteration | StopAsyncIteration):
-        raise source.error
+    failure = calls.closed or source.error
+    if failure is not None and not isinstance(failure, StopIteration | StopAsyncIteration):
+        raise failure
 
 
 class _Calls(Generic[T, R]):
@@ -97,6 +99,8 @@ class _Calls(Generic[T, R]):
         #: The next one to take is the first: by the order of the items, or of the ends.
         self._line: deque[asyncio.Task[R]] = deque()
         self._ordered = ordered
+        self.closed: ClientClosed | None = None
+        """That the client is closed: every further call would fail, of endless items without an end."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -133,6 +137,8 @@ class _Calls(Generic[T, R]):
         try:
             return MapOutcome(item, _value=task.result())
         except PaymentsError as error:
+            if isinstance(error, ClientClosed):
+                self.closed = copy(error)
             return MapOutcome(item, error)
 
     async def end(self) -> None:

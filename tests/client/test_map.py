@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from paymentsdk import MapOutcome, NotFound, PaymentsClient, Request, RequestInvalid, Response
+from paymentsdk import ClientClosed, MapOutcome, NotFound, PaymentsClient, Request, RequestInvalid, Response
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import MemoryTransport
 
@@ -187,6 +187,30 @@ async def test_what_the_items_raise_comes_last(client) -> None:
     with pytest.raises(LookupError):
         await reader.task
     assert [0] == reader.items
+
+
+async def test_a_closed_client_ends_it() -> None:
+    """Of endless items every further call would fail."""
+
+    def endless() -> Iterator[str]:
+        while True:
+            yield "ORD1"
+
+    transport = MemoryTransport(lambda request: Response(200, {}, b'{"id":"ORD1"}'))
+    client = PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=transport)
+    seen = []
+
+    async def read() -> None:
+        async for outcome in client.map(client.orders.get, endless(), concurrency=4):
+            seen.append(outcome.error)
+            if len(seen) == 10:
+                await client.aclose()
+
+    with pytest.raises(ClientClosed):
+        await read()
+
+    assert [None] * 10 == seen[:10]
+    assert len(seen) <= 20
 
 
 async def test_a_defect_is_raised_and_ends_the_others(client) -> None:
