@@ -47,8 +47,8 @@ ELSEWHERE = {
 #: Without it the plugin warns, which ends the tests of a page where the reader makes warnings errors.
 LOOPS = ("-o", "asyncio_default_fixture_loop_scope=function")
 
-#: Seconds that a command may take.
-LONGEST = 50
+#: Seconds that a command may take; the conformance suite takes a tenth of that where nothing else runs.
+LONGEST = 150
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>\S*)(?P<more>.*)")
 _PRINTED = re.compile(r"^ *print\(.*\)  # (.*(?:\.\.\.|[^.\n]))$", re.MULTILINE)
@@ -232,6 +232,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
+@pytest.mark.timeout(2 * LONGEST)
 def test_a_page_does_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
