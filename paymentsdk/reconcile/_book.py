@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Rows that are kept in memory at once.
 _BATCH = 50_000
+#: Nothing is guessed but the names of the columns: a line that does not fit is an error, and not left out.
+_CSV = (
+    """read_csv(?, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"', skip = 0, comment = '')"""
+)
 _WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
 
 
@@ -100,7 +104,7 @@ class Book:
     @classmethod
     def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
         """Return the book in a CSV file with the names of its columns in its first line. An empty field is null."""
-        return cls(_at_once(_Source("read_csv(?, header = true, all_varchar = true)", fspath(path), _checked(names))))
+        return cls(_at_once(_Source(_CSV, fspath(path), _checked(names))))
 
     @classmethod
     def sqlite(cls, path: str | PathLike[str], query: str, *, names: Mapping[str, str] | None = None) -> Self:

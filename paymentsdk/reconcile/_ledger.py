@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     """Whether a resumed run relies on it; otherwise, it walks the window again."""
 
     at: int
-    """The moment that its certificate speaks of, in milliseconds since 1970."""
+    """When the first of its rows was read, in milliseconds since 1970."""
 
     rows: int
     undated: int

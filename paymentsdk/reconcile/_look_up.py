@@ -14,11 +14,11 @@ from msgspec import Struct
 from paymentsdk.errors import BadRequest, NotFound, RequestInvalid
 from paymentsdk.reconcile._certificate import is_atomic
 from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._rows import Row
+from paymentsdk.reconcile._rows import Row, keepable
 from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walker import COMMIT_EVERY, MOST_IN_FLIGHT, together
 from paymentsdk.reconcile._windows import Rules
-from paymentsdk.resources.orders import Order, RefundStatus
+from paymentsdk.resources.orders import GET, Order, RefundStatus
 
 
 class Absent(NamedTuple):
@@ -53,7 +53,7 @@ class Found(Struct, frozen=True, kw_only=True):
     at: int
     """When, in milliseconds since 1970."""
     is_doubtful: bool
-    """Whether the search may have more orders of the reference than it showed."""
+    """Whether the search may have more orders of the reference than it showed, or an amount could not be read."""
     orders: tuple[Seen, ...]
     """The merchant orders of the reference."""
     by_id: Seen | None = None
@@ -119,18 +119,28 @@ class LookUps:
             page = await self._search.reference(one.account, one.reference)
             if page is not None and is_atomic(page, self._rules):
                 break
-        orders = tuple(_seen(row) for row in page.rows) if page is not None else ()
-        order = await self._get(one) if one.order_id and not any(seen.paid for seen in orders) else None
-        is_doubtful = page is None or not is_atomic(page, self._rules)
-        return Found(at=page.now if page else 0, is_doubtful=is_doubtful, orders=orders, by_id=order)
+        at = self._search.begun or 0 if page is None else page.now
+        rows, unreadable = keepable(() if page is None else page.rows)
+        if page is None or unreadable is not None or not is_atomic(page, self._rules):
+            return Found(at=at, is_doubtful=True, orders=())
+        # The search may find more than it was asked for.
+        orders = tuple(_seen(row) for row in rows if row[0].external_reference == one.reference)
+        if not one.order_id or any(seen.paid for seen in orders):
+            return Found(at=at, is_doubtful=False, orders=orders)
+        order, is_readable = await self._get(one)
+        return Found(at=at, is_doubtful=not is_readable, orders=orders, by_id=order)
 
-    async def _get(self, one: Absent) -> Seen | None:
+    async def _get(self, one: Absent) -> tuple[Seen | None, bool]:
+        """Return the order of an id, and whether its amounts could be read."""
         try:
-            order = await self._search.accounts[one.account].orders.get(one.order_id)
+            result = await self._search.accounts[one.account].call(GET, order_id=one.order_id)
         except (NotFound, BadRequest, RequestInvalid):
             # An id that cannot be one is that of no order, too.
-            return None
-        return _of_order(order)
+            return None, True
+        if any(anomaly.dropped and "amount" in anomaly.path for anomaly in result.anomalies):
+            return None, False
+        # The id of another order says nothing about this one.
+        return (_of_order(result.value) if result.value.external_reference in (None, one.reference) else None), True
 
 
 def _seen(row: Row) -> Seen:

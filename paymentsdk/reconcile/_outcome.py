@@ -26,9 +26,9 @@ class Outcome(Enum):
     STATUS = "status"
     """The amounts are the same, and the status is another."""
     DOUBLE = "double"
-    """The reference was paid more often than the book has it."""
+    """The reference was paid more often than the book has it, by orders of the time that was asked for."""
     MISSING = "missing"
-    """The platform has no order of the id that the book has (404)."""
+    """The platform has no order of the id that the book has (404), or one of another reference."""
     NOT_PAID_OR_MISSING = "not_paid_or_missing"
     """The book expects money and has no id, and no order of the reference was ever paid: unpaid, expired and canceled
     orders do not enter the search."""

@@ -119,7 +119,9 @@ class Walker:
             seen, total, reason = verdict.seen, verdict.total, verdict.reason
         # The certificate of a young window speaks of one moment; rows may have become visible since.
         kept = reason is None and window.is_settled(self._rules, verdict.at)
-        entry = Entry(name, window.begin, window.end, kept, verdict.at, len(rows), len(undated), seen, total, reason)
+        # Rows of several tries were read before the last one began.
+        at = min((read_at for _, read_at in verdict.rows), default=verdict.at)
+        entry = Entry(name, window.begin, window.end, kept, at, len(rows), len(undated), seen, total, reason)
         self._pending.append(Finished(entry, rows))
         is_full = sum(len(one.rows) for one in self._pending) >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY

@@ -131,6 +131,16 @@ async def nothing_sent(book: Book, out: Path) -> Report:
             assert not left_behind(out)
 
 
+@pytest.mark.parametrize("line", ["only-one", "a,1,2,3", 'a,"1', "# a remark"], ids=str)
+async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> None:
+    """A line that does not fit, also the first one, is an error."""
+    path = tmp_path / "book.csv"
+    path.write_text(f"reference,paid\n{line}\nb,2\nc,3\n", encoding="utf-8")
+
+    with pytest.raises(RequestInvalid, match="book"):
+        await nothing_sent(Book.csv(path), tmp_path)
+
+
 async def test_a_file_that_cannot_be_a_book_is_refused(tmp_path: Path) -> None:
     """Columns of the wrong type, columns that are not there, and no file at all."""
     path = tmp_path / "book.parquet"

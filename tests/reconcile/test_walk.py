@@ -299,7 +299,7 @@ def die(out: Path, seed: int, calls: int, where: str) -> int:
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
 @pytest.mark.parametrize("where", ["call", "written"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: int, where: str) -> None:
     """Killed at a call, or after a file was written and before it was entered: killed again, then run to its end."""
     assert 0 == die(tmp_path / "whole", seed, 10**9, where)
