@@ -29,6 +29,9 @@ OTHERS = {
 }
 
 
+pytestmark = pytest.mark.timeout(300)  # Seconds of work; a loaded machine takes many times that.
+
+
 def fields() -> Iterator[tuple[type, str, str]]:
     """Yield each field that a public class of ours declares: the class, its name, and the text below it."""
     for module in public_modules():

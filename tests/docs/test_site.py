@@ -25,13 +25,16 @@ PUBLIC = sorted(
     }
 )
 
-pytestmark = pytest.mark.skipif(not find_spec("zensical"), reason="needs zensical: the group `docs`")
+pytestmark = [
+    pytest.mark.skipif(not find_spec("zensical"), reason="needs zensical: the group `docs`"),
+    pytest.mark.timeout(300),  # Six seconds of work; a loaded machine takes many times that.
+]
 
 
 def build(root: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of *root*, and fail on what is broken, without the network."""
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=55, check=False)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.fixture(scope="session")
