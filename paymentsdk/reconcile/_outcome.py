@@ -89,19 +89,29 @@ class Difference(Struct, frozen=True, kw_only=True):
     merchant_order_ids: str | None
     """The merchant orders that were found for it, separated by spaces, or the order that was looked up by its id."""
     book_currency: str | None
+    """Its currency in the book, such as `ARS`."""
     currency: str | None
+    """Its currency on the platform."""
     book_total: Decimal | None
+    """What it costs, as the book says."""
     total: Decimal | None
+    """What it costs, as the platform says."""
     book_paid: Decimal | None
+    """What was paid of it, as the book says."""
     paid: Decimal | None
     """What was paid, in sum over all orders of a double."""
     book_refunded: Decimal | None
+    """What was given back of it, as the book says."""
     refunded: Decimal | None
+    """What was given back of it, as the platform says; in sum over all orders of a double."""
     book_status: str | None
+    """Its state in the book, in the words of `status`."""
     status: str | None
     """Its state: `open`, `created`, `paid`, `refunded`, `expired` or `canceled`."""
     book_created: datetime | None
+    """When it was made, as the book says."""
     created: datetime | None
+    """When it was made, as the platform says."""
     read_at: datetime | None
     """When it was read: the rest is as of then."""
 

@@ -62,7 +62,9 @@ class SellerContext:
     base_url: str
     """Where links lead: the sandbox as buyers reach it."""
     store: Store = field(repr=False)
+    """Where documents are kept. The methods below read and write it for this seller alone."""
     publish: Callable[[str, int, Struct], None] = field(repr=False)
+    """Tells those who watch, such as the dashboard: the name of the table, the seller, the document."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
 
