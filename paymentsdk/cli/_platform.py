@@ -133,8 +133,8 @@ def _place(path: str, options: Namespace) -> str:
         return f"--{_option(name)}"
     if head == "$path":
         return name.upper()
-    if path == "idempotency_key":
-        return "--idempotency-key"
+    if path in ("idempotency_key", "page_size", "start"):
+        return f"--{_option(path)}"
     body = "stdin" if getattr(options, "body", None) == "-" else getattr(options, "body", None)
     return f"{body}: {path}" if path.startswith("$") else path
 

@@ -137,6 +137,7 @@ def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
         (["merchant-orders", "search", "--status", ""], "--status: is empty"),
         (["merchant-orders", "search", "--date-created-from", "yesterday"], "--date-created-from: "),
         (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number of at least 1"),
+        (["merchant-orders", "search", "--start", "-1"], "--start: "),
         (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
         (["orders", "get", "ORD1", "--profile", "shop"], "profiles.toml: has no profile 'shop'; it has none"),
