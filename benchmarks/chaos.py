@@ -31,6 +31,8 @@ _RULES = {
     "bytes": "broken: a key sent with other bytes",
     "unkept": "broken: sent without a record",
     "stuck": "broken: open, although recovery could settle it",
+    "refreshed": "broken: a second new token for one that was refused",
+    "asked": "broken: more refreshes than refused tokens and deaths explain",
 }
 #: Seconds of one seed.
 RUN = 90.0

@@ -1,15 +1,16 @@
 """Clients that die at every commit and at every await, one after the other: nothing depends on where it happens.
 
-A client is a fork of this process, so that hundreds of them take seconds. Number *n* makes one call, or recovers what
-the others have left, and is killed by SIGKILL at its step *n*: whenever one of its tasks waits, and before and after
-each commit to the file. The series is over when a client comes to its end.
+A client is a fork of this process, so that hundreds of them take seconds. Number *n* makes one call, one with a token
+that has ended, or recovers what the others have left, and is killed by SIGKILL at its step *n*: whenever one of its
+tasks waits, and before and after each commit to the file. The series is over when a client comes to its end.
 
-`python -m tests.chaos.steps JSON` prints how many have died.
+`python -m tests.chaos.steps PLAN USERS` prints how many have died.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -21,10 +22,13 @@ import msgspec
 from msgspec import structs
 
 from paymentsdk.journal import _sqlite
-from tests.chaos.worker import Caller, Diary, Plan, client_of, recover
+from tests.chaos.tokens import Tokens
+from tests.chaos.worker import MUST_AUTHORISE, Caller, Diary, Plan, client_of, recover
 
 #: More steps than a call or a recovery has.
 MOST = 2_000
+#: The exit code of a client that was told that its seller must authorise again.
+LOST = 3
 
 
 class Steps:
@@ -78,43 +82,51 @@ class _Counted(Coroutine[Any, Any, Any]):
         self._work.close()
 
 
-async def _one(plan: Plan, number: int) -> None:
+async def _one(plan: Plan, number: int) -> str:
     told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
     async with client_of(plan, sent) as client:
         if plan.recover_only:
             await recover(client, told)
-        else:
-            # The clock of the platform is read first, and each seller has its turn.
-            await Caller(plan, client, told).call_number(number)
+            return "done"
+        # Each seller has its turn, with an order that is not refused, nor followed by other writes.
+        return await Caller(plan, client, told).call_number(55 * number)
 
 
-def _child(plan: Plan, number: int) -> None:
+def _child(plan: Plan, number: int) -> int:
+    """Return the exit code of the client, if it comes to its end."""
     steps = Steps(number)
     _sqlite.commit = steps.commit
 
-    async def counted() -> None:
+    async def counted() -> str:
         asyncio.get_running_loop().set_task_factory(steps.task)
-        await asyncio.create_task(_one(plan, number))
+        return await asyncio.create_task(_one(plan, number))
 
-    asyncio.run(counted())
+    return LOST if asyncio.run(counted()) == MUST_AUTHORISE else 0
 
 
-def die_everywhere(plan: Plan) -> int:
+def die_everywhere(plan: Plan, tokens: Tokens) -> int:
     """Run clients that die at their first step, their second and so on, until one does not; return how many died."""
-    for number in range(1, MOST):
+    number = 1
+    while number < MOST:
+        place = number % len(plan.sellers)
+        if plan.refreshes:
+            asyncio.run(tokens.expire(place))
         child = os.fork()
         if not child:
             code = 1
             try:
-                _child(structs.replace(plan, seed=plan.seed + number), number)
-                code = 0
+                code = _child(structs.replace(plan, seed=plan.seed + number), number)
             finally:
                 os._exit(code)
-        _, status = os.waitpid(child, 0)
-        if not os.WIFSIGNALED(status):
-            if os.WEXITSTATUS(status):
-                raise SystemExit("a client that was to be killed failed by itself")
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == -signal.SIGKILL:
+            number += 1
+        elif code == LOST:
+            asyncio.run(tokens.authorise(place))
+        elif code == 0:
             return number - 1
+        else:
+            raise SystemExit(f"a client that was to be killed failed by itself: {code}")
     raise SystemExit(f"a client did not come to its end in {MOST} steps")
 
 
@@ -122,6 +134,6 @@ if __name__ == "__main__":
     # Imported here, and not by each of those that die.
     import aiohttp  # noqa: F401
 
-    sys.stdout.write(
-        str(die_everywhere(msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda to, text: to(text))))
-    )
+    given, users = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+    plan = msgspec.convert(given, Plan, dec_hook=lambda to, text: to(text))
+    sys.stdout.write(str(die_everywhere(plan, Tokens(plan, users))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -30,6 +30,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
     rows: Sequence[Record]
     now: float
     """The platform's time after the last recovery."""
+    refreshed: Sequence[Line]
+    """What the platform issued for refresh tokens."""
+    refreshes: Sequence[Line]
+    """What asked it to."""
+    refused: Collection[tuple[int, str]]
+    """The access tokens that the platform has refused, each with its user."""
+    kills: int
+    """Deaths that may have cost a refresh each."""
 
     @property
     def effects(self) -> Mapping[str, Sequence[Line]]:
@@ -98,6 +106,19 @@ def _stuck(seen: Evidence) -> list[str]:
     ]
 
 
+def _refreshed(seen: Evidence) -> list[str]:
+    """More than one new pair for each token that was refused."""
+    refused = Counter(user for user, _ in seen.refused)
+    issued = Counter(entry["tenant"] for entry in seen.refreshed)
+    return [f"{user}: {count} for {refused[user]}" for user, count in issued.items() if count > refused[user]]
+
+
+def _asked(seen: Evidence) -> list[str]:
+    """More than one attempt for each token that was refused, and one more for each death."""
+    allowed = len(seen.refused) + seen.kills
+    return [f"{len(seen.refreshes)} of {allowed}"] if len(seen.refreshes) > allowed else []
+
+
 RULES = {
     "double": _double,
     "lost": _lost,
@@ -107,6 +128,8 @@ RULES = {
     "bytes": _bytes,
     "unkept": _unkept,
     "stuck": _stuck,
+    "refreshed": _refreshed,
+    "asked": _asked,
 }
 
 
@@ -130,4 +153,6 @@ def controls(seen: Evidence) -> Mapping[str, Evidence]:
         "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),
         "unkept": structs.replace(seen, rows=rows),
         "stuck": with_row(RecordState.UNKNOWN),
+        "refreshed": structs.replace(seen, refused=set()),
+        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.refused) + seen.kills)]),
     }

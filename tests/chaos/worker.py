@@ -33,9 +33,13 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
+    PostgresTokenStore,
+    ReauthorizationRequired,
+    RefreshingToken,
     Request,
     Response,
     RetryPolicy,
+    SQLiteTokenStore,
     Timeout,
 )
 from paymentsdk._clock import SystemClock
@@ -51,6 +55,9 @@ from paymentsdk.resources.orders import (
 from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
 
 TASKS = 6
+UNAUTHORIZED = 401
+#: What is told where the new pair was lost in a kill.
+MUST_AUTHORISE = "the seller must authorise again"
 #: Seconds in which a hasty record may be sent: so short that faults outlast it.
 HASTE = 3.0
 
@@ -59,13 +66,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What one process does."""
 
     base_url: str
-    accounts: dict[str, str]
-    """Access tokens by local names."""
+    client_id: str
+    client_secret: str
     sellers: list[list[str]]
     """The local names of each seller."""
     folder: Path
     journal: str
-    """A file, or the address of a database."""
+    """A file, or the address of a database, which has the tokens as well."""
     number: int
     """Of the process among those that run at once."""
     of: int
@@ -79,6 +86,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     control: bool = False
     """Ignore the journal, and send with a random key, as clients do."""
     recover_only: bool = False
+    refreshes: bool = False
+    """Find a token that has ended."""
 
 
 def journal_at(where: str, ahead: float = 0.0) -> Journal:
@@ -89,6 +98,13 @@ def journal_at(where: str, ahead: float = 0.0) -> Journal:
 
     # A database that is killed is away for seconds.
     return PostgresJournal(where, now=now, timeout=15.0) if "://" in where else SQLiteJournal(where, now=now)
+
+
+def store_at(plan: Plan, place: int) -> PostgresTokenStore | SQLiteTokenStore:
+    """Return the store of the seller in this place."""
+    if "://" in plan.journal:
+        return PostgresTokenStore(plan.journal, f"seller-{place}", timeout=15.0)
+    return SQLiteTokenStore(plan.folder / "tokens.db", f"seller-{place}")
 
 
 class ShiftedClock(SystemClock):
@@ -119,9 +135,15 @@ class NotingTransport(AiohttpTransport):
         self._diary = diary
 
     async def send(self, request: Request) -> Response:
-        if key := request.headers.get("X-Idempotency-Key"):
+        if request.url.endswith("/oauth/token"):
+            self._diary.write(refresh=sha256(request.body).hexdigest())
+        elif key := request.headers.get("X-Idempotency-Key"):
             self._diary.write(key=key, at=time.time(), digest=sha256(request.body).hexdigest())
-        return await super().send(request)
+        response = await super().send(request)
+        if response.status == UNAUTHORIZED and (token := request.headers.get("Authorization")):
+            # Of the seller whose user id it ends with. Whoever dies here refreshes nothing.
+            self._diary.write(user=int(token.rpartition("-")[2]), refused=sha256(token.encode()).hexdigest())
+        return response
 
 
 def order(name: str) -> OrderRequest:
@@ -151,12 +173,25 @@ def pay(base_url: str, order_id: str) -> None:
 def word(error: PaymentsError) -> str:
     """What a caller is told by *error*."""
     match error:
+        case ReauthorizationRequired():
+            return MUST_AUTHORISE
         case APIError() if error.settled:
             return "refused"
         case NotSent() | Deferred() | InProgress() | JournalUnavailable() | OutcomeUnknown():
             return type(error).__name__
         case _:
             return f"other: {type(error).__name__}"
+
+
+def say(what: str) -> None:
+    """Tell the process that kills this one how far it is."""
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def place_of(line: str) -> int:
+    """Return the seller whose name is in a line of the diary."""
+    return int(json.loads(line)["name"].partition("-")[0][1:])
 
 
 class Caller:
@@ -166,6 +201,8 @@ class Caller:
         self._plan, self._client, self._told = plan, client, told
         self._random = Random(f"{plan.seed}/{plan.round}/{plan.number}")
         self._numbers = self._left() if plan.control else self._any()
+        self._calls = False
+        self._last = ""
 
     def _any(self) -> Iterator[int]:
         """Yield numbers at random, the same ones in several processes."""
@@ -188,10 +225,14 @@ class Caller:
         for number in self._numbers:
             account = self._random.choice(self._plan.sellers[number % len(self._plan.sellers)])
             await self._call(self._name(number), account, hasty=number % 7 == 0)
+            if not self._calls:
+                self._calls = True
+                say("calls")
 
-    async def call_number(self, number: int) -> None:
-        """Call one name."""
+    async def call_number(self, number: int) -> str:
+        """Call one name, and return what it is told last."""
         await self._call(self._name(number), self._plan.sellers[number % len(self._plan.sellers)][0], hasty=False)
+        return self._last
 
     async def _call(self, name: str, account: str, *, hasty: bool) -> None:
         client = self._client.account(account)
@@ -215,8 +256,10 @@ class Caller:
         try:
             done = await made
         except PaymentsError as error:
-            self._told.write(name=name, told=word(error), why=str(error)[:200])
+            self._last = word(error)
+            self._told.write(name=name, told=self._last, why=str(error)[:200])
             return None
+        self._last = "done"
         refunds = done.transactions.refunds if isinstance(done, Order) and done.transactions is not None else None
         self._told.write(name=name, told="done", id=refunds[-1].id if refunds and "/" in name else done.id)
         return done.id
@@ -226,8 +269,11 @@ def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
     """Return a client on the journal of the run."""
     return PaymentsClient(
         base_url=plan.base_url,
-        access_token=next(iter(plan.accounts.values())),
-        accounts=plan.accounts,
+        client_id=plan.client_id,
+        client_secret=plan.client_secret,
+        accounts={
+            name: RefreshingToken(store=store_at(plan, place)) for place, its in enumerate(plan.sellers) for name in its
+        },
         journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead),
         transport=NotingTransport(sent),
         clock=ShiftedClock(plan.wall_ahead),
@@ -240,8 +286,7 @@ async def run(plan: Plan) -> None:
     """Recover, and then call until somebody kills this process."""
     told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
     async with client_of(plan, sent) as client:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        say("recovers")
         if not plan.control:
             await recover(client, told)
         if plan.recover_only:

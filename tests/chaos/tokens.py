@@ -1,0 +1,79 @@
+"""The tokens of the sellers in the chaos run: they end early, and a person authorises again what a kill has lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from http.client import HTTPException
+from random import Random
+from typing import Any
+
+from paymentsdk import PostgresTokenStore, SQLiteTokenStore, TokenPair
+from tests.chaos.worker import MUST_AUTHORISE, Plan, place_of, store_at
+
+#: Seconds between two looks at the tokens.
+EVERY = 0.5
+
+
+def control(base_url: str, method: str, path: str, body: object = None) -> bytes:
+    """Make a request to the control API of a sandbox."""
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(
+        f"{base_url}/_sandbox/{path}", data, {"Content-Type": "application/json"}, method=method
+    )
+    with urllib.request.urlopen(asked, timeout=10) as response:
+        return response.read()
+
+
+class Tokens:
+    """Ends tokens and makes new ones, as time and people do."""
+
+    def __init__(self, plan: Plan, users: list[int]) -> None:
+        self._plan, self._users = plan, users
+        self._random = Random(f"{plan.seed}/tokens")
+        self._ended: set[str] = set()
+        self._read = 0
+
+    def store(self, place: int) -> PostgresTokenStore | SQLiteTokenStore:
+        """Where the pair of a seller is."""
+        return store_at(self._plan, place)
+
+    async def authorise(self, place: int) -> None:
+        """Have the seller authorise again, and keep the new pair."""
+        sellers = json.loads(await self._control("GET", "tenants"))
+        [seller] = [seller for seller in sellers if seller["user_id"] == self._users[place]]
+        pair = TokenPair(access_token=seller["access_token"], refresh_token=seller["refresh_token"])
+        await self.store(place).save(pair)
+
+    async def expire(self, place: int) -> None:
+        """End the token that the seller has now, unless it has ended already."""
+        pair = await self.store(place).load()
+        if pair is not None and pair.access_token not in self._ended:
+            self._ended.add(pair.access_token)
+            try:
+                await self._control("POST", "tokens/revoke", {"token": pair.access_token})
+            except OSError:
+                self._ended.discard(pair.access_token)
+                raise
+
+    async def look_after(self) -> None:
+        """End tokens at random, and have those authorise again who must, until this is cancelled."""
+        while True:
+            try:
+                for place in self._lost():
+                    await self.authorise(place)
+                await self.expire(self._random.randrange(len(self._users)))
+            except (OSError, HTTPException):
+                pass  # The sandbox or the database is away.
+            await asyncio.sleep(EVERY)
+
+    def _lost(self) -> set[int]:
+        """Return the sellers of whom a process was told that they must authorise again, since the last look."""
+        path = self._plan.folder / "told"
+        lines = path.read_text().splitlines()[self._read :] if path.exists() else []
+        self._read += len(lines)
+        return {place_of(line) for line in lines if MUST_AUTHORISE in line}
+
+    async def _control(self, method: str, path: str, body: object = None) -> Any:
+        return await asyncio.to_thread(control, self._plan.base_url, method, path, body)
