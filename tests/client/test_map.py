@@ -118,6 +118,8 @@ async def test_a_failed_call_is_an_outcome() -> None:
 
     assert [None, NotFound, None, RequestInvalid] == [one.error and type(one.error) for one in outcomes]
     assert ["1", "3"] == [one.value.id for one in outcomes if one.error is None]
+    assert repr(outcomes[0]).startswith("MapOutcome('1', Order(id='1'")
+    assert repr(outcomes[1]).startswith("MapOutcome('2', error=NotFound(404")
     with pytest.raises(NotFound):
         _ = outcomes[1].value
 
@@ -286,6 +288,7 @@ async def test_an_empty_iterable_yields_nothing(client) -> None:
         ((print, [], 0), "concurrency"),
         ((print, [], True), "concurrency"),
         ((print, [], 2.0), "concurrency"),
+        ((print, [], 100_001), "concurrency"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(client, arguments: tuple[object, ...], place: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from paymentsdk import (
+    OPERATIONS,
     APIError,
     InProgress,
     JournalUnavailable,
@@ -21,6 +23,7 @@ from paymentsdk import (
     PaymentsClient,
     RecordConflict,
     Request,
+    RequestInvalid,
     Response,
     RetryPolicy,
     SendFailed,
@@ -277,4 +280,98 @@ async def test_a_late_write_that_fails_is_logged(journal, connect, platform: Pla
     assert "ORD0" == made.id
     logged = [line for line in caplog.messages if line.startswith("a record could not be closed in the journal")]
     assert (1, True) == (len(logged), "disk full" in logged[0])
+    assert {"paymentsdk"} == {record.name for record in caplog.records}
     assert ({RecordState.DONE: 1}, 1) == (dict(summary.resolved), len(platform.made))
+
+
+async def test_a_read_has_no_record(journal, connect, platform: Platform) -> None:
+    """What changes nothing needs no name: whoever gives one has mistaken the operation."""
+    async with connect(journal()) as client:
+        with pytest.raises(RequestInvalid, match=r"orders\.get changes nothing") as refused:
+            await client.call(OPERATIONS["orders.get"], order_id="ORD0", once="table-7/1")
+
+    assert ("once", []) == (refused.value.path, platform.posts)
+
+
+async def test_a_token_without_a_seller_has_no_records(journal, platform: Platform, clock: FakeClock) -> None:
+    """The key is derived from the seller: a token that does not name one cannot send a journaled write."""
+    transport = MemoryTransport(platform)
+    async with PaymentsClient("opaque", base_url=URL, journal=journal(), transport=transport, clock=clock) as client:
+        with pytest.raises(RequestInvalid, match="does not end with the seller's user id") as refused:
+            await client.orders.create(order(), once="table-7/1")
+
+    assert ("access_token", []) == (refused.value.path, platform.posts)
+
+
+async def test_a_journaled_call_needs_a_bound_for_its_attempts(journal, connect, platform: Platform) -> None:
+    """A lease has to outlive each attempt: one without an end would outlive every lease."""
+    async with connect(journal(), timeout=Timeout(attempt=None)) as client:
+        with pytest.raises(RequestInvalid, match="must be bounded for a journaled call") as refused:
+            await client.orders.create(order(), once="table-7/1")
+
+    assert ("timeout.attempt", []) == (refused.value.path, platform.posts)
+
+
+async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform, clock: FakeClock) -> None:
+    """`not_after` may be a moment, with its offset: a local time would be another moment on each machine."""
+    kept = journal()
+    moment = datetime.fromtimestamp(clock.now() + 30, UTC)
+    async with connect(kept) as client:
+        await client.orders.create(order(), once="table-7/1", not_after=moment)
+        ends = (await kept.get(KEY)).not_after
+        with pytest.raises(RequestInvalid, match="with its offset") as refused:
+            await client.orders.create(order(), once="table-7/2", not_after=moment.replace(tzinfo=None))
+
+    assert (moment.timestamp(), "not_after", 1) == (ends, refused.value.path, len(platform.posts))
+
+
+async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platform: Platform) -> None:
+    """Of a response that is told once more there are three header fields: others may hold credentials."""
+
+    def answer(request: Request) -> Response:
+        response = platform(request)
+        more = {"Content-Type": "application/json", "X-Request-Id": "r-1", "Set-Cookie": "session=1"}
+        return Response(response.status, {**response.headers, **more}, response.body)
+
+    async with connect(journal(), answer) as client:
+        create = OPERATIONS["orders.create"]
+        first = await client.call(create, order(), once="table-7/1")
+        again = await client.call(create, order(), once="table-7/1")
+
+    assert {"Date", "Content-Type", "X-Request-Id"} == set(again.headers)
+    assert ("r-1", first.headers["Date"], 0) == (again.request_id, again.headers["Date"], again.attempts)
+
+
+async def test_a_call_that_is_cancelled_as_its_lease_is_renewed_sends_nothing(
+    journal, connect, platform: Platform, clock: FakeClock, until
+) -> None:
+    """The journal may take its time: a call that gave up meanwhile must not go out, and gives its turn back."""
+    kept = journal()
+    renewing = asyncio.Event()
+
+    async def renew(key: str, *, owner: str, lease: float) -> Record:
+        renewing.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with connect(kept, timeout=Timeout(total=None, attempt=100)) as client:
+        kept.begin = late(kept.begin, clock)
+        kept.renew = renew
+        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
+        await until(renewing.is_set)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    assert [] == platform.posts
+
+
+def late(begin, clock: FakeClock):
+    """Have a record begun so late that its lease does not cover an attempt any more."""
+
+    async def run(*given: object, **more: object):
+        begun = await begin(*given, **more)
+        clock.advance(150)
+        return begun
+
+    return run
