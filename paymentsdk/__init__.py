@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paymentsdk import resources as resources
     from paymentsdk import sandbox as sandbox
     from paymentsdk import testing as testing
+    from paymentsdk._auth.accounts import AccountResolver
     from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.schemes import Auth, Exchange, RenewingSigner, Signer, StaticToken
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPERATIONS",
     "APIError",
+    "AccountResolver",
     "Addition",
     "AiohttpTransport",
     "Anomaly",
@@ -157,6 +159,7 @@ __all__ = [
 _HOMES = {
     "OPERATIONS": "resources",
     "APIError": "errors",
+    "AccountResolver": "_auth.accounts",
     "Addition": "_operation.identity",
     "AiohttpTransport": "transports.aiohttp",
     "Anomaly": "_codec.anomaly",
