@@ -126,6 +126,16 @@ def sbom(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Change the package in one place after the other: does a test notice? The lines that differ from `main`, at first.
+
+    `nox -s mutants -- paymentsdk/_engine/retry.py` tries a file, or a folder; `--help` says more.
+    """
+    install(session, "test")
+    session.run("python", "tests/mutants.py", *session.posargs)
+
+
+@nox.session
 def lock(session: nox.Session) -> None:
     """Pin and hash what the gate installs, for every Python and system, in tests/requirements.txt."""
     session.install("uv")

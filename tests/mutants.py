@@ -1,0 +1,419 @@
+"""Change the package in one place after the other, and look whether a test notices.
+
+    python tests/mutants.py                                 the lines that differ from `main`
+    python tests/mutants.py paymentsdk/_engine/retry.py     files and folders
+
+The tests are collected once. They run once as they are, which shows who runs which line; then each mutant is tried in a
+fork of that process, with the tests that run its line, until one of them fails. Inside a function the mutated code
+takes the place of the original; elsewhere the fork imports the package anew.
+
+A mutant that no test notices survives: the tests lack a rule, or the code has a part that nobody needs. Survivors that
+are accepted stand in mutants.txt, with the reason. The score is the share of the others that are noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from itertools import accumulate, pairwise
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import NamedTuple, NoReturn, TypeAlias
+
+import coverage
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ACCEPTED = ROOT / "tests" / "mutants.txt"
+#: In percent.
+GOAL = 96
+#: The tests that try a part of the package; for any other part, all.
+TESTS = {
+    "paymentsdk/_engine": [
+        *(
+            "auth",
+            "calls",
+            "client",
+            "codec",
+            "contract",
+            "engine",
+            "flow",
+            "golden",
+            "identity",
+            "internal",
+            "journal",
+        ),
+        *("paging", "property", "test_client.py", "test_public_names.py"),
+    ],
+    "paymentsdk/sandbox": ["sandbox", "sandbox_openapi"],
+    "paymentsdk/transports": ["transports"],
+    "paymentsdk/reconcile": ["reconcile"],
+    "paymentsdk/cli": ["cli"],
+}
+#: A test may take so many times what it takes without a mutant, and so many seconds more.
+SLOWER, PATIENCE = 20, 10
+#: Seconds that the tests of one mutant may take together, as measured without any: on a line that all of them run, a
+#: survivor would keep the whole suite busy. Nobody knows which tests need a constant or a default: those get more.
+LONGEST, LONGEST_ELSEWHERE = 8.0, 40.0
+#: Without rewritten assertions, the loader of pytest leaves the package alone, and a mutated file can be imported.
+OPTIONS = [
+    *("-q", "-s", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"),
+    *("-o", "addopts=--import-mode=importlib -p pytester -p no:paymentsdk"),
+]
+
+Functions: TypeAlias = "dict[tuple[str, str, int], list[FunctionType]]"
+
+SWAPS = dict(
+    pair
+    for one, other in [
+        *[(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)],
+        *[(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitOr, ast.BitAnd), (ast.And, ast.Or), (ast.Pow, ast.Mod)],
+        (ast.Continue, ast.Break),
+    ]
+    for pair in [(one, other), (other, one)]
+)
+DELETED = ast.Assign | ast.AugAssign | ast.Delete | ast.Expr | ast.Raise
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+#: What runs neither in a call nor when the package is made, or is prose.
+LEFT_ALONE = ast.Import | ast.ImportFrom | ast.JoinedStr
+TYPES = ("annotation", "returns", "type_params", "bases", "decorator_list")
+
+
+class Site(NamedTuple):
+    """A place in a tree, and what is put there in its stead."""
+
+    function: ast.AST | None
+    """The outermost function around it."""
+    name: str
+    """Of that function, or of the class."""
+    statement: ast.stmt
+    owner: ast.AST
+    field: str
+    index: int | None
+    new: ast.AST
+
+    def swap(self) -> Site:
+        """Change the place; `swap` of what is returned changes it back."""
+        values = getattr(self.owner, self.field)
+        old = values if self.index is None else values[self.index]
+        if self.index is None:
+            setattr(self.owner, self.field, self.new)
+        else:
+            values[self.index] = self.new
+        return self._replace(new=old)
+
+
+class Mutant(NamedTuple):
+    """One change of one place of a file."""
+
+    path: str
+    site: int
+    line: int
+    last_line: int
+    function: tuple[str, int] | None
+    """The name and the first line of the function that holds it."""
+    around: range
+    """The lines of that function."""
+    name: str
+    """What it is called in mutants.txt: without line numbers, which change all the time."""
+
+
+def changed(node: ast.AST, field: str) -> ast.AST | None:
+    """Return what is put in the place of *node*; `None` to leave it as it is."""
+    match node:
+        case ast.Constant(value=bool()):
+            return ast.Constant(not node.value)
+        case ast.Constant(value=int() | float()):
+            return ast.Constant(node.value + 1)
+        case ast.Constant(value=str()) if re.fullmatch(r"[\w./-]+", node.value):  # Others are prose.
+            return ast.Constant(node.value + "X")
+        case ast.UnaryOp(op=ast.Not()):
+            return node.operand
+        case ast.Name() | ast.Attribute() | ast.Call() if field in {"test", "guard", "ifs"}:
+            return ast.UnaryOp(ast.Not(), node)
+        case ast.Return(value=ast.AST()) if ast.unparse(node) != "return None":
+            return ast.Return(ast.Constant(None))
+        case _ if isinstance(node, DELETED):
+            return ast.Pass()
+        case _:
+            new = SWAPS.get(type(node))
+            return new and new()
+
+
+def sites(
+    owner: ast.AST, statement: ast.stmt | None = None, function: ast.AST | None = None, name: str = ""
+) -> Iterator[Site]:
+    """Yield the places below *owner* that are changed, always in the same order."""
+    for field, value in ast.iter_fields(owner):
+        if field in TYPES or (isinstance(owner, ast.ClassDef) and field == "keywords"):
+            continue
+        inside = owner if function is None and isinstance(owner, FUNCTION) and field == "body" else function
+        for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(node, ast.AST) or isinstance(node, LEFT_ALONE) or is_idle(node):
+                continue
+            within = node if isinstance(node, ast.stmt) else statement
+            if (new := changed(node, field)) is not None and within is not None:
+                yield Site(inside, name, within, owner, field, index, new)
+            named = inside is None and isinstance(node, FUNCTION | ast.ClassDef)
+            yield from sites(node, within, inside, f"{name}.{node.name}".lstrip(".") if named else name)
+
+
+def is_idle(node: ast.AST) -> bool:
+    """Whether *node* is a docstring, or for type checkers and readers alone."""
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]) | ast.Call(func=ast.Name(id="TypeVar")):
+            return True
+        case ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar"))):
+            return True
+        case _:
+            return False
+
+
+def mutants_of(path: Path, lines: set[int] | None) -> Iterator[Mutant]:
+    """Yield the mutants of a file, or of some of its *lines*."""
+    tree = ast.parse(path.read_text())
+    shown = str(path.relative_to(ROOT))
+    for number, site in enumerate(sites(tree)):
+        statement, function = site.statement, site.function
+        # Of a compound statement the lines until its body.
+        body = getattr(statement, "body", None) or getattr(statement, "cases", None)
+        last = (statement.end_lineno or 0) if not body else max(statement.lineno, getattr(body[0], "lineno", 0) - 1)
+        line = getattr(getattr(statement, site.field, None), "lineno", statement.lineno) if body else statement.lineno
+        if lines is None or lines.intersection(range(line, last + 1)):
+            before = ast.unparse(statement).split("\n")
+            back = site.swap()
+            ast.fix_missing_locations(tree)
+            after = ast.unparse(site.new if isinstance(site.new, ast.stmt) else statement).split("\n")
+            back.swap()
+            text = next(
+                (f"{old.strip()} -> {new.strip()}" for old, new in zip(before, after, strict=False) if old != new), ""
+            )
+            first = min(part.lineno for part in [function, *function.decorator_list]) if function else 0
+            held = (site.name, first) if function else None
+            around = range(first, (function.end_lineno or 0) + 1) if function else range(0)
+            yield Mutant(str(path), number, line, last, held, around, f"{shown} {site.name}: {text}")
+
+
+def mutated(mutant: Mutant) -> CodeType:
+    """Compile the file of *mutant*, with the change."""
+    tree = ast.parse(Path(mutant.path).read_text())
+    list(sites(tree))[mutant.site].swap()
+    return compile(ast.fix_missing_locations(tree), mutant.path, "exec")
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield *code*, and all that is in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from codes(inner)
+
+
+class Trial:
+    """A plugin of pytest that tries mutants with the tests that were collected, in place of running those."""
+
+    def __init__(self, mutants: list[Mutant], jobs: int) -> None:
+        self.mutants = mutants
+        self.jobs = jobs
+        self.survivors: list[Mutant] = []
+        self.failed: set[str] = set()
+        self.seconds: dict[str, float] = {}
+        self.runners: dict[str, dict[int, list[str]]] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Have the fork die of a test that hangs."""
+        signal.alarm(int(SLOWER * self.seconds.get(nodeid, 6.0)) + PATIENCE)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what fails."""
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Try all mutants."""
+        self.learn(session.items)
+        items = {item.nodeid: item for item in session.items if item.nodeid not in self.failed}
+        functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType):
+                functions.setdefault(place(one.__code__), []).append(one)
+        gc.freeze()
+        running: dict[int, Mutant] = {}
+        for number, mutant in enumerate(self.mutants, 1):
+            tests = self.runners_of(mutant) & items.keys()
+            if len(running) == self.jobs:
+                self.reap(running)
+            if pid := os.fork():
+                running[pid] = mutant
+            else:
+                self.try_one(mutant, functions, [items[test] for test in self.chosen(tests, mutant)])
+            if number % 100 == 0:
+                print(f"{number} of {len(self.mutants)} tried, {len(self.survivors)} survive", flush=True)
+        while running:
+            self.reap(running)
+        return True
+
+    def learn(self, items: list[pytest.Item]) -> None:
+        """Run *items* as they are, in forks: how long does each take, and which lines of the files does it run?"""
+        files = {mutant.path for mutant in self.mutants}
+        self.runners = {path: {} for path in files}
+        parts = [items[number :: self.jobs] for number in range(self.jobs)]
+        with tempfile.TemporaryDirectory() as folder:
+            children = {os.fork() or self.learn_part(part, files, Path(folder, str(n))) for n, part in enumerate(parts)}
+            while children:
+                children.discard(os.wait()[0])
+            for file in Path(folder).iterdir():
+                runners, seconds, failed = pickle.loads(file.read_bytes())
+                self.seconds |= seconds
+                self.failed |= failed
+                for path, lines in runners.items():
+                    for line, tests in lines.items():
+                        self.runners[path].setdefault(line, []).extend(tests)
+        for test in sorted(self.failed):
+            print("left out, since it fails without any mutant:", test)
+
+    def learn_part(self, items: list[pytest.Item], files: set[str], file: Path) -> NoReturn:
+        """Learn it of *items*, and write it to *file*."""
+        silence()
+        watch = coverage.Coverage(data_file=None, config_file=False, include=[*files])
+        watch.start()
+        for item, following in pairwise([*items, None]):
+            watch.switch_context(item.nodeid)
+            begun = time.process_time()  # A machine that is busy otherwise makes no test a slow one.
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            self.seconds[item.nodeid] = time.process_time() - begun
+        watch.stop()
+        runners = {path: watch.get_data().contexts_by_lineno(path) for path in files}
+        file.write_bytes(pickle.dumps((runners, self.seconds, self.failed)))
+        os._exit(0)
+
+    def runners_of(self, mutant: Mutant) -> set[str]:
+        """Return the tests that run the statement of *mutant*, or else those that run something of its function.
+
+        Some versions of Python do not trace what a coroutine does after it was cancelled.
+        """
+        runners = self.runners[mutant.path]
+        lines = range(mutant.line, mutant.last_line + 1) if mutant.function else runners
+        found = {test for line in lines for test in runners.get(line, ())}
+        return found or {test for line in mutant.around for test in runners.get(line, ())}
+
+    def chosen(self, tests: set[str], mutant: Mutant) -> list[str]:
+        """Return those of *tests* that there is time for: the quickest of each file, then the second of each."""
+        longest = LONGEST if mutant.function else LONGEST_ELSEWHERE
+        by_file: dict[str, int] = {}
+        ranked = []
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            file = test.partition("::")[0]
+            by_file[file] = rank = by_file.get(file, 0) + 1
+            ranked.append((rank, test))
+        spent = accumulate(self.seconds[test] for _, test in sorted(ranked))
+        return [test for (_, test), seconds in zip(sorted(ranked), spent, strict=True) if seconds < longest]
+
+    def try_one(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> NoReturn:
+        """Run *items* with *mutant*, in a fork that ends with 1 if one of them fails."""
+        silence()
+        self.failed.clear()
+        code = mutated(mutant)
+        try:
+            new = {place(one): one for one in codes(code)}[mutant.path, *mutant.function]
+            for function in functions[place(new)]:
+                function.__code__ = new
+        except (KeyError, TypeError, ValueError):  # It is in no function, or takes away what an inner function needs.
+            self.import_anew(mutant, code)
+            os._exit(
+                bool(items) and bool(pytest.main([*OPTIONS, "-x", *(item.nodeid for item in items)], plugins=[self]))
+            )
+        for item, following in pairwise([*items, None]):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                os._exit(1)
+        os._exit(0)
+
+    def import_anew(self, mutant: Mutant, code: CodeType) -> None:
+        """Forget the package and the tests, and have the next import of the file of *mutant* be of *code*."""
+        for name in [name for name in sys.modules if name.partition(".")[0] in {"paymentsdk", "tests", "conftest"}]:
+            del sys.modules[name]
+        original = SourceFileLoader.get_code
+        SourceFileLoader.get_code = lambda loader, name: code if loader.path == mutant.path else original(loader, name)
+        # Its tests are run, not tried.
+        self.pytest_runtestloop = None
+
+    def reap(self, running: dict[int, Mutant]) -> None:
+        """Wait for a fork to end: no failure and no signal, and its mutant survives."""
+        pid, status = os.wait()
+        mutant = running.pop(pid)
+        if status == 0:
+            self.survivors.append(mutant)
+
+
+def place(code: CodeType) -> tuple[str, str, int]:
+    """Return what tells one function from all others."""
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def silence() -> None:
+    """Show nothing of what a fork does."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def changed_lines(since: str) -> dict[Path, set[int]]:
+    """Return the lines of the package that differ from the revision *since*, or from where both began."""
+    command = ["git", "diff", "-U0", "--merge-base", since, "--", "paymentsdk/*.py"]
+    found: dict[Path, set[int]] = {}
+    for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        if line.startswith("+++ "):
+            lines = found.setdefault(ROOT / line.removeprefix("+++ b/"), set())
+        elif hunk := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
+            lines.update(range(int(hunk[1]), int(hunk[1]) + int(hunk[2] or 1)))
+    return {path: lines for path, lines in found.items() if path.exists()}
+
+
+def main() -> int:
+    """Try the mutants that the command line asks for, and say which survive."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; without, the lines that differ")
+    parser.add_argument("--since", default="main", help="the revision from which they differ (%(default)s)")
+    parser.add_argument("--tests", nargs="+", help="the tests that try them (those of the same part of the package)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="forks at once (%(default)s)")
+    options = parser.parse_args()
+    given = [path.resolve() for path in options.paths]
+    chosen: dict[Path, set[int] | None] = {one: None for path in given for one in sorted(path.rglob("*.py")) or [path]}
+    chosen = chosen or {**changed_lines(options.since)}
+    mutants = [mutant for path, lines in chosen.items() for mutant in mutants_of(path, lines)]
+    if not mutants:
+        print("there is nothing to mutate")
+        return 0
+    folders = {str(Path(mutant.path).relative_to(ROOT).parent) for mutant in mutants}
+    tests = options.tests or {f"tests/{test}": None for folder in folders for test in TESTS.get(folder, [""])}
+    trial = Trial(mutants, options.jobs)
+    begun = time.monotonic()
+    pytest.main([*OPTIONS, *tests], plugins=[trial])
+    accepted = {line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith("#")}
+    survivors = [mutant for mutant in trial.survivors if mutant.name not in accepted]
+    for mutant in survivors:
+        print(f"survives: {mutant.path}:{mutant.line}\n    {mutant.name}")
+    tried = len(mutants) - sum(mutant.name in accepted for mutant in mutants)
+    score = 100 * (1 - len(survivors) / max(tried, 1))
+    print(f"{len(mutants)} mutants in {time.monotonic() - begun:.0f} s, {len(mutants) - tried} of them accepted.")
+    print(f"Of the others, tests notice {score:.1f} %; the goal is {GOAL} %.")
+    return score < GOAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())
