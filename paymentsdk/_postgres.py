@@ -284,9 +284,9 @@ async def schema(connection: Connection, table: str, version: str, *statements: 
     Its comment says whose it is, and of which *version*.
     """
     comment = "SELECT coalesce(obj_description(to_regclass($1), 'pg_class'), '') WHERE to_regclass($1) IS NOT NULL"
-    if (found := await connection.fetchval(comment, table)) is None:
-        # Two that create it at once would collide in the catalog. The lock comes before the transaction: inside of one,
-        # a server does not see what another one has just created.
+    if (found := await connection.fetchval(comment, table)) != version:
+        # Two that create it at once would collide in the catalog, and who looks on can see a table without its comment.
+        # The lock comes before the transaction: inside of one, a server does not see what another has just created.
         await connection.execute("SELECT pg_advisory_lock(hashtext($1))", table)
         async with connection.transaction():
             if (found := await connection.fetchval(comment, table)) is None:

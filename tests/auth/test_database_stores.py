@@ -168,18 +168,26 @@ async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str)
 async def test_more_sellers_than_connections(dsn: str) -> None:
     """Sellers that are refreshed at once take turns: a process does not use up what the server has."""
     inside = most = 0
+    crowded, leave = asyncio.Event(), asyncio.Event()
 
     async def hold(name: str) -> None:
         nonlocal inside, most
         async with PostgresTokenStore(dsn, name).lock():
             inside += 1
             most = max(most, inside)
-            await asyncio.sleep(0.05)
+            if inside >= 8:
+                crowded.set()
+            await leave.wait()
             inside -= 1
 
-    await asyncio.gather(*(hold(f"shop-{number}") for number in range(40)))
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(hold(f"shop-{number}"))
+        await crowded.wait()
+        await asyncio.sleep(0.5)  # Time for one more, if there is room for it.
+        leave.set()
 
-    assert 1 < most <= 8
+    assert 8 == most
 
 
 @pytest.mark.parametrize("dsn", ["tokens.db", None])
