@@ -39,7 +39,7 @@ class Service:
     async def start(self, kind: str) -> asyncio.subprocess.Process:
         """Start it, and wait until it takes requests."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-X", "dev", str(PROGRAM), kind, str(self._port), str(self._journal)),
+            *(sys.executable, "-W", "default", str(PROGRAM), kind, str(self._port), str(self._journal)),
             env=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
