@@ -134,7 +134,7 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
     elif most is None:
         text = f"{least:g} or more"
     else:
-        text = f"{least:g} to {most:g}" if least is not None else f"at most {most}"
+        text = f"{least:g} to {most:.15g}" if least is not None else f"at most {most}"
     plural = {"entry": "entries"}.get(unit, f"{unit}s")
     return f"{text} {unit if most == 1 else plural}".rstrip() if unit else text
 

@@ -432,9 +432,9 @@ async def test_a_restart_gives_grants_that_work(tmp_path, connect):
 
 
 async def test_a_restart_gives_a_code_that_has_not_expired(tmp_path, connect, plain_to):
-    """By the clock that the file keeps; every place that shows the code shows the same one."""
+    """By the clock that the file keeps, at the very moment of its end; all places that show the code show the same."""
     path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path) as sandbox:
+    async with Sandbox(db=path, frozen=True) as sandbox:
         expired = sandbox.authorization_code
         sandbox.clock.advance("PT10M")
     async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
