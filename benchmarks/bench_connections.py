@@ -1,23 +1,29 @@
 """What connections stand: requests that race with a server's close, and 10,000 calls in flight.
 
-Three runs, each over both transports:
+Three things, each over both transports:
 
-- races: a server that closes every connection at some moment after its response. No response may be wrong, and no
-  request that the server has not seen may count as sent without reason; the shares are printed.
-- memory: 10,000 calls in flight on a server that answers none of them before all have been made.
+- races: a server that closes every connection at some moment after its response. No response may be wrong, nothing may
+  be sent twice, and nothing that the server has seen may count as not sent.
+- memory: 10,000 calls in flight on 100 connections to a server that answers none of them before all have been made.
 - saturation: one core, 64 calls at a time, against aiohttp alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import time
+import contextlib
+import gc
 from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import cycle
+from multiprocessing import get_context
 
 from benchmarks import harness
-from benchmarks.contestants import Target, bare_aiohttp, sdk, sdk_http11
+from benchmarks.bench_call import connected, slices
+from benchmarks.contestants import BASELINE, Target, bare_aiohttp, sdk, sdk_http11
+from benchmarks.harness import Options, Result, Row, Trial, Variant
 from benchmarks.server import nginx_or_asyncio
 from paymentsdk import AiohttpTransport, Http11Transport, PaymentsClient, Request, SendFailed, Transport
 
@@ -25,10 +31,17 @@ _HEAD_END = b"\r\n\r\n"
 _CLOSED_AT = (0.0, 0.0, 0.0002, 0.001, 0.0)
 #: Seconds that the server gets to see its connections end.
 _PARTING = 0.1
+REQUESTS = 10_000
+_BUSY = 64
+#: The transports, by the name that calls over them have in results.
+_KINDS: Mapping[str, Callable[..., Transport]] = {sdk.NAME: AiohttpTransport, sdk_http11.NAME: Http11Transport}
 
 
-async def races(transport: Transport, count: int) -> Counter[str]:
-    """Send *count* requests to a server that closes connections as they are about to be used again."""
+async def races(transport: Transport, count: int) -> Mapping[str, float]:
+    """Send *count* requests to a server that closes connections as they are about to be used again.
+
+    Returns how many came back right, are in doubt, were not sent, and went wrong in any way.
+    """
     moments, lives = cycle(_CLOSED_AT), cycle((1, 2, 3, 1, 1))
     seen: Counter[str] = Counter()
 
@@ -51,11 +64,11 @@ async def races(transport: Transport, count: int) -> Counter[str]:
             target = f"/{number}"
             try:
                 response = await transport.send(Request("GET", base_url + target))
-                found["right" if response.body == target.encode() else "WRONG"] += 1
+                found["right" if response.body == target.encode() else "wrong"] += 1
             except SendFailed as error:
-                found["in doubt" if error.sent else "not sent"] += 1
-                found["SEEN, BUT NOT SENT"] += bool(seen[target] and not error.sent)
-            found["SENT TWICE"] += seen[target] > 1
+                found["in_doubt" if error.sent else "not_sent"] += 1
+                found["wrong"] += bool(seen[target] and not error.sent)
+            found["wrong"] += seen[target] > 1
             await asyncio.sleep(next(moments))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -64,11 +77,11 @@ async def races(transport: Transport, count: int) -> Counter[str]:
         await asyncio.gather(*map(worker, range(16)))
         await transport.aclose()
         await asyncio.sleep(_PARTING)
-    return +found
+    return {name: found[name] for name in ("right", "in_doubt", "not_sent", "wrong")}
 
 
-async def memory(transport: Transport, count: int) -> float:
-    """Return the bytes per call, with *count* calls in flight that wait for a connection or a response."""
+async def memory(transport: Transport, count: int) -> Mapping[str, float]:
+    """Return the memory per call, with *count* calls in flight that wait for a connection or a response."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,6 +96,7 @@ async def memory(transport: Transport, count: int) -> float:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, PaymentsClient("token", base_url=base_url, transport=transport) as client:
+        gc.collect()
         before = harness.resident()
         calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(count)]
         await arrived.wait()
@@ -92,49 +106,57 @@ async def memory(transport: Transport, count: int) -> float:
         await asyncio.gather(*calls, return_exceptions=True)
         await client.aclose()
         await asyncio.sleep(_PARTING)
-    return size
+    return {"kib": size / 1024}
 
 
-def saturation(rounds: int) -> dict[str, float]:
-    """Return calls per second of CPU time, for GET with 64 in flight."""
-    rates: dict[str, list[float]] = {}
-    with nginx_or_asyncio() as server, asyncio.Runner() as runner:
-        for turn in range(rounds):
-            for module in (bare_aiohttp, sdk, sdk_http11):
+def saturation(options: Options) -> list[Row]:
+    """Measure a GET with 64 calls in flight."""
+    with (
+        nginx_or_asyncio() as server,
+        harness.on_core(harness.cores()[0]),
+        asyncio.Runner() as runner,
+        contextlib.ExitStack() as stack,
+    ):
+        variants = []
+        for one in (bare_aiohttp, sdk, sdk_http11):
+            calls = connected(one.connect, Target(server.plain), runner, stack)
+            key = {"what": "saturation", "contestant": one.NAME}
+            variants.append(Variant(key, slices(runner, calls.get, _BUSY), least=_BUSY))
+        return harness.interleave(variants, options)
 
-                async def calls(count: int, module: object = module) -> float:
-                    async with module.connect(Target(server.plain)) as both:  # type: ignore[attr-defined]
-                        await asyncio.gather(*(both.get() for _ in range(64)))
-                        started = time.process_time()
 
-                        async def worker() -> None:
-                            for _ in range(count // 64):
-                                await both.get()
+def _memory(name: str, count: int) -> Mapping[str, float]:
+    return asyncio.run(memory(_KINDS[name](limit=100), count))
 
-                        await asyncio.gather(*(worker() for _ in range(64)))
-                        return count / (time.process_time() - started)
 
-                rate = runner.run(calls(6400))
-                if turn:
-                    rates.setdefault(module.NAME, []).append(rate)
-    return {name: sorted(found)[len(found) // 2] for name, found in rates.items()}
+def _memory_of(name: str, count: int) -> Mapping[str, float]:
+    # In a process of its own: what one has had once it need not ask the system for again.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        return processes.submit(_memory, name, count).result()
+
+
+def _races(name: str, count: int) -> Mapping[str, float]:
+    return asyncio.run(races(_KINDS[name](), count))
+
+
+def run(options: Options) -> Result:
+    """Measure all three."""
+    count = 200 if options.quick else REQUESTS
+    trials = [
+        Trial({"what": what, "contestant": name}, partial(measure, name, count))
+        for what, measure in (("memory", _memory_of), ("races", _races))
+        for name in _KINDS
+    ]
+    rows = saturation(options)
+    rows += harness.take_turns(trials, Options(rounds=1, seed=options.seed), warm_up=False)
+    notes = [f"memory: {count:,} calls on 100 connections; races: {count:,} requests"]
+    return harness.result("bench_connections", rows, options, baseline={"contestant": BASELINE}, notes=notes)
 
 
 def main() -> None:
-    """Measure and print."""
-    line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    line.add_argument("--races", type=int, default=10_000)
-    line.add_argument("--calls", type=int, default=10_000)
-    line.add_argument("--rounds", type=int, default=9)
-    given = line.parse_args()
-    for kind in (Http11Transport, AiohttpTransport):
-        print(f"races, {kind.__name__}: {dict(asyncio.run(races(kind(), given.races)))}")
-    for kind in (Http11Transport, AiohttpTransport):
-        size = asyncio.run(memory(kind(limit=100), given.calls))
-        print(f"memory, {kind.__name__}: {size / 1024:.1f} KiB per call in flight, {given.calls} on 100 connections")
-    rates = saturation(given.rounds)
-    for name, rate in rates.items():
-        print(f"saturation, {name}: {rate:,.0f} calls per second of CPU, {rate / rates[bare_aiohttp.NAME]:.2f} of bare")
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
 
 
 if __name__ == "__main__":

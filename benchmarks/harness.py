@@ -50,6 +50,7 @@ _PACKAGES = (
     "openai",
     "orjson",
     "pydantic",
+    "pyreqwest",
     "stripe",
     "tenacity",
     "uvloop",
@@ -146,7 +147,7 @@ def interleave(
 ) -> list[Row]:
     """Measure *variants* in shuffled slices.
 
-    Each slice gives two samples: ``cpu_us`` and ``wall_us``, both per call.
+    Each slice gives three samples: ``cpu_us`` and ``wall_us``, both per call, and ``load``, that of the machine.
 
     Args:
         variants: What to compare. Each runs alone, for about ``slice_ms``, in each round.
@@ -159,7 +160,7 @@ def interleave(
         "wall_us": time.perf_counter,
         **(others or {}),
     }
-    rows = [Row(dict(variant.key), {name: [] for name in clocks}) for variant in variants]
+    rows = [Row(dict(variant.key), {name: [] for name in (*clocks, "load")}) for variant in variants]
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     order = list(range(len(variants)))
     gc.collect()
@@ -186,6 +187,7 @@ def _slice(variant: Variant, count: int, clocks: Mapping[str, Callable[[], float
     after = [clock() for clock in clocks.values()]
     for name, start, end in zip(clocks, before, after, strict=True):
         row.samples[name].append((end - start) / count * MICRO)
+    row.samples["load"].append(load_average())
 
 
 def _calibrate(variant: Variant, options: Options) -> int:
@@ -226,6 +228,7 @@ def take_turns(trials: Sequence[Trial], options: Options, *, warm_up: bool = Tru
             if number:
                 for metric, value in samples.items():
                     rows[i].samples.setdefault(metric, []).append(value)
+                rows[i].samples.setdefault("load", []).append(load_average())
     return rows
 
 
@@ -310,8 +313,16 @@ def machine() -> dict[str, str]:
         # Without what a distribution or a hoster adds to the version of the kernel.
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "",
+        "load": f"{load_average():.1f}",
     }
+
+
+def load_average() -> float:
+    """Return how many processes have run or waited for a core in the last minute; NaN where the system does not tell.
+
+    More than there are cores: then caches are shared with others, and CPU times are too high.
+    """
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
 def _cpu() -> str:

@@ -23,10 +23,11 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 #: The benches, and what they are run with for the page.
 BENCHES: Mapping[str, Sequence[str]] = {
-    "bench_call": ("--full", "--rounds", "15"),
-    "bench_layers": ("--rounds", "41"),
+    "bench_call": ("--full", "--rounds", "7"),
+    "bench_connections": (),
+    "bench_layers": ("--rounds", "25"),
     "bench_decode": (),
-    "bench_pages": (),
+    "bench_pages": ("--rounds", "3"),
     "bench_import": (),
     "bench_cold": (),
     "bench_retry": (),
@@ -35,7 +36,7 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_sandbox": (),
 }
 #: In how many processes a bench runs, where it is not one.
-PROCESSES: Mapping[str, int] = {"bench_retry": 5}
+PROCESSES: Mapping[str, int] = {"bench_retry": 3}
 #: Results in the order in which the page shows them.
 NAMES = (*BENCHES, "bench_pages_memory")
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
@@ -143,7 +144,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
 def main() -> None:
     """Run if asked to, print the bars, write the page if asked to."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    line.add_argument("--run", action="store_true", help="run the benches first; ten minutes in all")
+    line.add_argument("--run", action="store_true", help="run the benches first; a quarter of an hour in all")
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")

@@ -8,8 +8,10 @@ from the first moment on.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -25,6 +27,10 @@ from benchmarks import payloads
 from benchmarks.harness import cores, on_core
 
 _NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
+
+
+#: From <linux/prctl.h>.
+_PR_SET_PDEATHSIG = 1
 
 
 class Server(Struct, frozen=True):
@@ -132,6 +138,7 @@ def _running(command: Sequence[str], environment: dict[str, str], listeners: Seq
             env=os.environ | environment,
             pass_fds=[listener.fileno() for listener in listeners],
             cwd=Path(__file__).parent.parent,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - there are no threads yet
         )
     # Only the server holds them from here on: should it die, a client is refused at once instead of waiting for ever.
     for listener in listeners:
@@ -144,6 +151,13 @@ def _running(command: Sequence[str], environment: dict[str, str], listeners: Seq
         process.wait(10)
     if died is not None:
         raise RuntimeError(f"the server ended by itself with {died}")
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with the one that has started it, however that ends."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(_PR_SET_PDEATHSIG, signal.SIGTERM):
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _certify(folder: Path) -> None:

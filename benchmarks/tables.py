@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.harness import Result, Row, matching, median, ratio, spread
 
@@ -27,9 +27,14 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "goodput": ("goodput", 2),
     "jain": ("Jain", 2),
     "p50_ms": ("p50, ms", 1),
+    "kib": ("memory per call, KiB", 1),
+    "right": ("right", 0),
+    "in_doubt": ("in doubt", 0),
+    "not_sent": ("not sent", 0),
+    "wrong": ("wrong", 0),
 }
 #: Metrics that are shown in another form.
-_HIDDEN = {"wall_us", "server_us"}
+_HIDDEN = {"wall_us", "server_us", "load"}
 
 
 def page(found: Result) -> str:
@@ -60,26 +65,29 @@ def table(found: Result) -> str:
     metrics = list(dict.fromkeys(metric for row in found.rows for metric in row.samples))
     shown = [metric for metric in metrics if metric not in _HIDDEN]
     heads = [*names, *(METRICS.get(metric, (metric, 2))[0] for metric in shown)]
-    heads += ["calls/s"] if "wall_us" in metrics else []
-    heads += ["server busy"] if "server_us" in metrics else []
+    further = {head: cell for head, (needed, cell) in _FURTHER.items() if needed <= set(metrics)}
+    heads += further
     heads += [f"x {' '.join(map(str, found.baseline.values()))}"] if found.baseline else []
     lines = [_line(heads), _line(["---"] * len(names) + ["--:"] * (len(heads) - len(names)))]
     for row in found.rows:
-        lines += [_line([*(str(row.key.get(name, "")) for name in names), *_cells(row, shown, found)])]
+        cells = [_number(row.samples.get(metric, ()), METRICS.get(metric, ("", 2))[1]) for metric in shown]
+        cells += [cell(row.samples) if _FURTHER[head][0] <= set(row.samples) else "" for head, cell in further.items()]
+        if found.baseline:
+            base = matching(found.rows, {**row.key, **found.baseline})
+            cells.append(f"{ratio(row, base[0], shown[0]):.2f}" if base and shown[0] in row.samples else "")
+        lines.append(_line([*(str(row.key.get(name, "")) for name in names), *cells]))
     return "\n".join(lines)
 
 
-def _cells(row: Row, shown: Sequence[str], found: Result) -> list[str]:
-    cells = [_number(row.samples.get(metric, ()), METRICS.get(metric, ("", 2))[1]) for metric in shown]
-    wall = row.samples.get("wall_us")
-    if wall:
-        cells.append(f"{1e6 / median(wall):,.0f}")
-    if wall and "server_us" in row.samples:
-        cells.append(f"{median([s / w for s, w in zip(row.samples['server_us'], wall, strict=True)]):.0%}")
-    if found.baseline:
-        base = matching(found.rows, {**row.key, **found.baseline})
-        cells.append(f"{ratio(row, base[0], shown[0]):.2f}" if base else "")
-    return cells
+#: Columns that are made of several metrics, or are not shown with their quartiles: what they need, and how they read.
+_FURTHER: Mapping[str, tuple[set[str], Callable[[Mapping[str, Sequence[float]]], str]]] = {
+    "calls/s": ({"wall_us"}, lambda samples: f"{1e6 / median(samples['wall_us']):,.0f}"),
+    "server busy": (
+        {"wall_us", "server_us"},
+        lambda samples: f"{median([s / w for s, w in zip(samples['server_us'], samples['wall_us'], strict=True)]):.0%}",
+    ),
+    "load": ({"load"}, lambda samples: f"{median(samples['load']):.1f}"),
+}
 
 
 def _number(samples: Sequence[float], decimals: int) -> str:
@@ -106,10 +114,17 @@ def pivot(found: Result, down: str, across: Sequence[str], metric: str = "cpu_us
     for name in lines:
         cells = []
         for column in columns:
-            rows = matching(found.rows, {down: name, **dict(zip(across, column, strict=True))})
+            rows = matching(_under(found, across, column), {down: name})
             cells.append(_cell(rows[0], found, metric) if rows else "")
         text.append(_line([str(name), *cells]))
+    if "load" in found.rows[0].samples:
+        same = ([s for row in _under(found, across, column) for s in row.samples["load"]] for column in columns)
+        text.append(_line(["load of the machine", *(f"{median(load):.1f}" for load in same)]))
     return "\n".join(text)
+
+
+def _under(found: Result, across: Sequence[str], column: Sequence[str | int]) -> list[Row]:
+    return matching(found.rows, dict(zip(across, column, strict=True)))
 
 
 def _cell(row: Row, found: Result, metric: str) -> str:

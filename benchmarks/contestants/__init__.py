@@ -64,6 +64,7 @@ _MODULES = (
     "http11_alone",
     "aiohttp_by_hand",
     "bare_wreq",
+    "bare_pyreqwest",
     "sdk_session",
     "naive",
     "stripe_aiohttp",
@@ -71,6 +72,7 @@ _MODULES = (
     "openai_aiohttp",
     "openai_default",
     "bare_httpx",
+    "bare_httpx2",
     "floor",
 )
 

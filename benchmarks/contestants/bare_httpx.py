@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import ModuleType
 
 import httpx
 import msgspec
@@ -17,9 +18,14 @@ NAME = "bare httpx"
 NOTES = "bare httpx: bytes body, prebuilt decoder, no bound on connections"
 
 
-@asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Calls]:
+def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
     """Set the client up."""
+    return calls(target, httpx)
+
+
+@asynccontextmanager
+async def calls(target: Target, library: ModuleType) -> AsyncIterator[Calls]:
+    """Make calls with *library*, which is httpx or goes by its names."""
     ids = payloads.order_ids()
     body = payloads.order_request()
     encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -27,8 +33,8 @@ async def connect(target: Target) -> AsyncIterator[Calls]:
     reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
     writing = {**reading, "Content-Type": "application/json"}
     orders = f"{target.base_url}/v1/orders"
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:
+    limits = library.Limits(max_connections=None, max_keepalive_connections=None)
+    async with library.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:
 
         async def get() -> Order:
             response = await client.request("GET", f"{orders}/{next(ids)}", headers=reading)

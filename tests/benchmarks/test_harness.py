@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from benchmarks import (
     bench_auth,
     bench_call,
     bench_cold,
+    bench_connections,
     bench_decode,
     bench_flow,
     bench_import,
@@ -45,8 +49,9 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_call": (
         partial(bench_call.run, concurrency=(2,), tls=(False, True)),
         {"contestant", "method", "in flight", "loop", "tls"},
-        {"cpu_us", "wall_us", "server_us"},
+        {"cpu_us", "wall_us", "server_us", "load"},
     ),
+    "bench_connections": (bench_connections.run, {"what", "contestant"}, {"load"}),
     "bench_layers": (bench_layers.run, {"method", "layer"}, {"cpu_us", "wall_us", "added_us"}),
     "bench_decode": (bench_decode.run, {"contestant", "answer"}, {"cpu_us", "wall_us"}),
     "bench_pages": (bench_pages.run, {"latency, ms", "prefetch"}, {"wall_ms", "to_ideal", "cpu_ms"}),
@@ -203,6 +208,35 @@ def test_the_server_ends_with_its_bench() -> None:
 
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a child with its parent")
+@pytest.mark.parametrize("kind", ["nginx_or_asyncio()", "pages(latency=0, total=1)"])
+@pytest.mark.control("benchmarks.server._die_with_parent", lambda: None)
+def test_a_killed_bench_leaves_no_server(kind: str, defence: object) -> None:
+    """The server ends with a bench that was killed, and could clean up nothing."""
+    code = f"""
+import os, sys
+from benchmarks import server
+{"" if server._die_with_parent.__name__ == "_die_with_parent" else "server._die_with_parent = lambda: None"}
+with server.{kind} as running:
+    print(running.pid, flush=True)
+    sys.stdin.read()
+"""
+    bench = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with bench:
+        left = os.pidfd_open(int(bench.stdout.readline()))
+        try:
+            bench.kill()
+            bench.wait()
+            ended, _, _ = select.select([left], [], [], 5)
+            assert ended
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(left, signal.SIGKILL)
+            os.close(left)
 
 
 # --- how it is measured -----------------------------------------------------------------------------------------------

@@ -1,0 +1,18 @@
+"""httpx2, which goes by the names of httpx."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import httpx2
+
+from benchmarks.contestants import Calls, Target
+from benchmarks.contestants.bare_httpx import calls
+
+NAME = "bare httpx2"
+NOTES = ""
+
+
+def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
+    """Set the client up."""
+    return calls(target, httpx2)
