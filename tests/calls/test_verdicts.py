@@ -37,7 +37,6 @@ from paymentsdk import (
     RetryPolicy,
     SendFailed,
 )
-from paymentsdk._operation.rules import settles
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
     OrderRequest,
@@ -402,6 +401,7 @@ async def test_the_table_fails_where_statuses_are_compared_alone(play: Play, mon
 
 async def test_the_table_fails_where_one_code_is_compared(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the first code alone were compared, a cause would settle nothing, and "in progress" would go unseen."""
+    from paymentsdk._operation.rules import settles
 
     def by_first(errors, status, codes, *, random_key) -> bool:
         return settles(errors, status, codes[:1], random_key=random_key)

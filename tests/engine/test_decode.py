@@ -747,6 +747,7 @@ async def test_anomalies_are_on_the_result_and_in_the_log(make_client, caplog) -
     assert ["$.user_id", "$.external_reference"] == [anomaly.path for anomaly in result.anomalies]
     assert ["$.user_id", "$.external_reference"] == [record.payments_path for record in caplog.records]
     assert {("orders.get", logging.WARNING)} == {(r.payments_operation, r.levelno) for r in caplog.records}
+    assert {"paymentsdk"} == {record.name for record in caplog.records}
     assert ["orders.get: $.user_id", "orders.get: $.external_reference"] == [
         line.rpartition(": ")[0] for line in caplog.messages
     ]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from paymentsdk import OPERATIONS, APIError, Response
-from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import RAW_LIMIT, parse_error_response
 
 SCALARS = (
@@ -59,7 +58,7 @@ def test_an_answer_is_mended_into_its_type(name: str, data: st.DataObject) -> No
     body = data.draw(answers(operation.result))
     try:
         value, anomalies = operation.decode(json.dumps(body).encode("utf-8", "surrogatepass"))
-    except DecodingError:
+    except ValueError:
         return
 
     plain = msgspec.to_builtins(value)
@@ -73,7 +72,7 @@ def test_no_bytes_break_the_decoder(name: str, body: bytes) -> None:
     """Any bytes are an answer, or are refused as one."""
     try:
         value, _ = OPERATIONS[name].decode(body)
-    except DecodingError:
+    except ValueError:
         return
 
     assert isinstance(value, OPERATIONS[name].result)

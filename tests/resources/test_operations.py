@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec import convert
 
-from paymentsdk import Operation, RequestInvalid, resources
-from paymentsdk._operation.operation import MIB
-from paymentsdk._operation.rules import RetryClass
+from paymentsdk import Operation, RequestInvalid, RetryClass, resources
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import OpenEnum
 from paymentsdk.resources.merchant_orders import MerchantOrderState
 from paymentsdk.resources.orders import Order
 
+MIB = 1024 * 1024
 READ, KEYED, UNKEYED = RetryClass.READ, RetryClass.KEYED, RetryClass.UNKEYED
 #: The table of the spec: section, method, path; and what a failure means.
 DECLARED = {
@@ -70,8 +69,7 @@ def test_every_operation_of_the_spec_is_declared() -> None:
 
 
 NEW = """
-from paymentsdk._operation.operation import Operation
-from paymentsdk._operation.rules import RetryClass
+from paymentsdk import Operation, RetryClass
 
 GET = Operation(
     name="tickets.get", method="GET", path="/", section="4.9.1", summary="", retry=RetryClass.READ, result=int

@@ -6,16 +6,16 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Context, Decimal, localcontext
+from pkgutil import resolve_name
 
 import msgspec
 import pytest
 from msgspec import inspect
 
 from paymentsdk import RequestInvalid
-from paymentsdk._codec.encode import BodyEncoder
-from paymentsdk._codec.timestamps import timestamp
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA
 from paymentsdk.resources.customers import CustomerRequest
@@ -172,13 +172,17 @@ def test_an_answer_may_repeat_a_day_as_it_was_sent(day: str) -> None:
         assert () == anomalies
 
 
-@pytest.mark.control("paymentsdk._codec.wire_form._day", timestamp, raises=RequestInvalid)
+@pytest.mark.control(
+    "paymentsdk._codec.wire_form._day",
+    around=lambda _: resolve_name("paymentsdk._codec.timestamps.timestamp"),
+    raises=RequestInvalid,
+)
 def test_a_day_may_be_a_date_or_a_datetime() -> None:
     """In Python a date has no time, and goes out without one; a datetime goes out with its offset."""
     item = PreferenceItemRequest(title="A play", event_date=date(2026, 1, 31))
     payer = PayerRequest(last_purchase=datetime(2026, 1, 31, 9, 30, tzinfo=UTC))
 
-    encoder = BodyEncoder(PreferenceRequest, decimal_strings=False)
+    encoder = replace(OPERATIONS["preferences.create"]).encoder  # A new one: that of the program is compiled already.
     body = json.loads(encoder.encode(PreferenceRequest(items=[item], payer=payer)))
 
     assert "2026-01-31" == body["items"][0]["event_date"]
