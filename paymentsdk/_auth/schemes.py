@@ -145,12 +145,14 @@ class StaticToken:
         token = masked(token)
         self._token = check_token(token)
 
-    def token(self, now: float) -> str | None:  # noqa: ARG002 - see Auth
+    def token(self, now: float) -> str | None:
         """See `Auth.token`."""
+        del now  # It does not end.
         return self._token
 
-    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See `Auth.renew`."""
+        del rejected, exchange, now  # There is no other.
         return None
 
     def __repr__(self) -> str:
@@ -184,12 +186,14 @@ class NoToken:
 
     __slots__ = ()
 
-    def token(self, now: float) -> str | None:  # noqa: ARG002
+    def token(self, now: float) -> str | None:
         """See `Auth.token`."""
+        del now
         return None
 
-    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:  # noqa: ARG002
+    async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See `Auth.renew`."""
+        del rejected, exchange, now
         raise RequestInvalid("access_token", "is not set: give PaymentsClient an access_token or auth")
 
 

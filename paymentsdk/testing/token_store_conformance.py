@@ -32,9 +32,11 @@ __all__ = ["CASES", "Case", "MakeStore"]
 MakeStore: TypeAlias = Callable[[], TokenStore]
 
 _NOW = 1_700_000_000.0
+#: Of nobody.
+_ACCESS, _GRANT, _BARE = "APP_USR-access-1-77", "TG-refresh-1", "TEST-bare"
 _PAIR = TokenPair(
-    access_token="APP_USR-access-1-77",  # noqa: S106 - of nobody
-    refresh_token="TG-refresh-1",  # noqa: S106
+    access_token=_ACCESS,
+    refresh_token=_GRANT,
     expires_at=_NOW + 600.25,
     issued_at=_NOW - 0.5,
 )
@@ -118,7 +120,7 @@ async def _an_empty_store_has_no_pair(make_store: MakeStore) -> None:
 @_case(TokenStore)
 async def _a_pair_is_kept_whole(make_store: MakeStore) -> None:
     """Another process loads all four members as they were saved, also where some are ``None``."""
-    for pair in (_PAIR, TokenPair(access_token="TEST-bare")):  # noqa: S106 - of nobody
+    for pair in (_PAIR, TokenPair(access_token=_BARE)):
         await make_store().save(pair)
         kept = await make_store().load()
         _expect(kept == pair, "another pair than was saved")
@@ -155,6 +157,7 @@ async def _a_store_shows_no_token(make_store: MakeStore) -> None:
 async def _one_at_a_time_holds_the_pair(make_store: MakeStore) -> None:
     """Of all who share the pair, in one process or several, one is inside; the others wait, and get their turn."""
     same, inside, most, turns = make_store(), 0, 0, 0
+    stores = (same, same, make_store(), make_store())
 
     async def hold(store: TokenStore) -> None:
         nonlocal inside, most, turns
@@ -167,9 +170,9 @@ async def _one_at_a_time_holds_the_pair(make_store: MakeStore) -> None:
             inside -= 1
 
     async with asyncio.timeout(_PATIENCE):
-        await asyncio.gather(*(hold(store) for store in (same, same, make_store(), make_store())))
+        await asyncio.gather(*(hold(store) for store in stores))
     _expect(most == 1, f"{most} were inside at once")
-    _expect(turns == 4, f"{turns} of 4 had their turn")  # noqa: PLR2004 - as many as there are
+    _expect(turns == len(stores), f"{turns} of {len(stores)} had their turn")
 
 
 @_case(LockingTokenStore)

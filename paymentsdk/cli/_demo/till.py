@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from paymentsdk import PaymentsClient
 from paymentsdk.cli._demo.seller import Seller
@@ -34,9 +34,9 @@ async def sell_and_die(sandbox: Sandbox, token: str, journal: Path, sales: int) 
         env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
     )
-    assert till.stdout is not None  # noqa: S101 - for type checkers
+    said = cast("asyncio.StreamReader", till.stdout)
     try:
-        return [await till.stdout.readline() for _ in range(sales // 2)]
+        return [await said.readline() for _ in range(sales // 2)]
     finally:
         till.kill()
         # Reads on: what it has said since was not heard by anybody.
