@@ -47,7 +47,7 @@ def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, dou
     lines = [("", stores), ("---", ["--:"] * len(stores))]
     lines += [(f"killed: {name}", [f"{kills[store][name]:,}" for store in stores]) for name in names]
     lines += [("attempts", [f"{sum(found.attempts for found in of[store]):,}" for store in stores])]
-    lines += [("orders", [f"{sum(found.effects for found in of[store]):,}" for store in stores])]
+    lines += [("effects", [f"{sum(found.effects for found in of[store]):,}" for store in stores])]
     for rule in outcomes[0].broken:
         lines += [
             (
