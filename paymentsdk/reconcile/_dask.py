@@ -43,13 +43,12 @@ class DaskExecutor:
         self._in_flight = whole_number("in_flight", in_flight, 1, MOST_PER_WORKER)
         self._run = uuid4().hex
         self._cluster: Any = None
+        self._threads = 0
 
     @property
     def slots(self) -> int:
         """How many jobs may be under way: one for each thread of the workers, and as many that wait."""
-        workers = self._cluster.scheduler_info(n_workers=-1)["workers"].values()
-        threads: int = sum(worker["nthreads"] for worker in workers)
-        return max(1, 2 * threads)
+        return max(1, 2 * self._threads)
 
     async def run(self, job: Job) -> JobDone:
         """Have a worker do *job*; if it dies, another.
@@ -67,6 +66,7 @@ class DaskExecutor:
 
     async def __aenter__(self) -> Self:
         self._cluster = await import_module("distributed").Client(self._address, asynchronous=True)
+        self._threads = sum((await self._cluster.nthreads()).values())
         return self
 
     async def __aexit__(
