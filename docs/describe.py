@@ -6,7 +6,7 @@ import ast
 import inspect as python
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from textwrap import dedent
 
 from msgspec import inspect
@@ -39,33 +39,20 @@ def markdown(text: str) -> str:
     return text.replace("``", "`")
 
 
-def section(doc: str | None, title: str) -> dict[str, str]:
-    """Return the entries below *title* (``Args:``, ``Attributes:``) of a docstring, by name."""
-    lines = iter(python.cleandoc(doc or "").splitlines())
-    entries: dict[str, list[str]] = {}
-    name = ""
-    if not any(line == f"{title}:" for line in lines):
-        return {}
-    for line in lines:
-        if line and not line.startswith(" "):
-            break
-        if entry := re.match(r"    (\*{0,2}\w+): (.*)", line):
-            name = entry[1]
-            entries[name] = [entry[2]]
-        elif name:
-            entries[name].append(line)
-    return {name: markdown(" ".join(text)) for name, text in entries.items()}
-
-
 def attributes(cls: type) -> dict[str, str]:
-    """Return what the attributes of *cls* mean: those listed in its docstring, and those with a text below them."""
-    told = section(cls.__doc__, "Attributes")
+    """Return what the attributes of *cls* mean: the text below each, in the class or in its `__init__`."""
     if cls.__module__.partition(".")[0] != "paymentsdk":  # There may be no source.
-        return told
-    tree = ast.parse(dedent(python.getsource(cls))).body[0]
-    for one, below in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        return {}
+    tree = ast.parse(dedent(python.getsource(cls)))
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    told = {}
+    for one, below in chain.from_iterable(map(pairwise, bodies)):
         match one, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name))
+                | ast.Assign(targets=[ast.Attribute(attr=name)]),
+                ast.Expr(value=ast.Constant(value=str() as text)),
+            ):
                 told[name] = markdown(text)
     return told
 
