@@ -181,9 +181,10 @@ def _window(created: tuple[datetime, datetime]) -> Window:
     for moment in created:
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
-    begin, end = map(milliseconds, created)
+    # The platform dates orders to the millisecond: one of the millisecond that *created* ends in is before its end.
+    begin, end = (milliseconds(moment + MILLISECOND - moment.resolution) for moment in created)
     if begin >= end:
-        raise RequestInvalid("created", "ends before it begins")
+        raise RequestInvalid("created", "holds no moment: it ends where it begins, or before")
     return Window(begin, end)
 
 

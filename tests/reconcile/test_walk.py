@@ -46,6 +46,19 @@ async def test_every_row_is_written_once(tmp_path: Path, drift: str, ends: str) 
     assert timedelta(milliseconds=1) == report.grain
 
 
+async def test_the_ends_of_the_time_are_exact(tmp_path: Path) -> None:
+    """A row belongs to the time if its date does: also where the time begins and ends within a millisecond."""
+    platform = quiet(1, rows=0)
+    first, last = (platform.add(CREATED.begin + at).id for at in (1, 3))
+    for at in (0, 4):
+        platform.add(CREATED.begin + at)
+    begin, end = (WEEK[0] + timedelta(microseconds=at) for at in (1, 3_001))
+
+    report = await walked(Served(platform), tmp_path, created=(begin, end))
+
+    assert [first, last] == [row for _, row in written(report)]
+
+
 async def test_several_sellers_in_one_run(tmp_path: Path) -> None:
     """Each row is written with the name of its seller, also where two sellers have the same ids."""
     sellers = {name: Served(quiet(i, rows=30 + i)) for i, name in enumerate("abc")}
