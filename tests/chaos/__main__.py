@@ -296,10 +296,11 @@ async def run(
 
 
 async def recover(plan: Plan) -> None:
-    """Recover what is left in two processes at once."""
-    last = structs.replace(plan, recover_only=True)
-    codes = await asyncio.gather(*(life(structs.replace(last, wall_ahead=ahead), None) for ahead in (0.0, TWO_DAYS)))
-    if any(codes):
+    """Recover what is left in two processes at once, and once more: the first may meet requests of the dead."""
+    first = structs.replace(plan, recover_only=True)
+    again = structs.replace(first, leases_ahead=plan.leases_ahead + LEASES)
+    codes = await asyncio.gather(*(life(structs.replace(first, wall_ahead=ahead), None) for ahead in (0.0, TWO_DAYS)))
+    if any([*codes, await life(again, None)]):
         raise SystemExit(f"a recovery failed: {codes}")
 
 

@@ -140,7 +140,8 @@ class NotingTransport(AiohttpTransport):
         elif key := request.headers.get("X-Idempotency-Key"):
             self._diary.write(key=key, at=time.time(), digest=sha256(request.body).hexdigest())
         response = await super().send(request)
-        if response.status == UNAUTHORIZED and (token := request.headers.get("Authorization")):
+        refused = response.status == UNAUTHORIZED or b"invalid_access_token" in response.body  # A preference: 400.
+        if refused and (token := request.headers.get("Authorization")):
             # Of the seller whose user id it ends with. Whoever dies here refreshes nothing.
             self._diary.write(user=int(token.rpartition("-")[2]), refused=sha256(token.encode()).hexdigest())
         return response
