@@ -48,13 +48,15 @@ class Bearer:
         return token
 
 
-async def sign(signer: Signer, request: Request, now: float) -> tuple[Request, tuple[str, ...]]:
+async def sign(signer: Signer, request: Request, now: float, key_header: str) -> tuple[Request, tuple[str, ...]]:
     """Return *request* with the header fields of its signature, and their values, which nothing may show.
 
     Raises:
-        RequestInvalid: Something in them cannot stand in a header.
+        RequestInvalid: Something in them cannot stand in a header, or is not theirs to set: with another key, in
+            *key_header*, an attempt would be another request.
     """
     given = signer.sign(request, now)
-    fields = check_headers(await given if isawaitable(given) else given, "auth.sign", reserved=OF_THE_TRANSPORT)
+    reserved = OF_THE_TRANSPORT | {"content-type", key_header.lower()}
+    fields = check_headers(await given if isawaitable(given) else given, "auth.sign", reserved=reserved)
     headers = Headers(merged(request.headers, masked_values(fields)))
     return structs.replace(request, headers=headers), tuple(fields.values())

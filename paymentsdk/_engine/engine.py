@@ -87,7 +87,8 @@ class Engine(ABC):
             _RESULTS.reset(token)
         if not results:
             raise RequestInvalid("method", "has made no call, so there is no result")
-        return structs.replace(cast("Result[T]", results[-1]), value=value)
+        # Also for the caller of this, which may be a method that was called in the same way.
+        return _noted(structs.replace(cast("Result[T]", results[-1]), value=value))
 
     async def call(
         self,
@@ -293,7 +294,7 @@ def _noted(result: Result[R]) -> Result[R]:
     """Return *result*, and let `with_result` know of it."""
     results = _RESULTS.get()
     if results is not None:
-        results.append(cast("Result[object]", result))
+        results[:] = [cast("Result[object]", result)]  # The last alone: there may be as many as a walk has pages.
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
@@ -18,6 +18,7 @@ from paymentsdk.transports.base import Response, header
 
 if TYPE_CHECKING:
     from paymentsdk._engine.client_state import ClientState
+    from paymentsdk._engine.deadline import Deadline
     from paymentsdk._engine.failures import AttemptFailed
     from paymentsdk._operation.operation import Operation
 
@@ -42,6 +43,8 @@ class About(TypedDict):
 class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     """What of a call its observers learn."""
 
+    deadline: Deadline
+    """What ends the attempt under way in time."""
     state: ClientState
     settings: Settings
     seller: Hashable
@@ -63,10 +66,16 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     queued_before: float = 0.0
     """The same of the attempts before it."""
 
-    async def observed(self, made: Awaitable[T]) -> T:
+    async def observed(self, made: Coroutine[object, object, T]) -> T:
         """Await what this call has *made*, and tell the observers when it begins and ends."""
         self.number = next(_NUMBERS)
-        self.tell(CallStarted, url=self.address)
+        try:
+            self.tell(CallStarted, url=self.address)
+        except BaseException:
+            # The program is to end. The call has not begun, and its deadline would cancel whatever the task does next.
+            made.close()
+            self.state.deadlines.remove(self.deadline)
+            raise
         try:
             result = await made
         except BaseException as error:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange, Signer
     from paymentsdk._codec.decode import ResponseDecoder
     from paymentsdk._engine.bearer import Bearer
-    from paymentsdk._engine.deadline import Deadline
     from paymentsdk.journal._call import Permit
     from paymentsdk.transports.base import Response
 
@@ -44,8 +43,6 @@ class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
     """When the call has to end, on the monotonic clock."""
     sending_wall: float = 0.0
     """When the attempt under way was sent, in seconds since the epoch."""
-    deadline: Deadline
-    """What ends the attempt under way in time."""
     token: str | None = None
     """The bearer token of the attempt. It is in no variable of a function that waits: tracebacks can show those."""
     signature: tuple[str, ...] = ()

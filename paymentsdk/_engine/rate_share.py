@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -18,6 +19,8 @@ logger = logging.getLogger("paymentsdk")
 
 #: Seconds that a process waits for the others to let go of the file. Each has it for less than a millisecond.
 _LONGEST_LOCK = 5.0
+#: Seconds in which what could not be used is not asked again: else each call would wait in turn to find that out.
+_AWAY = 5.0
 #: Seconds that a connection stays open without work.
 _IDLE = 1.0
 _MOST = 1_000_000.0
@@ -44,7 +47,7 @@ class RateShare:
         RequestInvalid: *rate* is out of range.
     """
 
-    __slots__ = ("_name", "_rate", "_slots")
+    __slots__ = ("_away", "_name", "_rate", "_slots")
 
     def __init__(self, path: str | os.PathLike[str], rate: float, *, name: str = "default") -> None:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST:
@@ -52,6 +55,7 @@ class RateShare:
         self._slots: _Slots = _Server(path) if is_dsn(path) else _File(Path(path).absolute())
         self._rate = float(rate)
         self._name = name
+        self._away = -inf
 
     def __repr__(self) -> str:
         return f"RateShare({self._slots!r}, {self._rate:g}, name={self._name!r})"
@@ -63,9 +67,12 @@ class RateShare:
             now: Seconds since the epoch.
             longest: The most seconds that the caller can wait.
         """
+        if abs(now - self._away) < _AWAY:
+            return 0.0
         try:
             return await self._slots.take(_Wish(self._name, self._rate, now, longest))
         except (sqlite3.Error, OSError, ImportError) as error:
+            self._away = now + _AWAY
             logger.warning("%r cannot be used: %s", self, error)
             return 0.0
 

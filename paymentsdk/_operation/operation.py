@@ -189,6 +189,10 @@ class Operation(Generic[B, R]):
         if not isinstance(self.retry, RetryClass):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
         check_name(self.key_header, f"{self.name}.key_header")
+        if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
+            raise RequestInvalid(
+                f"{self.name}.key_header", f"cannot be {self.key_header}: that is set to something else"
+            )
         own = {"Accept": self.accept, "Content-Type": self.content_type}
         check_headers(own, self.name, reserved=frozenset())
         if self.result is bytes and self.accept == _JSON:
@@ -225,7 +229,9 @@ class Operation(Generic[B, R]):
     def own_headers(self) -> Mapping[str, str]:
         """The header fields that its requests have and others do not."""
         accept = {} if self.accept == _JSON else {"Accept": self.accept}
-        return {**self.fixed_headers, **accept}
+        # In place of what the client may send with all calls under that name, in whatever case.
+        key = {self.key_header: ""} if self.keyed and self.key_header != KEY_HEADER else {}
+        return {**self.fixed_headers, **accept, **key}
 
     @property
     def reserved_headers(self) -> frozenset[str]:

@@ -166,6 +166,14 @@ class ErrorCode(Struct, frozen=True):
             raise RequestInvalid("kind", f"needs a code: a gateway answers {self.status} as well")
         if self.raises is not None and not (isinstance(self.raises, type) and issubclass(self.raises, APIError)):
             raise RequestInvalid("raises", "must be a subclass of APIError")
+        if self.raises is not None:
+            try:
+                self.raises(
+                    self.status, self.code, "", meaning=None, details=(), request_id=None, retry_after=None, raw=b""
+                )
+            except TypeError as error:
+                # Found only when the platform has refused something, it would hide what that was.
+                raise RequestInvalid("raises", f"must be made as APIError is: {error}") from None
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
 

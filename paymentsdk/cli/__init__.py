@@ -13,8 +13,8 @@
 ``python -m paymentsdk`` is the same command.
 
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 for success (also of a sandbox that
-Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, 3 for a write whose outcome nobody
-knows, and 130 for an interruption.
+Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, 3 for a write whose outcome is not
+known or cannot be printed, and 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from paymentsdk.cli._arguments import address, count, file, pair, port
 from paymentsdk.cli._control import add_advance, add_pay, add_policies
 from paymentsdk.cli._faults import add_faults
 from paymentsdk.cli._journal import add_journal
+from paymentsdk.cli._output import discard_stdout
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
 from paymentsdk.errors import PaymentsError, visible
@@ -88,8 +89,7 @@ def main(
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough. Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()  # The reader has seen enough.
         return FAILED
     except (PaymentsError, OSError, ValueError) as error:
         print(visible(f"paymentsdk: {error}"), file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ __all__ = [
     "Row",
     "columns",
     "csv_writer",
+    "discard_stdout",
     "fields",
     "print_answer",
     "print_json",
@@ -51,6 +53,12 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
         print_json(answer.data)
     else:
         print("\n".join(wrapped(visible(line)) for line in answer.lines))
+
+
+def discard_stdout() -> None:
+    """Write nothing more: what is left would fail once more when Python flushes it at the end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(data: object, *, numbers: bool = False) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct, inspect
 
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk.cli._arguments import count
-from paymentsdk.cli._output import Row, csv_writer, fields, print_json, print_table, progress
+from paymentsdk.cli._output import Row, csv_writer, discard_stdout, fields, print_json, print_table, progress
 from paymentsdk.cli._words import counted, in_terminal
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
@@ -36,6 +36,7 @@ __all__ = ["Connect", "add_operations"]
 #: Makes the client, of the profile that is named.
 Connect = Callable[[str | None], "PaymentsClient"]
 
+DONE = 0
 FAILED = 1
 MISUSED = 2
 IN_DOUBT = 3
@@ -44,7 +45,7 @@ _DEEPEST = 4
 _POSITION = frozenset({"offset", "limit"})
 _EXIT_CODES = (
     "exit codes: 0 done; 1 refused, or the platform could not be reached; 2 nothing was sent, since the command makes "
-    "no sense; 3 nobody knows what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
+    "no sense; 3 you do not know what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
 )
 
 
@@ -70,7 +71,7 @@ def _add(commands: SubParsers[ArgumentParser], operation: AnyOperation, connect:
     for placeholder in operation.path_names:
         parser.add_argument(placeholder, metavar=placeholder.upper())
     if operation.body is not None:
-        form = "bytes" if operation.body is bytes else f"JSON, a {operation.body.__name__}"
+        form = "bytes" if operation.body is bytes else f"JSON: {operation.body.__name__}"
         about = f"the file with the body ({form}); - for stdin"
         parser.add_argument("--body", required=operation.body_required, metavar="FILE", help=about)
     if operation.keyed:
@@ -108,7 +109,7 @@ def _filters(operation: AnyOperation) -> Mapping[str, str]:
 def _run(options: Namespace) -> int:
     """Make the call that *options* ask for, print what came of it, and return the exit code."""
     try:
-        asyncio.run(_call(options))
+        return asyncio.run(_call(options))
     except RequestInvalid as error:
         print(visible(f"paymentsdk: {_place(error.path, options)}: {error.reason}"), file=sys.stderr)
         return MISUSED
@@ -123,7 +124,6 @@ def _run(options: Namespace) -> int:
         at = "" if error.resume_point is None else f"; go on with --start {error.resume_point}"
         print(visible(f"paymentsdk: {error}{at}"), file=sys.stderr)
         return FAILED
-    return 0
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -139,13 +139,16 @@ def _place(path: str, options: Namespace) -> str:
     return f"{body}: {path}" if path.startswith("$") else path
 
 
-async def _call(options: Namespace) -> None:
+async def _call(options: Namespace) -> int:
     operation: AnyOperation = options.operation
     query, body = _query(operation, options), _body(operation, options)
+    if operation.result is bytes:
+        _check_output(options)
     async with options.connect(options.profile) as client:
         if operation.page is not None:
             await _search(client, operation, query, options)
-            return
+            return DONE
+        printed = None if operation.result is bytes else _Printed(operation, operation.result, options)
         result = await client.call(
             operation,
             body,
@@ -153,10 +156,20 @@ async def _call(options: Namespace) -> None:
             idempotency_key=getattr(options, "idempotency_key", None),
             **{name: getattr(options, name) for name in operation.path_names},
         )
-    if operation.result is bytes:
-        _write(result.raw, options)
-    else:
-        _print_one(operation, result.value, options)
+    try:
+        if printed is None:
+            _write(result.raw, options)
+        else:
+            _print_one(printed, result.value, options)
+        print(end="", flush=True)
+    except (OSError, ValueError) as error:
+        if not operation.writes:
+            raise
+        why = f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it"
+        print(visible(f"paymentsdk: {why}"), file=sys.stderr)
+        discard_stdout()
+        return IN_DOUBT
+    return DONE
 
 
 # --- what goes out ------------------------------------------------------------------------------------------------
@@ -189,6 +202,8 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     """
     if operation.encoder is None or options.body is None:
         return None
+    if options.body == "-" and sys.stdin is None:
+        raise RequestInvalid("--body", "there is no stdin")
     try:
         content = sys.stdin.buffer.read() if options.body == "-" else Path(options.body).read_bytes()
     except OSError as error:
@@ -275,20 +290,22 @@ async def _search(
         printed.end()
 
 
-def _print_one(operation: AnyOperation, value: object, options: Namespace) -> None:
+def _print_one(printed: _Printed, value: object, options: Namespace) -> None:
     if options.format == "table" and not options.columns:
         print("\n".join(map(visible, fields(dict(_flat(value, deep=True))))))
         return
-    printed = _Printed(operation, type(value), options)
     printed.add(value)
     printed.end()
+
+
+def _check_output(options: Namespace) -> None:
+    if options.output is None and in_terminal(sys.stdout):
+        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
 
 
 def _write(content: bytes, options: Namespace) -> None:
     if options.output is not None:
         Path(options.output).write_bytes(content)
-    elif in_terminal(sys.stdout):
-        raise RequestInvalid("--output", "is needed: these are bytes, which a terminal cannot show")
     else:
         sys.stdout.buffer.write(content)
 

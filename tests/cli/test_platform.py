@@ -443,3 +443,30 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
         with pytest.raises(SystemExit):
             foo("orders", "get", "ORD1")
     assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
+    """Nothing is sent where exit code 2 says so."""
+    Path("order.json").write_text(ORDER, encoding="utf-8")
+    body = ("--body", "order.json", "--idempotency-key", "one")
+
+    code, _, err = run("orders", "create", *body, "--columns", "nope")
+
+    assert (2, True) == (code, "there is no nope" in err)
+    assert [] == [one for one in sandbox.ledger() if one.kind == "order_created"]
+
+
+def test_a_write_that_cannot_be_printed_was_done(sandbox):
+    """Exit code 1 would say that it was not: repeated with its key, it is printed."""
+    Path("order.json").write_text(ORDER, encoding="utf-8")
+    arguments = ["orders", "create", "--body", "order.json", "--idempotency-key", "one", "--json"]
+    command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]
+
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50, check=False)
+
+    assert 3 == done.returncode
+    assert "it was done" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=50, check=False).stdout)["id"]
+    assert 1 == len([one for one in sandbox.ledger() if one.kind == "order_created"])

@@ -569,3 +569,83 @@ def test_a_client_knows_its_own_operations():
         f"vouchers.{name}" for name in ("create", "get", "redeem", "search", "print")
     }
     assert OPERATIONS.keys() == PaymentsClient("TEST-t", base_url="http://127.0.0.1:1").operations.keys()
+
+
+# --- what could do a write twice, or tell of one wrongly --------------------------------------------------------------
+
+
+async def test_a_result_is_told_to_each_who_asked(sandbox, client):
+    """A method that asks for the whole result of its call can be asked for it as well: it has made that call."""
+
+    async def issue() -> Voucher:
+        return (await client.with_result(client.vouchers.create, GIFT)).value
+
+    result = await client.with_result(issue)
+
+    assert (201, "gift-1") == (result.status, result.value.reference)
+
+
+async def test_a_signature_has_no_key_of_its_own(sandbox):
+    """With another key at each attempt, a write would be done at each."""
+
+    class Replacing(HmacAuth):
+        def sign(self, request, now):
+            return {**super().sign(request, now), CREATE.key_header.lower(): str(request.attempt)}
+
+    auth = Replacing(sandbox.KEY_ID, sandbox.SECRET)
+    async with FooClient(auth=auth, base_url=sandbox.base_url, retry=AT_ONCE) as client:
+        with pytest.raises((NotSent, RequestInvalid), match="is set by the client itself"):
+            await client.vouchers.create(GIFT)
+
+
+async def test_an_own_key_header_is_sent_once():
+    """Also where the client has a header of that name, in another case."""
+    transport = MemoryTransport(lambda _: Response(503))
+    async with FooClient(
+        auth=HmacAuth("key", "secret"),
+        base_url="http://127.0.0.1:1",
+        transport=transport,
+        retry=RetryPolicy(attempts=1),
+        headers={CREATE.key_header.lower(): "mine"},
+    ) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.vouchers.create(GIFT, idempotency_key="gift-1")
+
+    [request] = transport.requests
+    assert ["gift-1"] == [value for name, value in request.headers.items() if name.lower() == CREATE.key_header.lower()]
+
+
+@pytest.mark.parametrize("name", ["Authorization", "content-type", "Host"])
+def test_a_key_header_that_is_taken(name: str):
+    """What the client sets to something else cannot hold a key."""
+    with pytest.raises(RequestInvalid, match="key_header"):
+        replace(CREATE, key_header=name)
+
+
+def test_an_error_class_that_cannot_be_made():
+    """It shows where it is declared, not when the platform has refused something."""
+
+    class OwnError(APIError):
+        def __init__(self, status: int) -> None:
+            super().__init__(status)
+
+    with pytest.raises(RequestInvalid, match="raises: must be made as APIError is"):
+        ErrorCode(422, "spent", "It is spent.", raises=OwnError)
+
+
+async def test_a_program_that_ends_in_an_observer():
+    """What ends the program passes, and leaves no deadline behind that would cancel what the task does next."""
+    clock = FakeClock()
+
+    def observer(_: object) -> None:
+        raise SystemExit
+
+    transport = MemoryTransport(lambda _: Response(200))
+    async with PaymentsClient("token", base_url="http://127.0.0.1:1", transport=transport, clock=clock) as client:
+        with pytest.raises(SystemExit):
+            await client.with_options(observers=[observer]).orders.get("ORD1")
+        clock.advance(3600.0)
+        await asyncio.sleep(0)
+
+    assert [] == transport.requests
+    assert 0 == asyncio.current_task().cancelling()
