@@ -482,7 +482,7 @@ def test_what_speaks_no_http_is_no_sandbox(capsys):
     assert line.endswith("is not a sandbox")
 
 
-@pytest.mark.control("paymentsdk.cli._command.wrapped", lambda line, further=None: line)
+@pytest.mark.control("paymentsdk.cli._output.wrapped", lambda line, further=None: line)
 @pytest.mark.parametrize("command", ["policies", "faults"])
 def test_what_is_listed_fits_a_terminal(sandbox, monkeypatch, capsys, command):
     """Within its columns, broken between words; what goes on is indented. In a pipe, each entry is one line."""

@@ -16,12 +16,12 @@ import pytest
 from tests.docs.test_pages import blocks_of, pages_of
 
 ROOT = Path(__file__).parents[2]
-#: All but tests and classes, which belong in a file.
+#: All but tests, classes and whole programs, which belong in a file.
 BLOCKS = [
     block
     for page in pages_of(ROOT)
     for block in blocks_of(page)
-    if block.language == "python" and not re.search(r"^class |def test_", block.text, re.MULTILINE)
+    if block.language == "python" and not re.search(r"^class |def test_|^if __name__", block.text, re.MULTILINE)
 ]
 
 
