@@ -434,12 +434,18 @@ class AiohttpTransport:
 
 async def _close(sessions: Sequence[aiohttp.ClientSession], *, here: bool) -> None:
     """Close *sessions*, whose loop runs *here* or is another."""
+    cancelled: asyncio.CancelledError | None = None
     for session in sessions:
-        # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
-        with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
-            # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
-            async with asyncio.timeout(_PARTING):
-                await session.close()
+        try:
+            # RuntimeError: nothing of a loop that stands still can be waited for. They close when it goes on.
+            with contextlib.suppress(TimeoutError, *(() if here else (RuntimeError,))):
+                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                async with asyncio.timeout(_PARTING):
+                    await session.close()
+        except asyncio.CancelledError as error:
+            cancelled = error  # The others are closed all the same: nobody does it later.
+    if cancelled is not None:
+        raise cancelled
 
 
 def _current_loop() -> asyncio.AbstractEventLoop | None:

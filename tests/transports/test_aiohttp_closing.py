@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import gc
 import socket
+from collections.abc import Callable
 
 import aiohttp
 import pytest
 from aiohttp.abc import ResolveResult
 
-from paymentsdk import Request, SendFailed
+from paymentsdk import Http11Transport, Request, SendFailed, Transport
 from paymentsdk.errors import ClientClosed
 from paymentsdk.testing._fault_server import FaultServer, Peer, always, http, unanswered_port
 from paymentsdk.transports._aiohttp_connections import Attempt
@@ -262,3 +263,26 @@ def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
     del transport, left
     gc.collect()
     assert failure is None
+
+
+@pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
+async def test_closing_that_is_cancelled_closes(
+    kind: Callable[[], Transport], recwarn: pytest.WarningsRecorder
+) -> None:
+    """Nobody closes it later: no connection is left open, and the cancellation goes on."""
+    transport = kind()
+    async with FaultServer(always(http())) as server:
+        await transport.send(Request("GET", server.url()))
+
+        async def end() -> None:
+            asyncio.current_task().cancel()
+            await transport.aclose()
+            await asyncio.sleep(0)
+
+        with pytest.raises(asyncio.CancelledError):
+            await end()
+        asyncio.current_task().uncancel()
+        del transport, end
+        gc.collect()
+
+    assert [] == [str(one.message) for one in recwarn if "nclosed" in str(one.message)]
