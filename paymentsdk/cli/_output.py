@@ -119,17 +119,17 @@ def spoken(value: object) -> str:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show how many of how many there are, where stderr is a terminal and rich is installed."""
+def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
+    """Show how many of how many there are, where stderr is a terminal and rich is installed, unless not *shown*."""
     with suppress(ImportError):
-        if in_terminal(sys.stderr):
+        if shown and in_terminal(sys.stderr):
             from rich.console import Console
             from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
             columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
-            with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-                task = shown.add_task(what, total=None)
-                yield lambda done, total: shown.update(task, completed=done, total=total)
+            with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+                task = bar.add_task(what, total=None)
+                yield lambda done, total: bar.update(task, completed=done, total=total)
             return
     yield lambda _done, _total: None
 

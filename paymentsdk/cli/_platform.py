@@ -277,7 +277,7 @@ async def _search(
     rows, most = 0, sys.maxsize if options.limit is None else options.limit
     walk = pager.pages()
     try:
-        with progress(operation.name) as tell:
+        with progress(operation.name, shown=options.format == "table" or not in_terminal(sys.stdout)) as tell:
             async for page in walk:
                 for row in page.items[: most - rows]:
                     printed.add(row)

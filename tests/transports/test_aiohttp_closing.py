@@ -274,15 +274,15 @@ async def test_closing_that_is_cancelled_closes(
     async with FaultServer(always(http())) as server:
         await transport.send(Request("GET", server.url()))
 
-        async def end() -> None:
+        async def end(transport: Transport) -> None:
             asyncio.current_task().cancel()
             await transport.aclose()
             await asyncio.sleep(0)
 
         with pytest.raises(asyncio.CancelledError):
-            await end()
+            await end(transport)
         asyncio.current_task().uncancel()
-        del transport, end
+        del transport
         gc.collect()
 
     assert [] == [str(one.message) for one in recwarn if "nclosed" in str(one.message)]
