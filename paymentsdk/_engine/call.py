@@ -195,8 +195,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
     async def _signed(self, request: Request, signer: Signer, flow: Flow, turn: Turn) -> Request:
         """Return *request* with its signature, which is a step of the attempt like any other."""
         try:
-            now, key_header = self.state.clock.now(), self.operation.key_header
-            request, self.signature = await sign(signer, request, now, key_header)
+            request, self.signature = await sign(signer, request, self.state.clock.now(), self.operation.key_header)
             self._stop_if_cancelled()
         except (asyncio.CancelledError, Exception) as error:
             flow.release(turn)
