@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -223,6 +224,12 @@ def play(make_client: Callable[..., PaymentsClient], clock: FakeClock) -> Callab
         return Played(value, error, transport.requests, clock.slept[before:])
 
     return play
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a token store keeps its pair."""
+    return tmp_path / "tokens.json"
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""A platform whose access tokens can end, and can be renewed."""
+"""A platform whose access tokens can end, and can be renewed; stores that are slow, and that fail."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 
-from paymentsdk import Response, RetryPolicy, TokenPair
+from paymentsdk import MemoryTokenStore, Response, RetryPolicy, TokenPair
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
 ONCE = RetryPolicy(attempts=1)
@@ -69,3 +69,38 @@ def counted(issuer: Issuer):
         return Response(200, {}, json.dumps(body).encode())
 
     return renew
+
+
+class SlowStore(MemoryTokenStore):
+    """Saves in its own time, and fails as often as it is told to."""
+
+    def __init__(self, issuer: Issuer, failures: int = 0) -> None:
+        super().__init__()
+        self.issuer = issuer
+        self.failures = failures
+        self.log: list[tuple[str, int]] = []
+        self.saving = False
+
+    async def save(self, pair: TokenPair) -> None:
+        self.saving = True
+        for _ in range(20):
+            await asyncio.sleep(0)
+        new = sum("access-2" in token for token in self.issuer.used)
+        if self.failures:
+            self.failures -= 1
+            self.log.append(("failed", new))
+            raise OSError("no space left on device")
+        self.log.append(("saved", new))
+        await super().save(pair)
+
+
+class Unsure(MemoryTokenStore):
+    """Saves, and fails to say so as often as it is told to."""
+
+    failures = 1
+
+    async def save(self, pair: TokenPair) -> None:
+        await super().save(pair)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError

@@ -1,0 +1,205 @@
+"""What a call does with a client that is closed, and with a transport that does not keep to its protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from paymentsdk import (
+    ClientClosed,
+    Operation,
+    OutcomeUnknown,
+    RequestInvalid,
+    Response,
+    RetryClass,
+    RetryPolicy,
+    SendFailed,
+    Timeout,
+)
+from paymentsdk.resources.common import RequestStruct
+from paymentsdk.resources.orders import Order
+from paymentsdk.resources.plans import Plan
+from paymentsdk.testing import FakeClock, MemoryTransport
+
+# --- a client that is open, and here -----------------------------------------------------------------------------
+
+
+async def test_a_call_needs_an_open_client_of_this_loop(client, transport) -> None:
+    """Neither a closed client nor one of another event loop sends anything, and both say so in their own words."""
+    client._state.loop = asyncio.new_event_loop()
+    with pytest.raises(ClientClosed, match="another event loop") as elsewhere:
+        await client.orders.get("ORD1")
+    client._state.loop.close()
+
+    await client.aclose()
+    with pytest.raises(ClientClosed, match="the client is closed") as closed:
+        await client.orders.get("ORD1")
+    assert ("orders.get", "orders.get") == (elsewhere.value.operation, closed.value.operation)
+    assert [] == transport.requests
+
+
+@pytest.mark.control("paymentsdk._engine.client_state.ClientState.close", lambda self: setattr(self, "closed", True))
+@pytest.mark.parametrize(("first", "end"), [(SendFailed("reset"), OutcomeUnknown), (Response(429), ClientClosed)])
+async def test_closing_wakes_those_that_wait_for_their_next_attempt(make_client, until, first, end) -> None:
+    """A call that pauses when its client is closed ends at once, with the truth about the attempt before."""
+    clock = FakeClock()
+    clock.sleep = lambda seconds: asyncio.Event().wait()
+    hours = RetryPolicy(base_delay=3600, max_delay=3600)
+    client = make_client(first, clock=clock, retry=hours, timeout=Timeout(total=None))
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: client._state._pausing)
+
+    await client.aclose()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    in_time = call.done()
+    call.cancel()
+    await asyncio.wait([call])
+
+    assert in_time
+    assert (end, 1) == (type(call.exception()), call.exception().attempts)
+    assert set() == client._state._pausing
+
+
+async def test_a_call_that_fails_after_its_client_was_closed_does_not_pause(make_client, clock) -> None:
+    """Closing lets an attempt end; there will be no other, and nothing to wait for."""
+
+    async def close_first(request) -> Response:
+        await client.aclose()
+        return Response(503)
+
+    client = make_client(close_first)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert ([], 1) == (clock.slept, unknown.value.attempts)
+
+
+# --- transports -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_transport_that_is_closed_says_so(play) -> None:
+    """A transport that belongs to another loop, or is closed, sent nothing; a doubt from before stays one."""
+    closed = ClientClosed("the session is closed")
+
+    class Closing(MemoryTransport):
+        async def send(self, request) -> Response:
+            self.requests.append(request)
+            raise SendFailed("reset") if len(self.requests) == 1 and self.doubtful else closed
+
+    at_once, later = Closing(), Closing()
+    at_once.doubtful, later.doubtful = False, True
+
+    first, second = await play("orders.cancel", transport=at_once), await play("orders.cancel", transport=later)
+
+    assert (ClientClosed, str(closed)) == (type(first.error), str(first.error))
+    assert (OutcomeUnknown, ClientClosed) == (type(second.error), type(second.error.last_error))
+    # It is as closed a moment later.
+    assert [(1, 0), (2, 1)] == [(len(played.requests), len(played.slept)) for played in (first, second)]
+
+
+async def test_an_operation_whose_answer_nothing_can_decode_is_not_sent(client, transport) -> None:
+    """The author of an operation learns of it before a write, not from an outcome that nobody knows."""
+    declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order | Plan}
+    operation = Operation(name="shops.create", method="POST", path="/v1/shops", **declared)
+
+    with pytest.raises(TypeError, match="type union"):
+        await client.call(operation)
+
+    assert [] == transport.requests
+
+
+class Bundle(RequestStruct):
+    """A body that holds itself."""
+
+    name: str
+    bundle: Bundle | None = None
+
+
+async def test_an_operation_whose_body_holds_itself_is_refused(client, transport) -> None:
+    """Nothing could check such a body: the author of the operation is told, and nothing is sent."""
+    declared = {"section": "", "summary": "", "retry": RetryClass.KEYED, "result": Order, "body": Bundle}
+    operation = Operation(name="bundles.create", method="POST", path="/v1/bundles", **declared)
+
+    with pytest.raises(RequestInvalid, match="recursive type") as refused:
+        await client.call(operation, Bundle(name="x"))
+
+    assert ("bundles.create.body", []) == (refused.value.path, transport.requests)
+
+
+async def test_whatever_a_transport_raises(play) -> None:
+    """An exception that a transport should not have raised may have come after the request went out: its place is told.
+
+    Its text is not: nobody knows what is in it.
+    """
+    played = await play("orders.cancel", transport=Broken())
+
+    assert played.is_unknown()
+    assert re.fullmatch(r"the transport raised OSError \(test_call_transport.py:[0-9]+ in send\)", played.error.reason)
+
+
+class Broken(MemoryTransport):
+    """A transport that does not keep to its protocol."""
+
+    async def send(self, request) -> Response:
+        raise OSError("disk on fire")
+
+
+async def test_a_transport_that_cannot_be_awaited_is_asked_once(make_client) -> None:
+    """What a plain `send` has sent is not sent again in vain, and its author is told what is wrong with it."""
+
+    class Plain(MemoryTransport):
+        def send(self, request) -> Response:
+            self.requests.append(request)
+            return Response(200, {}, b'{"id":"ORD1"}')
+
+    transport = Plain()
+    with pytest.raises(OutcomeUnknown, match=r"Plain\.send must be async") as unknown:
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 1 == len(transport.requests) == unknown.value.attempts
+
+
+@pytest.mark.parametrize("answer", [None, (200, {}, b""), {"status": 200}, Response("200", {}, b"")])
+async def test_a_transport_that_returns_no_response_is_asked_once(make_client, answer: object) -> None:
+    """A write is not sent again and again for an answer that nobody can read, and the author is told which it is."""
+
+    class Loose(MemoryTransport):
+        async def send(self, request) -> object:
+            self.requests.append(request)
+            return answer
+
+    transport = Loose()
+    with pytest.raises(OutcomeUnknown, match=r"Loose\.send must be async, take a Request, and return a Response"):
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 1 == len(transport.requests)
+
+
+async def test_a_type_error_of_a_transport_is_its_own(make_client) -> None:
+    """One that comes from further down says nothing of `send`, and the next attempt may do better."""
+
+    class Clumsy(MemoryTransport):
+        async def send(self, request) -> Response:
+            await super().send(request)
+            raise TypeError
+
+    transport = Clumsy(lambda request: Response(200, {}, b""))
+    with pytest.raises(OutcomeUnknown, match="the transport raised TypeError"):
+        await make_client(transport=transport).orders.cancel("ORD1")
+
+    assert 4 == len(transport.requests)
+
+
+async def test_the_end_of_the_program_is_not_a_failure(make_client) -> None:
+    """What is no exception of the program's own, such as a keyboard interrupt, passes through."""
+
+    class Interrupted(MemoryTransport):
+        async def send(self, request) -> Response:
+            raise GeneratorExit
+
+    with pytest.raises(GeneratorExit):
+        await make_client(transport=Interrupted()).orders.cancel("ORD1")

@@ -1,0 +1,286 @@
+"""The file of a token store: whole whatever happens, its owner's alone, and on the disk before it counts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+
+import pytest
+
+from paymentsdk import (
+    FileTokenStore,
+    MemoryTokenStore,
+    RefreshFailed,
+    RequestInvalid,
+    TokenPair,
+)
+from paymentsdk.resources.oauth import Token
+from tests.engine.issuer import START
+
+
+async def test_a_file_keeps_a_pair(path, issuer) -> None:
+    """What was saved last is what is loaded; before that there is nothing."""
+    store = FileTokenStore(path)
+
+    assert await store.load() is None
+    await store.save(issuer.pair(1))
+    await store.save(issuer.pair(2, expires_at=5.5))
+
+    assert issuer.pair(2, expires_at=5.5) == await FileTokenStore(str(path)).load()
+    assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._is_unfinished", lambda name, of: False)
+async def test_what_a_process_left_that_died_is_removed(path, issuer) -> None:
+    """Tokens that were being written when a process died do not stay in the folder; those being written now do."""
+    dead, living, other = (
+        path.with_name(name) for name in (".tokens.json.abcd1234", ".tokens.json.efgh5678", ".tokens.json.backup")
+    )
+    alike = path.with_name("orders-of-january.csv")  # A name of the same length, and nobody's token.
+    for file in (dead, living, other, alike):
+        file.write_bytes(b"{")
+    for file in (dead, other, alike):
+        os.utime(file, (0, 0))
+
+    await FileTokenStore(path).save(issuer.pair(1))
+
+    assert {path, living, other, alike} == set(path.parent.iterdir())
+
+
+async def test_what_a_save_of_its_own_left_is_removed(path, issuer, monkeypatch) -> None:
+    """A file that a save leaves half written has a name by which a later one knows it."""
+    store = FileTokenStore(path)
+    with monkeypatch.context() as died:
+        died.setattr(os, "fsync", lambda descriptor: os.fstat(-1))
+        died.setattr(os, "unlink", lambda name: None)
+        with pytest.raises(OSError, match="descriptor"):
+            await store.save(issuer.pair(1))
+    [left] = path.parent.iterdir()
+    os.utime(left, (0, 0))
+
+    await store.save(issuer.pair(2))
+
+    assert [path] == list(path.parent.iterdir())
+
+
+async def test_what_cannot_be_removed_does_not_keep_the_others(path, issuer, monkeypatch) -> None:
+    """All that can be removed is, whatever stands in the folder before it."""
+    dead = [path.with_name(f".tokens.json.abcd123{i}") for i in range(3)]
+    for file in dead:
+        file.write_bytes(b"{")
+        os.utime(file, (0, 0))
+    unlink, asked = os.unlink, []
+
+    def first_fails(name: str) -> None:
+        asked.append(name)
+        if len(asked) == 1:
+            raise PermissionError
+        unlink(name)
+
+    monkeypatch.setattr(os, "unlink", first_fails)
+    await FileTokenStore(path).save(issuer.pair(1))
+
+    assert 3 == len(asked)
+    assert 1 == sum(file.exists() for file in dead)
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._LONGEST_SAVE", -1.0, raises=RefreshFailed)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_a_pair_waits_for_a_file(path, signed_in, issuer, monkeypatch, number: int) -> None:
+    """When the process has as many files as it may, the pair of a grant that is spent is saved once there is room."""
+    mkstemp, asked = tempfile.mkstemp, []
+
+    def crowded(**options: object) -> object:
+        asked.append(options)
+        if len(asked) < 4:
+            raise OSError(number, "too many open files")
+        return mkstemp(**options)
+
+    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(tempfile, "mkstemp", crowded)
+    await signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path)).orders.get("ORD1")
+
+    assert (4, 1) == (len(asked), len(issuer.renewals))
+    assert "APP_USR-access-2" == (await FileTokenStore(path).load()).access_token
+
+
+@pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
+async def test_only_a_pair_is_kept(store, path) -> None:
+    """A `Token` says how long it lasts and not when it ends: kept as it is, it would never be renewed early."""
+    with pytest.raises(RequestInvalid, match="pair: must be a TokenPair"):
+        await store(path).save(Token(access_token="TEST-access", expires_in=60))
+
+    assert not path.exists()
+
+
+async def test_only_the_owner_can_read_the_file(path, issuer) -> None:
+    """The file has mode 0600, whatever the umask is and whatever it was before."""
+    path.write_text("{}")
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        await FileTokenStore(path).save(issuer.pair())
+    finally:
+        os.umask(before)
+
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_a_pair_is_written_beside_the_old_one(path, issuer, monkeypatch) -> None:
+    """No other folder is used, as it may be of another disk, from which nothing is moved in one step."""
+    monkeypatch.setattr(tempfile, "tempdir", str(path / "nowhere"))
+
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
+async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch) -> None:
+    """All of it is forced to the disk before it takes the place of the old one, and after that the folder is."""
+    steps, fsync, replace = [], os.fsync, os.replace
+
+    def forced(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def replaced(*given: object) -> None:
+        replace(*given)
+        steps.append("replaced")
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert [path.stat().st_size, "replaced", path.parent.stat().st_size] == steps
+
+
+async def test_a_folder_that_cannot_be_forced_to_the_disk(path, issuer, monkeypatch) -> None:
+    """Some file systems cannot do it: a pair that has taken the place of the old one is saved all the same."""
+    fsync = os.fsync
+
+    def forced(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError("not of folders")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: str) -> None:
+    """A pair that could not be written whole replaces nothing and leaves nothing behind."""
+    store = FileTokenStore(path)
+    await store.save(issuer.pair(1))
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, broken, fail)
+    with pytest.raises(OSError, match="disk full"):
+        await store.save(issuer.pair(2))
+
+    assert issuer.pair(1) == await store.load()
+    assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.control("paymentsdk._auth.token_store.os.path.realpath", lambda path, **_: path)
+@pytest.mark.skipif(os.name == "nt", reason="not everybody may make links there")
+async def test_a_link_stays_one(path, issuer) -> None:
+    """The pair is kept where the link leads, for all that come there, and they share the lock."""
+    kept = path.parent / "volume" / "kept.json"
+    kept.parent.mkdir()
+    path.symlink_to(kept)
+
+    async with FileTokenStore(path).lock():
+        await FileTokenStore(path).save(issuer.pair())
+
+    assert path.is_symlink()
+    assert issuer.pair() == await FileTokenStore(kept).load()
+    assert {"kept.json", "kept.json.lock"} == {file.name for file in kept.parent.iterdir()}
+
+
+@pytest.mark.control("paymentsdk._auth.token_store.os.path.realpath", lambda path, **_: path)
+@pytest.mark.skipif(os.name == "nt", reason="not everybody may make links there")
+async def test_a_link_that_leads_elsewhere_later(path, issuer) -> None:
+    """The pair goes where the link leads by then, and others look for it: where it led before may be gone."""
+    old, new = path.parent / "release-1", path.parent / "release-2"
+    old.mkdir()
+    new.mkdir()
+    path.symlink_to(old / "kept.json")
+    store = FileTokenStore(path)
+    path.unlink()
+    old.rmdir()
+    path.symlink_to(new / "kept.json")
+
+    async with store.lock():
+        await store.save(issuer.pair())
+
+    assert path.is_symlink()
+    assert issuer.pair() == await store.load() == await FileTokenStore(new / "kept.json").load()
+    assert {"kept.json", "kept.json.lock"} == {file.name for file in new.iterdir()}
+
+
+async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None:
+    """A store finds its pair again after the process has gone to another folder."""
+    monkeypatch.chdir(path.parent)
+    store = FileTokenStore(path.name)
+    (path.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(path.parent / "elsewhere")
+
+    await store.save(issuer.pair())
+
+    assert issuer.pair() == await FileTokenStore(path).load()
+
+
+def written_over(path, content: bytes) -> None:
+    """Leave what stood behind *content* where it was."""
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+@pytest.mark.control("paymentsdk._auth.token_store._write_over", written_over)
+async def test_a_file_that_is_mounted_by_itself(path, issuer, monkeypatch) -> None:
+    """Nothing can take its place, as in a container: it gets the new pair all the same, since the old one is spent.
+
+    Of that one, which may have been longer, nothing is left behind.
+    """
+    store = FileTokenStore(path)
+    await store.save(TokenPair(access_token="APP_USR-" + "a" * 500, refresh_token="TG-" + "r" * 500, expires_at=START))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "replace", fail)
+    await store.save(issuer.pair())
+
+    assert issuer.pair() == await store.load()
+    assert [path] == list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"{}",
+        b"[",
+        b"\xff\xfe",
+        b'{"access_token":"\xff"}',
+        b'{"access_token":5}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+async def test_garbage_in_the_file(path, issuer, caplog, garbage: bytes) -> None:
+    """A file that holds no pair counts as none, with a warning that names it; the next save makes it good."""
+    store = FileTokenStore(path)
+    path.write_bytes(garbage)
+
+    assert await store.load() is None
+    assert [str(path)] == [str(record.args[0]) for record in caplog.records]
+    await store.save(issuer.pair())
+    assert issuer.pair() == await store.load()

@@ -1,0 +1,346 @@
+"""A new pair is saved before it is used, and before its client is closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paymentsdk import (
+    FileTokenStore,
+    MemoryTokenStore,
+    RefreshFailed,
+    RefreshingToken,
+    Response,
+    SendFailed,
+    TokenPair,
+)
+from paymentsdk.testing import MemoryTransport
+from tests.engine.issuer import ONCE, ORDER, START, Issuer, SlowStore, Unsure, counted
+
+
+async def used_at_once(self, pair: TokenPair, now: float) -> TokenPair:
+    """Let a pair be used while it is being saved."""
+    from paymentsdk._auth.token_state import Active
+
+    self._state = Active(pair)
+    await self._store.save(pair)
+    return pair
+
+
+async def test_a_store_that_is_empty_is_a_store() -> None:
+    """A store may be a collection, and empty: the new pair is kept there, and not in the memory of this process."""
+
+    class Kept(list[TokenPair]):
+        async def load(self) -> TokenPair | None:
+            return self[-1] if self else None
+
+        async def save(self, pair: TokenPair) -> None:
+            self.append(pair)
+
+    store, new = Kept(), TokenPair(access_token="access-2", refresh_token="refresh-2")
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return new
+
+    old = TokenPair(access_token="access-1", refresh_token="refresh-1", expires_at=START)
+    token = RefreshingToken(old, store=store)
+
+    assert "access-2" == await token.renew(None, exchange, START)
+    assert [new] == store
+
+
+async def only_awaits(given: object) -> object:
+    """Wait also for what nobody can wait for."""
+    return await given
+
+
+@pytest.mark.control("paymentsdk._auth.refresh._awaited", only_awaits, raises=RefreshFailed)
+async def test_a_store_of_plain_methods_loses_no_pair(signed_in, issuer) -> None:
+    """What a method that is not async has saved is saved: its call goes on with it, and the grant is spent once."""
+
+    class Plain:
+        kept: TokenPair | None = None
+
+        async def load(self) -> TokenPair | None:
+            return self.kept
+
+        def save(self, pair: TokenPair) -> None:
+            self.kept = pair
+
+    store = Plain()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+
+    assert "ORD1" == (await client.orders.get("ORD1")).id
+    assert ["TG-refresh-1"] == issuer.renewals
+    assert "APP_USR-access-2" == store.kept.access_token
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
+async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -> None:
+    """No request carries the new token before the store has it, not even one that is refused in the meantime."""
+    store = SlowStore(issuer)
+    client = signed_in(issuer.pair(), store=store)
+    await client.orders.get("ORD1")
+    issuer.generation, issuer.renew = 2, counted(issuer)
+
+    async def late() -> None:
+        await until(lambda: issuer.renewals)
+        await asyncio.sleep(0)
+        await client.orders.get("ORD1")
+
+    await asyncio.gather(client.orders.get("ORD1"), late(), late())
+
+    assert [("saved", 0)] == store.log
+    assert 1 == len(issuer.renewals)
+
+
+async def test_whoever_is_refused_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+    """A call that was out with the old token gets the new one when the store has it, and not before."""
+    store = SlowStore(issuer)
+    auth = RefreshingToken(issuer.pair(), store=store)
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        return issuer.pair(2)
+
+    first = asyncio.create_task(auth.renew("APP_USR-access-1", exchange, START))
+    await until(lambda: store.saving)
+
+    assert "APP_USR-access-2" == await auth.renew("APP_USR-access-1", exchange, START)
+    assert [("saved", 0)] == store.log
+    await first
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._persist", used_at_once)
+@pytest.mark.parametrize("expires_at", [0.0, None])
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_store_that_fails_is_asked_again(signed_in, issuer, expires_at: float | None, held: bool) -> None:
+    """A pair that could not be saved is not used and not lost: the next call saves it, and needs no other renewal.
+
+    The pair before it, which the store still holds, is not what came after it.
+    """
+    store, pair = SlowStore(issuer, failures=1), issuer.pair(expires_at=expires_at)
+    if held:
+        await MemoryTokenStore.save(store, pair)
+    client = signed_in(pair, store=store)
+    if expires_at is None:
+        issuer.generation, issuer.renew = 2, counted(issuer)
+
+    with pytest.raises(RefreshFailed):
+        await client.orders.cancel("ORD1")
+    await client.orders.cancel("ORD1")
+
+    assert [("failed", 0), ("saved", 0)] == store.log
+    assert 1 == len(issuer.renewals)
+
+
+async def forgets(self, now: float) -> None:
+    """Wait for nothing."""
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_pair_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
+    """Whoever gives up a call and ends the program loses no grant: closing the client waits for the store."""
+    store = SlowStore(issuer)
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.renewals)
+    call.cancel()
+
+    await client.aclose()
+    saved = list(store.log)
+    await until(lambda: store.log)
+
+    assert [("saved", 0)] == saved
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
+    """Once the platform was asked, the refresh token is spent: closing waits for the answer as well."""
+    store, answer = SlowStore(issuer), asyncio.Event()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    renew = issuer.renew
+
+    async def slowly(refresh_token: str) -> Response:
+        await answer.wait()
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    answer.set()
+    await closing
+    saved = list(store.log)
+    await until(lambda: store.log)
+
+    assert [("saved", 0)] == saved
+
+
+class Abrupt(MemoryTransport):
+    """Ends what is in flight when it is closed."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        super().__init__(issuer)
+        self.cut = asyncio.Event()
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.cut.set()
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_renewal_ends_before_its_transport_is_closed(signed_in, issuer, until) -> None:
+    """A transport that gives requests in flight no time does not take away the answer with the only pair that works."""
+    store, transport, renew = MemoryTokenStore(), Abrupt(issuer), issuer.renew
+    client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
+
+    async def slowly(refresh_token: str) -> Response:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        if transport.cut.is_set():
+            raise SendFailed("the transport was closed")
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    await client.aclose()
+    await until(lambda: client._settings.auth._flight is None)
+
+    assert transport.closed
+    assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_renewal_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
+    """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
+    store, transport, answer, renew = MemoryTokenStore(), Abrupt(issuer), asyncio.Event(), issuer.renew
+    client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
+
+    async def slowly(refresh_token: str) -> Response:
+        await answer.wait()
+        if transport.cut.is_set():
+            raise SendFailed("the transport was closed")
+        return renew(refresh_token)
+
+    issuer.renew = slowly
+    call = asyncio.create_task(client.orders.get("ORD1"))
+    await until(lambda: issuer.asked)
+    call.cancel()
+
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(20):
+        await asyncio.sleep(0)
+        closing.cancel()
+    answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    await until(lambda: client._settings.auth._flight is None)
+    assert transport.closed
+    assert "TG-refresh-2" == getattr(await store.load(), "refresh_token", None)
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, until) -> None:
+    """One that the store could not keep at first is saved by the next call: closing waits for that one, too."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    with pytest.raises(RefreshFailed):
+        await client.orders.cancel("ORD1")
+    call = asyncio.create_task(client.orders.cancel("ORD1"))
+    await until(lambda: client._settings.auth._flight)
+    call.cancel()
+
+    await client.aclose()
+    saved = list(store.log)
+    await until(lambda: len(store.log) > 1)
+
+    assert [("failed", 0), ("saved", 0)] == saved
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
+@pytest.mark.parametrize("expires_at", [START + 300, 0.0])
+async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
+    """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(expires_at=expires_at), store=store)
+    issuer.refusal = ORDER  # The old token does as well.
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+
+    await client.aclose()
+
+    assert [("failed", 0), ("saved", 0)] == store.log
+    assert "TG-refresh-2" == (await store.load()).refresh_token
+
+
+async def test_a_pair_that_is_saved_in_the_end_is_as_new_as_any(make_client, issuer) -> None:
+    """A client that goes on with the same token renews it no sooner because another one has saved it as it closed."""
+    issuer.lifetime = 300
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
+    one, other = (make_client(issuer, auth=auth, retry=ONCE) for _ in range(2))
+    with pytest.raises(RefreshFailed):
+        await one.orders.get("ORD1")
+
+    await one.aclose()
+    await other.orders.get("ORD1")
+
+    assert ["TG-refresh-1"] == issuer.renewals
+
+
+async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog) -> None:
+    """A store that fails in the end as well keeps no client from being closed: the log has a warning."""
+    store = SlowStore(issuer, failures=9)
+    client = signed_in(issuer.pair(expires_at=START + 300), store=store)
+    issuer.refusal = ORDER
+    await client.orders.get("ORD1")
+    caplog.clear()
+
+    await client.aclose()
+
+    assert [("failed", 0)] * 2 == store.log
+    assert "a new token pair could not be saved" in caplog.text
+
+
+@pytest.mark.parametrize("expires_at", [START + 9000, 0.0])
+async def test_closing_asks_for_no_pair(signed_in, issuer, expires_at: float) -> None:
+    """A pair that came after the one that could not be saved stays in the store, and nothing is asked for."""
+    store = Unsure()
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
+    await store.save(issuer.pair(3, expires_at))  # Another process has gone on from there.
+
+    await client.aclose()
+
+    assert issuer.pair(3, expires_at) == await store.load()
+    assert 1 == len(issuer.renewals)
+
+
+@pytest.mark.parametrize("renewals", [0, 1], ids=["first-renewal", "second-renewal"])
+async def test_closing_does_not_wait_for_another_process(
+    signed_in, issuer, path, monkeypatch, until, *, renewals: int
+) -> None:
+    """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
+    monkeypatch.setattr("paymentsdk._auth.token_store._LOOK_AGAIN", 0)
+    client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
+    token = client._settings.auth
+    if renewals:
+        await client.orders.get("ORD1")
+        issuer.generation += 1  # The new token is refused as well.
+
+    async with FileTokenStore(path).lock():
+        call = asyncio.create_task(client.orders.get("ORD1"))
+        await until(lambda: token._flight is not None)
+        call.cancel()
+        async with asyncio.timeout(1):
+            await client.aclose()
+    await until(lambda: token._flight is None)
+
+    assert renewals == len(issuer.renewals)

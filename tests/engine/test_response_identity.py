@@ -1,0 +1,286 @@
+"""A response is taken for the one to this request, or for none: identity, pages, and responses that say nonsense."""
+
+from __future__ import annotations
+
+import gc
+from weakref import ref
+
+import pytest
+
+from paymentsdk import (
+    OPERATIONS,
+    NoAnswer,
+    OutcomeUnknown,
+    PaymentsError,
+    RequestInvalid,
+    Response,
+    RetryPolicy,
+    SendFailed,
+)
+from paymentsdk.testing import MemoryTransport
+
+ONCE = RetryPolicy(attempts=1)
+
+
+FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "plans.get",
+           "wallet_payments.create", "customers.create", "preferences.create"]  # fmt: skip
+
+
+@pytest.mark.control("paymentsdk.Operation.identity", property(lambda operation: None))
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_an_answer_to_someone_else_is_none(play, jobs, name: str) -> None:
+    """Bytes that were left on a connection answer the next request: a foreign answer is never taken for our own."""
+    await assert_foreign(play, jobs, name)
+
+
+def any_page(read):
+    """Take every response for the page that was asked for."""
+
+    def read_any(self, answer):
+        page = read(self, answer)
+        return page._replace(items=page.items or (), offset=None)
+
+    return read_any
+
+
+@pytest.mark.control("paymentsdk.PageShape.read", around=any_page)
+@pytest.mark.parametrize("name", ["invoices.search", "merchant_orders.search"])
+async def test_a_page_that_was_not_asked_for_is_none(play, jobs, name: str) -> None:
+    """A page at another offset, or a response without rows, is never taken for the page of this request."""
+    await assert_foreign(play, jobs, name)
+
+
+async def assert_foreign(play, jobs, name: str) -> None:
+    """Call *name*, and have the response to another request."""
+    played = await play(name, jobs[name].foreign, retry=ONCE)
+
+    assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)
+    assert "the answer is" in played.error.reason or "the response is about another" in played.error.reason
+
+
+NO_PAGES = [
+    b"{}",
+    b'{"id":"ORD1","status":"created"}',
+    b'{"error":"boom","status":500}',
+    b'{"results":"busy","elements":"busy","paging":{"total":70},"total":70}',
+    b'{"results":5,"elements":5,"paging":{"total":70},"total":70}',
+]
+
+
+@pytest.mark.parametrize("body", NO_PAGES)
+@pytest.mark.parametrize("name", ["merchant_orders.search", "invoices.search", "plans.search"])
+async def test_what_is_no_page_is_not_the_end_of_a_walk(play, name: str, body: bytes) -> None:
+    """A search that answers with something else has not answered: it does not count as one without rows."""
+    played = await play(name, Response(200, {}, body), retry=ONCE)
+
+    assert NoAnswer is type(played.error)
+    assert "is not a page" in played.error.reason
+
+
+@pytest.mark.parametrize(("offset", "is_page"), [(0, True), (50, False)])
+@pytest.mark.parametrize("query", [None, {"limit": 2}])
+async def test_a_search_that_asks_for_no_offset_asks_for_the_first_page(
+    play, query: dict[str, int] | None, offset: int, *, is_page: bool
+) -> None:
+    """Whoever makes the call without an offset is answered with the page at 0, and with no other."""
+    body = f'{{"paging":{{"offset":{offset},"total":70}},"results":[{{"id":"1"}}]}}'
+    search = OPERATIONS["invoices.search"]
+
+    played = await play(lambda client: client.call(search, query=query), Response(200, {}, body.encode()), retry=ONCE)
+
+    assert is_page == (played.error is None)
+
+
+@pytest.mark.parametrize(("following", "is_page"), [("0", True), ("100", False), ("null", False)])
+async def test_an_end_may_have_no_total(play, following: str, *, is_page: bool) -> None:
+    """An offset that leads nowhere ends a search, even where rows and total are null; one that leads on does not."""
+    body = f'{{"elements":null,"next_offset":{following},"total":null}}'
+
+    played = await play("merchant_orders.search", Response(200, {}, body.encode()), retry=ONCE)
+
+    assert is_page == (played.error is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("invoices.search", b'{"results":null,"paging":{"offset":0,"total":0}}'),
+        ("invoices.search", b'{"results":null,"paging":{"offset":0,"total":0,"limit":"many"}}'),
+        ("merchant_orders.search", b'{"elements":null,"next_offset":0,"total":"0"}'),
+    ],
+    ids=["null", "odd-below", "mended-beside"],
+)
+async def test_an_end_may_have_no_rows(play, name: str, body: bytes) -> None:
+    """A search that finds nothing may say so with null for its rows, whatever is odd elsewhere in the answer."""
+    played = await play(name, Response(200, {}, body), retry=ONCE)
+
+    assert (None, None) == (played.value, played.error)
+
+
+@pytest.mark.parametrize(("status", "strict", "requests"), [("", False, 2), ("created", True, 2), ("", True, 1)])
+async def test_a_foreign_answer_is_asked_for_again(play, jobs, *, status: str, strict: bool, requests: int) -> None:
+    """What belongs to another request is asked for again, be it crooked or not; only `strict` gives up on crooked."""
+    foreign = f'{{"id":"ORD2","external_reference":"shop-2","status":"{status}"}}'
+
+    played = await play(
+        "orders.create", Response(201, {}, foreign.encode()), jobs["orders.create"].answer, strict=strict
+    )
+
+    assert (requests, requests == 1) == (len(played.requests), played.is_unknown())
+
+
+async def test_an_answer_within_a_wallet_payment(play, jobs) -> None:
+    """The parts of a wallet payment say whose it is, even when it does not echo what was asked for."""
+    foreign = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-2"}]}')
+    ours = Response(201, {}, b'{"id":1,"payments":[{"id":2,"external_reference":"shop-1"}]}')
+
+    assert (await play("wallet_payments.create", foreign, retry=ONCE)).is_unknown()
+    assert (await play("wallet_payments.create", ours, retry=ONCE)).error is None
+
+
+@pytest.mark.control("paymentsdk._engine.failures.settles", lambda errors, status, codes, *, random_key: True)
+@pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
+async def test_a_refusal_of_what_may_be_done_already(play, name: str) -> None:
+    """Without a key a refusal after a doubt settles nothing: what is gone, or there, may be the work of the first."""
+    played = await play(name, SendFailed("reset"), Response(404, {}, b"{}"), retry=RetryPolicy(retry_unkeyed=True))
+
+    assert played.is_unknown()
+    assert 404 == played.error.last_error.status
+
+
+async def test_headers_that_change_during_a_call(make_client) -> None:
+    """All attempts go out with what was given, whatever the caller does to it in the meantime."""
+    given = {"X-Tag": "a"}
+
+    def change(request) -> Response:
+        given["X-Idempotency-Key"] = "another"
+        given["X-Tag"] = "b"
+        return Response(200, {}, b'{"id":"ORD1"}') if transport.requests[1:] else Response(503)
+
+    transport = MemoryTransport(change)
+    await make_client(transport=transport).call(
+        OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers=given
+    )
+
+    assert [("a", "k-1")] * 2 == [
+        (request.headers["X-Tag"], request.headers["X-Idempotency-Key"]) for request in transport.requests
+    ]
+
+
+async def test_what_is_refused_here_names_its_operation(client) -> None:
+    """An error of a call says which, even when nothing was sent."""
+    with pytest.raises(RequestInvalid) as refused:
+        await client.orders.get("no/id")
+
+    assert "orders.get" == refused.value.operation
+
+
+async def test_the_name_of_an_operation_is_none(client, transport) -> None:
+    """Whoever gives a name is told where the operation is."""
+    with pytest.raises(RequestInvalid, match=r"such as OPERATIONS\['orders.get'\]"):
+        await client.call("orders.get", order_id="ORD1")
+
+    assert [] == transport.requests
+
+
+async def test_an_error_says_what_happened_at_first(play) -> None:
+    """The last attempt alone can hide why there was more than one."""
+    broken = SendFailed("the connection broke", sent=True)
+
+    played = await play("orders.get", broken, SendFailed("no connection", sent=False), retry=RetryPolicy(attempts=2))
+
+    assert "no answer: no connection (at first: the connection broke)" == str(played.error)
+
+
+async def test_what_happened_at_first_is_the_last_where_there_is_no_other(play) -> None:
+    """An error that leaves a write in doubt says what happened at first, also where only its end is in doubt."""
+    turned = await play("orders.cancel", SendFailed("no connection", sent=False), Response(307))
+
+    assert turned.is_unknown()
+    assert turned.error.reason == turned.error.first_reason
+    assert "at first" not in str(turned.error)
+
+
+@pytest.mark.parametrize("answer", [None, "200 OK"])
+async def test_a_transport_that_answers_nonsense(make_client, answer: object) -> None:
+    """What is no response is no answer: the caller of a write still gets the key."""
+
+    class Broken(MemoryTransport):
+        async def send(self, request) -> object:
+            return answer
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await make_client(transport=Broken(), retry=ONCE).orders.cancel("ORD1")
+
+    assert unknown.value.idempotency_key
+
+
+class Weighed(Response, frozen=True, weakref=True):
+    """An answer of which a test can see whether it is still there."""
+
+
+@pytest.mark.parametrize("status", [200, 404, 503])
+async def test_an_error_that_is_kept_does_not_keep_the_answer(make_client, status: int) -> None:
+    """Who collects the errors of a large job has the beginning of each body, and not all of them in memory."""
+    answers = []
+
+    async def answer(request: object) -> Response:
+        made = Weighed(status, {}, b"<html>" + b"." * 10_000)
+        answers.append(ref(made))
+        return made
+
+    transport = MemoryTransport(answer)
+    with pytest.raises(PaymentsError) as kept:
+        await make_client(transport=transport).orders.get("ORD1")
+    transport.discarded.clear()  # The transport of a test keeps them.
+    gc.collect()
+
+    assert kept.value.__traceback__
+    assert [] == [one for one in answers if one() is not None]
+
+
+async def test_an_answer_that_says_little_is_taken(play) -> None:
+    """What the answer does not say cannot be wrong: an id alone is enough."""
+    assert (await play("orders.create", Response(201, {}, b'{"id":"ORD1"}'))).error is None
+
+
+@pytest.mark.parametrize("name", ["orders.create", "preferences.create", "customers.create", "wallet_payments.create"])
+async def test_an_id_of_no_characters_is_none(play, name) -> None:
+    """An answer that names nothing, whether by leaving its id out or by an empty one, does not say that all is well."""
+    nameless = await play(name, Response(201, {}, b'{"id":""}'), retry=ONCE)
+    null = await play(name, Response(201, {}, b'{"id":null}'), retry=ONCE)
+
+    assert nameless.is_unknown()
+    assert nameless.error.reason == null.error.reason == "HTTP 201, but the body has no usable 'id'"
+
+
+async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> None:
+    """Whatever goes wrong in here after a write was sent: the caller gets the key, and not an exception of ours."""
+    operation = OPERATIONS["orders.cancel"]
+    monkeypatch.setitem(vars(operation), "decoder", None)
+
+    played = await play("orders.cancel", Response(200, {}, b'{"id":"ORD1"}'), retry=ONCE)
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+    assert played.error.reason.startswith("HTTP 200, but reading it raised AttributeError (call.py:")
+
+
+@pytest.mark.parametrize("body", [None, "text", 7.5])
+async def test_a_refusal_whose_body_is_no_bytes_does_not_cost_the_key(play, body) -> None:
+    """A transport of one's own that brings back no bytes with a 503 leaves a write in doubt, and its key with it."""
+    played = await play("orders.cancel", Response(503, {}, body), retry=ONCE)
+
+    assert played.is_unknown()
+    assert {played.error.idempotency_key} == played.keys
+    assert played.error.reason.startswith("HTTP 503, but reading it raised TypeError (error_response.py:")
+
+
+@pytest.mark.parametrize("headers", [None, [("X-Request-Id", "r-1")], {"X-Request-Id": None}, {7: "a"}])
+async def test_headers_that_are_none_do_not_cost_an_answer(play, headers) -> None:
+    """What a transport of one's own brings back with fields that nobody can read is still the answer it is."""
+    good = await play("orders.cancel", Response(200, headers, b'{"id":"ORD1"}'), retry=ONCE)
+    bad = await play("orders.cancel", Response(404, headers, b'{"code":"order_not_found"}'), retry=ONCE)
+
+    assert (None, None) == (good.error, bad.error.request_id)
+    assert (404, "order_not_found") == (bad.error.status, bad.error.code)

@@ -1,0 +1,159 @@
+"""A token store that fails loses no pair, and hides no write in doubt."""
+
+from __future__ import annotations
+
+import pytest
+
+from paymentsdk import (
+    MemoryTokenStore,
+    OutcomeUnknown,
+    ReauthorizationRequired,
+    RefreshFailed,
+    RefreshingToken,
+    Response,
+    SendFailed,
+    TokenPair,
+)
+from tests.engine.issuer import START, SlowStore, Unsure, counted
+
+
+def none(grant, stored: TokenPair, rejected: str | None):
+    """Find nothing that came after."""
+    return grant
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.after_reading", none, raises=ReauthorizationRequired)
+@pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
+async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
+    """A store that fails after it has saved does not make an old pair take the place of one that came after it.
+
+    If that one has ended, it is renewed in its turn.
+    """
+    from paymentsdk._auth.token_state import Active
+
+    store = Unsure()
+    one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
+    issuer.generation, issuer.used = 1, []
+    for client in (one, other):
+        await client.orders.get("ORD1")
+    one._settings.auth._state = Active(issuer.pair(expires_at=0.0))
+    with pytest.raises(RefreshFailed):
+        await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
+    issuer.renew("TG-refresh-2")
+    await store.save(issuer.pair(3, expires_at))  # Another process has gone on from there.
+
+    for _ in range(2):
+        await one.orders.get("ORD1")
+
+    assert f"APP_USR-access-{generation}" == (await store.load()).access_token
+    assert [f"Bearer APP_USR-access-{generation}"] * 2 == issuer.used[-2:]
+    assert [f"TG-refresh-{spent}" for spent in range(1, generation)] == issuer.renewals
+
+
+@pytest.mark.parametrize(("rejected", "ends"), [("APP_USR-access-3", None), (None, START)])
+async def test_a_pair_that_came_after_is_renewed_if_it_cannot_be_used(signed_in, issuer, rejected, ends) -> None:
+    """If it is the very one that was refused, or has ended, its refresh token gets the next one, which is saved."""
+    store = Unsure(issuer.pair())
+    client = signed_in(issuer.pair(expires_at=0.0), store=store)
+    with pytest.raises(RefreshFailed):
+        await client.orders.get("ORD1")  # Its new pair waits to be saved.
+    issuer.renew("TG-refresh-2")
+    await store.save(issuer.pair(3, expires_at=ends))  # Another process has gone on from there.
+
+    token = await client._settings.auth.renew(rejected, client._exchange, START)
+
+    assert "APP_USR-access-4" == token == (await store.load()).access_token
+    assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.renewals
+
+
+@pytest.mark.control("paymentsdk._auth.token_state.alive", lambda pair, now: True)
+async def test_a_refused_token_is_not_given_to_anyone(signed_in, issuer) -> None:
+    """While the new pair waits to be saved, a call that was refused with a still older token saves it and takes it."""
+    store = SlowStore(issuer, failures=1)
+    client = signed_in(issuer.pair(), store=store)
+    issuer.generation, issuer.renew = 2, counted(issuer)
+    with pytest.raises(RefreshFailed):
+        await client.orders.get("ORD1")
+
+    token = await client._settings.auth.renew("APP_USR-access-0", client._exchange, START)
+
+    assert "APP_USR-access-2" == token
+    assert 1 == len(issuer.renewals)
+
+
+def forgetting(after_reading):
+    """Know nothing of what the store had before."""
+    from paymentsdk._auth.token_state import PendingSave
+
+    def forgotten(grant, stored: TokenPair, rejected: str | None):
+        waits = isinstance(grant, PendingSave)
+        return after_reading(PendingSave(grant.pair, grant.new) if waits else grant, stored, rejected)
+
+    return forgotten
+
+
+@pytest.mark.control("paymentsdk._auth.refresh.after_reading", around=forgetting)
+@pytest.mark.parametrize("ends", [START - 9999, START + 60])
+async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
+    """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.
+
+    To send its spent refresh token would end the grant; and nobody would save the new pair if that one took its place.
+    """
+    issuer.generation = 2
+    store = SlowStore(issuer, failures=1)
+    await MemoryTokenStore.save(store, issuer.pair(1, ends))
+    client = signed_in(issuer.pair(2, START + 3600), store=store)
+    auth = client._settings.auth
+    with pytest.raises(OSError, match="no space left"):
+        await auth.renew("APP_USR-access-2", client._exchange, START)
+
+    await auth.drain(START)
+
+    assert ["TG-refresh-2"] == issuer.renewals
+    assert "TG-refresh-3" == (await store.load()).refresh_token
+
+
+async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> None:
+    """A write in doubt stays in doubt when the token store fails: the caller gets the key, not the store's error."""
+    steps = iter([SendFailed("reset")])
+
+    async def platform(request) -> Response:
+        for step in steps:
+            raise step
+        return await issuer(request)
+
+    auth = RefreshingToken(issuer.pair(), store=SlowStore(issuer, failures=9))
+    issuer.generation = 9
+    issuer.renew = counted(issuer)
+    client = make_client(platform, auth=auth)
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await client.orders.cancel("ORD1")
+
+    assert unknown.value.idempotency_key
+
+
+@pytest.mark.parametrize(
+    ("failures", "trouble", "asked", "saved"),
+    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0), (0, [SendFailed("refused", sent=False)] * 9, 4, 0)],
+)
+async def test_what_gets_no_token_is_not_tried_again(
+    make_client, issuer, *, failures: int, trouble: list[object], asked: int, saved: int
+) -> None:
+    """A renewal has attempts of its own: when they are over, those of the call that waited for it are as well."""
+    issuer.trouble = trouble
+    store = SlowStore(issuer, failures=failures)
+    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)
+
+    with pytest.raises(RefreshFailed, match="could not be refreshed"):
+        await make_client(issuer, auth=auth).orders.cancel("ORD1")
+
+    assert (asked, saved) == (issuer.asked, len(store.log))
+
+
+async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
+    """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
+    client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
+
+    with pytest.raises(RefreshFailed, match=r"refreshed: OSError \(issuer.py:[0-9]+ in save\); nothing"):
+        await client.orders.cancel("ORD1")
