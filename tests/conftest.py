@@ -12,11 +12,13 @@ replacement that needs the original, or another private name, is made then too:
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
 import socket
 import stat
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +29,11 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.postgres import Server
+
+# Where the environment forbids to cache bytecode, as that of a container may, each worker would compile all tests anew,
+# and each of the processes that tests start the whole package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
 DESCRIPTORS = Path("/dev/fd")
@@ -51,6 +58,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_spec("paymentsdk.pytest_plugin"):
         session.config.pluginmanager.import_plugin("paymentsdk.pytest_plugin")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector what collection makes: it stays, however often somebody looks."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
