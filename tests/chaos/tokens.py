@@ -9,7 +9,7 @@ from http.client import HTTPException
 from random import Random
 from typing import Any
 
-from paymentsdk import PostgresTokenStore, SQLiteTokenStore, TokenPair
+from paymentsdk import PaymentsClient, PaymentsError, PostgresTokenStore, SQLiteTokenStore
 from tests.chaos.worker import MUST_AUTHORISE, Plan, place_of, store_at
 
 #: Seconds between two looks at the tokens.
@@ -40,11 +40,14 @@ class Tokens:
         return store_at(self._plan, place)
 
     async def authorise(self, place: int) -> None:
-        """Have the seller authorise again, and keep the new pair."""
+        """Have the seller authorise again, and keep the new pair: no token of it was ever rejected."""
         sellers = json.loads(await self._control("GET", "tenants"))
         [seller] = [seller for seller in sellers if seller["user_id"] == self._users[place]]
-        pair = TokenPair(access_token=seller["access_token"], refresh_token=seller["refresh_token"])
-        await self.store(place).save(pair)
+        async with PaymentsClient(
+            base_url=self._plan.base_url, client_id=self._plan.client_id, client_secret=self._plan.client_secret
+        ) as client:
+            token = await client.oauth.exchange_code(seller["authorization_code"])
+        await self.store(place).save(token.pair())
 
     async def expire(self, place: int) -> None:
         """End the token that the seller has now, unless it has ended already."""
@@ -64,7 +67,7 @@ class Tokens:
                 for place in self._lost():
                     await self.authorise(place)
                 await self.expire(self._random.randrange(len(self._users)))
-            except (OSError, HTTPException):
+            except (OSError, HTTPException, PaymentsError):
                 pass  # The sandbox or the database is away.
             await asyncio.sleep(EVERY)
 

@@ -13,8 +13,6 @@ from paymentsdk.journal import Record, RecordState
 Line = Mapping[str, Any]
 #: Seconds by which an attempt may seem late: a `Date` has no fractions, and takes its time to arrive.
 SLACK = 2.5
-#: Refusals per seller that a run may have missed: whoever is told of one can die before it is noted.
-UNNOTED = 3
 #: After these there may be no effect.
 WITHOUT_EFFECT = frozenset({RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
 OPEN = frozenset({RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED})
@@ -104,8 +102,6 @@ def _stuck(seen: Evidence) -> list[str]:
     # Before its end, by as much as an attempt may seem late: a client does not know the platform's time any better.
     over = {row.name for row in seen.rows if row.state is RecordState.UNKNOWN and row.not_after <= seen.now + SLACK}
     over |= {row.name for row in seen.rows if not row.keyed}
-    # The platform said that the request of a dead client is still under way: the next recovery settles it.
-    over |= {row.name for row in seen.rows if "resource_locked" in (row.reason or "")}
     return [
         f"{row.name}: {row.state.value}, {row.reason}" for row in seen.rows if row.state in OPEN if row.name not in over
     ]
@@ -115,7 +111,7 @@ def _refreshed(seen: Evidence) -> list[str]:
     """More than one new pair for each token that was refused."""
     refused = Counter(user for user, _ in seen.refused)
     issued = Counter(entry["tenant"] for entry in seen.refreshed)
-    return [f"{user}: {count} for {refused[user]}" for user, count in issued.items() if count > refused[user] + UNNOTED]
+    return [f"{user}: {count} for {refused[user]}" for user, count in issued.items() if count > refused[user]]
 
 
 def _asked(seen: Evidence) -> list[str]:
