@@ -97,14 +97,18 @@ def _unkept(seen: Evidence) -> list[str]:
     return sorted({line["key"] for line in seen.sent} - {row.key for row in seen.rows})
 
 
-def _stuck(seen: Evidence) -> list[str]:
-    """Open, although nothing hinders recovery: that its time was over or that it takes no key are the reasons here."""
+def left_open(rows: Sequence[Record], now: float) -> list[Record]:
+    """Return the open *rows* that recovery can settle: they take a key, and at *now* there is time left."""
     # Before its end, by as much as an attempt may seem late: a client does not know the platform's time any better.
-    over = {row.name for row in seen.rows if row.state is RecordState.UNKNOWN and row.not_after <= seen.now + SLACK}
-    over |= {row.name for row in seen.rows if not row.keyed}
     return [
-        f"{row.name}: {row.state.value}, {row.reason}" for row in seen.rows if row.state in OPEN if row.name not in over
+        row
+        for row in rows
+        if row.state in OPEN and row.keyed and not (row.state is RecordState.UNKNOWN and row.not_after <= now + SLACK)
     ]
+
+
+def _stuck(seen: Evidence) -> list[str]:
+    return [f"{row.name}: {row.state.value}, {row.reason}" for row in left_open(seen.rows, seen.now)]
 
 
 def _refreshed(seen: Evidence) -> list[str]:
