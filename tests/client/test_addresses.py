@@ -168,6 +168,10 @@ def test_what_is_no_address_is_refused(base_url: str) -> None:
 @pytest.mark.parametrize(
     "base_url", ["https://h:65535", "https://h:1/", "https://[2001:db8::1]:443/a", "https://h-1.x_y"]
 )
-def test_what_is_an_address_is_taken(base_url: str) -> None:
-    """Ports, IPv6 addresses and paths belong to addresses."""
-    client(base_url)
+async def test_what_is_an_address_is_taken(base_url: str) -> None:
+    """Ports, IPv6 addresses and paths belong to addresses: requests go there."""
+    transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
+
+    await PaymentsClient("token", base_url=base_url, transport=transport).orders.get("ORD1")
+
+    assert [f"{base_url.rstrip('/')}/v1/orders/ORD1"] == [request.url for request in transport.requests]

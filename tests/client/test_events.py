@@ -13,11 +13,12 @@ from paymentsdk import (
     FlowControl,
     Http11Transport,
     MemoryTokenStore,
+    NoAnswer,
     NotFound,
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
-    PaymentsError,
+    RateLimited,
     ReauthorizationRequired,
     RefreshingToken,
     Request,
@@ -140,7 +141,7 @@ async def test_a_read_without_an_answer_and_a_cancelled_call_end_as_well() -> No
     client = make(seen, MemoryTransport([SendFailed("reset"), asyncio.CancelledError()]))
     once = client.with_options(retry=RetryPolicy(attempts=1))
 
-    with pytest.raises(PaymentsError):
+    with pytest.raises(NoAnswer):
         await once.orders.get("ORD1")
     with pytest.raises(asyncio.CancelledError):
         await once.orders.get("ORD1")
@@ -219,7 +220,7 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     once = RetryPolicy(attempts=1)
     client = make(seen, MemoryTransport(answers), clock=clock, retry=once, flow=FlowControl())
 
-    with pytest.raises(PaymentsError):
+    with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
     await client.orders.get("ORD1")
 
@@ -237,7 +238,7 @@ async def test_a_budget_that_is_spent_shows() -> None:
     seen = Seen()
     client = make(seen, MemoryTransport([SendFailed("reset")] * 4))
 
-    with pytest.raises(PaymentsError):
+    with pytest.raises(NoAnswer):
         await client.orders.get("ORD1")
 
     [end] = seen.of(CallEnded)

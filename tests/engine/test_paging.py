@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from paymentsdk import (
+    BadRequest,
     Incomplete,
     NoAnswer,
     Operation,
@@ -402,10 +403,10 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
     walk = table.search(over(table)).pages()
 
     await anext(walk)
-    with pytest.raises(PaymentsError):
+    with pytest.raises(BadRequest):
         await anext(walk)
 
-    with pytest.raises(PaymentsError) as again:
+    with pytest.raises(BadRequest) as again:
         await anext(walk)
     assert (30, [0, 30]) == (again.value.resume_point, table.offsets)
 
@@ -469,7 +470,7 @@ async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanish
 async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
     """The resume point on an error knows as much as that on a page."""
     table = tables(40, changes=lambda answer, request: Response(400) if table.offsets == [0, 10] else None)
-    with pytest.raises(PaymentsError) as failed:
+    with pytest.raises(BadRequest) as failed:
         await ids(table.search(over(table), page_size=10))
     table.ids = table.ids[3:]
 
@@ -498,7 +499,7 @@ async def test_collect_is_all_or_nothing(tables) -> None:
     """`collect` returns all rows or raises: a short list would look like a whole one."""
     table = tables(90, changes=lambda answer, request: Response(400) if 60 in table.offsets else None)
 
-    with pytest.raises(PaymentsError):
+    with pytest.raises(BadRequest):
         await table.search(over(table)).collect()
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import ClientClosed, Incomplete, Page, PaymentsError, Response, ResumePoint
+from paymentsdk import BadRequest, ClientClosed, Incomplete, Page, Response, ResumePoint
 from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
 
 
@@ -165,7 +165,7 @@ async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: st
     if way == "aclose":
         await walk.aclose()
     if way == "fails":
-        with pytest.raises(PaymentsError):
+        with pytest.raises(BadRequest):
             await anext(walk)
     if way == "ends":
         with pytest.raises(Incomplete):

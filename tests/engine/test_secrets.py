@@ -23,6 +23,7 @@ from paymentsdk import (
     PaymentsError,
     RefreshingToken,
     Request,
+    RequestInvalid,
     Response,
     Result,
     SendFailed,
@@ -75,7 +76,7 @@ def test_a_credential_in_a_header_that_is_refused(wrong: dict[str, str]) -> None
         lambda: PaymentsClient(base_url="https://x", headers=wrong),
         lambda: client.with_options(headers=wrong),
     ):
-        with pytest.raises(PaymentsError) as refused:
+        with pytest.raises(RequestInvalid) as refused:
             make()
         shown = TracebackException.from_exception(refused.value, capture_locals=True)
         frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
@@ -399,7 +400,7 @@ def test_settings_that_make_no_sense_hold_no_credential() -> None:
     """A client that cannot be made does not show what it was to be made with."""
     good = {"access_token": ACCESS, "base_url": "https://x", "client_id": "a", "client_secret": SECRET}
     for settings in SETTINGS:
-        with pytest.raises(PaymentsError) as refused:
+        with pytest.raises(RequestInvalid) as refused:
             PaymentsClient(**{**good, "transport": MemoryTransport(), **settings})
         if "headers" not in settings:  # They are the program's own, and shown as it gave them.
             assert_clean(shown_with_variables(refused.value))
@@ -411,7 +412,7 @@ def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object
     """The same holds for a copy."""
     client = PaymentsClient(base_url="https://x", transport=MemoryTransport())
 
-    with pytest.raises(PaymentsError) as refused:
+    with pytest.raises(RequestInvalid) as refused:
         client.with_options(access_token=ACCESS, **options)
 
     assert_clean(shown_with_variables(refused.value))
@@ -419,7 +420,7 @@ def test_options_that_make_no_sense_hold_no_credential(options: dict[str, object
 
 def test_a_token_that_is_refused_is_not_shown() -> None:
     """A token with a line feed at its end is nearly a good one: the error does not show it."""
-    with pytest.raises(PaymentsError) as refused:
+    with pytest.raises(RequestInvalid) as refused:
         StaticToken(f"{ACCESS}\n")
 
     assert_clean(shown_with_variables(refused.value))
@@ -452,7 +453,7 @@ def test_the_environment_is_not_shown(monkeypatch) -> None:
     monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", SECRET)
     for base_url in ("", "nowhere", f"https://user:{SECRET}@host"):
         monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
-        with pytest.raises(PaymentsError) as refused:
+        with pytest.raises(RequestInvalid) as refused:
             PaymentsClient.from_env(transport=MemoryTransport())
         assert_clean(shown_with_variables(refused.value))
 

@@ -370,9 +370,16 @@ async def test_a_child_does_not_take_the_lock_away(path, forked) -> None:
 async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
     """Where a lock is one on the bytes of the file, as on NFS, nobody can lock what is open to be read."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
+    done = []
 
+    def lock_bytes(handle: int, how: int) -> None:
+        fcntl.lockf(handle, how)
+        done.append(how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_bytes)
     await wait_for(FileTokenStore(path))
+
+    assert [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN] == done
 
 
 async def test_nobody_else_can_hold_the_lock(path) -> None:

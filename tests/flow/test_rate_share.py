@@ -171,8 +171,10 @@ async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest
     monkeypatch.setattr("paymentsdk._engine.rate_share._IDLE", 0.01)
     share = RateShare(dsn, 1000.0)
     await share.reserve(NOW, 60.0)
+    line = share._slots._line
 
-    await until(lambda: share._slots._line._connection is None)
+    assert line._connection is not None
+    await until(lambda: line._connection is None)
 
 
 async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatch):

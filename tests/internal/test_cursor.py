@@ -185,21 +185,23 @@ def test_a_page_is_compared_with_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "arrival"),
+    ("members", "arrival", "offset"),
     [
-        ({"last": page()}, page(total=99)),
-        ({"last": page()}, page(first=51)),
-        ({"last": page(dropped=("$.results[0]",))}, page(dropped=("$.results[10]",))),
-        ({"last": PageSummary(ids=(None, None))}, PageSummary(ids=(None, None))),
-        ({"total": 62}, page(total=62, proposed=50)),
-        ({"total": None}, page(total=None, proposed=50)),
-        ({"stale": MOST_STALE_PAGES - 1, "count": MOST_PAGES - 1}, page()),
+        ({"last": page()}, page(total=99), 48),
+        ({"last": page()}, page(first=51), 62),
+        ({"last": page(dropped=("$.results[0]",))}, page(dropped=("$.results[10]",)), 63),
+        ({"last": PageSummary(ids=(None, None))}, PageSummary(ids=(None, None)), 52),
+        ({"total": 62}, page(total=62, proposed=50), None),
+        ({"total": None}, page(total=None, proposed=50), 62),
+        ({"stale": MOST_STALE_PAGES - 1, "count": MOST_PAGES - 1}, page(), 62),
     ],
     ids=["rows moved", "other rows", "other gaps", "no ids", "the last page", "no total", "just in bounds"],
 )
-def test_what_only_looks_like_a_circle(members: dict[str, object], arrival: PageSummary) -> None:
-    """A page that can come on the way from the first row to the last stops no walk."""
-    replace(MIDWAY, **members).advance(arrival)
+def test_what_only_looks_like_a_circle(members: dict[str, object], arrival: PageSummary, offset: int | None) -> None:
+    """A page that can come on the way from the first row to the last stops no walk: it goes on, or is at its end."""
+    following = replace(MIDWAY, **members).advance(arrival)
+
+    assert offset == (None if following is None else following.offset)
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,13 @@ def test_what_can_change_is_refused(filters: dict, path: str) -> None:
     assert path == caught.value.path
 
 
-def test_what_cannot_change_is_taken() -> None:
+async def test_what_cannot_change_is_taken() -> None:
     """Filters that a row has for life leave the proof as it is."""
-    certified(
-        Rows(), external_reference="table-7", application_id=1, site_id="X", marketplace="NONE", preference_id="p"
-    )
+    filters = {"external_reference": "table-7", "application_id": 1, "site_id": "X"}
+
+    walk = certified(Rows(([1, 2], 2)), **filters, marketplace="NONE", preference_id="p")
+
+    assert [1, 2] == [row.id for row in await walk.collect()]
 
 
 @pytest.mark.parametrize("noun", ["invoices", "plans"])

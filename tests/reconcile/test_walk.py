@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import BadRequest, NotWhole, PaymentsError, Request, RequestInvalid, Response
+from paymentsdk import BadRequest, NoAnswer, NotWhole, Request, RequestInvalid, Response
 from paymentsdk.reconcile import Progress, WalkReport, _ledger, _walk, _walker, walk
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, NOW, Platform
@@ -215,7 +215,7 @@ async def test_a_failed_run_goes_on(tmp_path: Path) -> None:
             raise ConnectionError
         return await served(request)
 
-    with pytest.raises(PaymentsError):
+    with pytest.raises(NoAnswer):
         await walked(fails, tmp_path)
     report = await walked(served, tmp_path)
 

@@ -98,7 +98,7 @@ def test_a_new_noun_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_declarations_cannot_be_changed() -> None:
     """What all clients of a program share is read-only."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         OPERATIONS["orders.create"] = OPERATIONS["orders.get"]
     with pytest.raises(AttributeError):
         OPERATIONS["orders.create"].path = "/"

@@ -222,10 +222,15 @@ def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes
 
 
 async def test_it_stops_twice(start):
-    """The second time does nothing."""
+    """The second time does nothing: nobody listens any more."""
     sandbox = await start()
+    port = int(sandbox.base_url.rpartition(":")[2])
+
     await sandbox.stop()
     await sandbox.stop()
+
+    with socket.socket() as probe:
+        assert 0 != probe.connect_ex(("127.0.0.1", port))
 
 
 async def test_unknown_paths_and_methods_are_refused_in_json(plain):

@@ -39,6 +39,8 @@ def test_a_missing_value_is_an_error() -> None:
 
 def test_every_placeholder_of_an_attribute_is_in_quotes() -> None:
     """Escaping protects a value only between quotes: no template leaves them out."""
-    for file in (markup.PAGES / "templates").iterdir():
+    files = list((markup.PAGES / "templates").iterdir())
+    assert files
+    for file in files:
         outside_quotes = re.sub(r'"[^"]*"', '""', file.read_text(encoding="utf-8"))
         assert "=$" not in outside_quotes, file.name

@@ -24,7 +24,11 @@ async def test_closing_waits_for_nobody() -> None:
     async with FaultServer(always(http())) as server:
         transport = AiohttpTransport(drain=60.0)
         await transport.send(Request("GET", server.url()))
+        assert 1 == transport.open_connections
+
         await asyncio.wait_for(transport.aclose(), 2)
+
+        assert 0 == transport.open_connections
 
 
 async def test_closing_waits_for_the_answers() -> None:

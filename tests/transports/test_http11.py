@@ -472,6 +472,7 @@ async def test_idle_connections_are_closed_in_time() -> None:
             async with opened(keepalive_timeout=seconds) as transport:
                 await transport.send(Request("GET", server.url()))
                 await server.all_hung_up()
+                assert 0 == transport.open_connections
 
 
 # --- places and the queue ---------------------------------------------------------------------------------------------
