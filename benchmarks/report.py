@@ -31,6 +31,7 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_import": (),
     "bench_cold": (),
     "bench_retry": (),
+    "bench_observers": (),
     "bench_auth": (),
     "bench_flow": (),
     "bench_sandbox": (),

@@ -21,8 +21,10 @@ _VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
-    replaced = {name.lower() for name in more}
-    return {**{name: value for name, value in fields.items() if name.lower() not in replaced}, **more}
+    replaced, sizes = {name.lower() for name in more}, {len(name) for name in more}
+    # Most differ in their length already: an observer may add a field to each request.
+    kept = {name: value for name, value in fields.items() if len(name) not in sizes or name.lower() not in replaced}
+    return {**kept, **more}
 
 
 def masked_values(headers: Mapping[str, str]) -> dict[str, str]:

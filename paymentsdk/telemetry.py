@@ -9,7 +9,7 @@ Names and units are those of OpenTelemetry's conventions for HTTP clients; what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import Token
 from functools import lru_cache
 from typing import Protocol, TypeAlias
@@ -41,13 +41,21 @@ from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState
 __all__ = ["OpenTelemetryObserver"]
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool]
+#: The same, for many spans and metrics.
+_Labels: TypeAlias = Mapping[str, str | int | float | bool]
 #: A span, what its context has to be left with, and the labels of its metrics.
-_Entered: TypeAlias = tuple[Span, Token[Context], _Attributes]
+_Entered: TypeAlias = tuple[Span, Token[Context], _Labels]
 
 #: Seconds; those that the conventions advise for `http.client.request.duration`.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _OPEN = (RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED)
 _ERROR = 400
+_NO_ERRORS = (CallOutcome.SUCCEEDED, CallOutcome.CANCELLED)
+_NO_LABELS: _Labels = {}
+#: Where the host of a URL begins, or a character before that.
+_HOST = len("https://")
+#: Labels that are kept, of so many operations of so many accounts.
+_MOST_KEPT = 1024
 
 
 class CountingTransport(Protocol):
@@ -134,7 +142,7 @@ class OpenTelemetryObserver:
             case AttemptEnded():
                 self._attempt_ended(event)
             case CallStarted():
-                self._enter(event, 0, self._tracer.start_span(event.operation, attributes=_about(event)), {})
+                self._call_started(event)
             case CallEnded():
                 self._call_ended(event)
             case TokenRefreshed():
@@ -161,38 +169,43 @@ class OpenTelemetryObserver:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    def _call_started(self, event: CallStarted) -> None:
+        span = self._tracer.start_span(event.operation, attributes=_about(event.operation, event.account))
+        self._enter(event, 0, span, _NO_LABELS)
+
     def _call_ended(self, event: CallEnded) -> None:
         found: _Attributes = {"paymentsdk.outcome": event.outcome.value}
         if event.error is not None:
             found["error.type"] = event.error
-        operation: _Attributes = {"paymentsdk.operation": event.operation, **self._account(event)}
+        operation = self._operation(event)
         self._calls.record(event.elapsed, {**operation, **found})
         if event.retry_budget < 1.0 or event.attempts > 1:  # Nearly always it is whole.
             self._budget.set(event.retry_budget, operation)
         span, _ = self._leave(event, 0)
         if span.is_recording():
+            found["paymentsdk.attempts"] = event.attempts
             if event.idempotency_key is not None:
                 found["paymentsdk.idempotency_key"] = event.idempotency_key
-            span.set_attributes({**found, "paymentsdk.attempts": event.attempts})
-            if event.outcome not in (CallOutcome.SUCCEEDED, CallOutcome.CANCELLED):
+            span.set_attributes(found)
+            if event.outcome not in _NO_ERRORS:
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def _attempt_started(self, event: AttemptStarted) -> None:
-        request = {**_request(event), **self._account(event)}
+        url = event.url
+        request = _request(event.method, event.route, url[: url.find("/", _HOST)], self._label(event))
         self._active.add(1, request)
-        attributes: _Attributes = {**request, "url.full": event.url, **_about(event)}
+        attributes: _Attributes = {**request, "url.full": url, **_about(event.operation, event.account)}
         if event.queued:
-            self._queue.record(event.queued, {"paymentsdk.operation": event.operation, **self._account(event)})
+            self._queue.record(event.queued, self._operation(event))
             attributes["paymentsdk.queued"] = event.queued
         if event.number > 1:
             attributes["http.request.resend_count"] = event.number - 1
-            self._retries.add(1, {"paymentsdk.operation": event.operation, **self._account(event)})
+            self._retries.add(1, self._operation(event))
         span = self._tracer.start_span(f"{event.method} {event.route}", kind=SpanKind.CLIENT, attributes=attributes)
-        self._enter(event, event.number, span, request)
-        self._propagator.inject(event.headers)
+        self._propagator.inject(event.headers, self._enter(event, event.number, span, request))
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
         if not event.number:
@@ -219,36 +232,52 @@ class OpenTelemetryObserver:
 
     # --- what they have in common -------------------------------------------------------------------------------------
 
-    def _enter(self, event: CallEvent, number: int, span: Span, labels: _Attributes) -> None:
+    def _enter(self, event: CallEvent, number: int, span: Span, labels: _Labels) -> Context:
         """Make *span* the current one until it is left."""
-        self._entered[event.call, number] = span, context.attach(trace.set_span_in_context(span)), labels
+        entered = trace.set_span_in_context(span)
+        self._entered[event.call, number] = span, context.attach(entered), labels
+        return entered
 
-    def _leave(self, event: CallEvent, number: int) -> tuple[Span, _Attributes]:
+    def _leave(self, event: CallEvent, number: int) -> tuple[Span, _Labels]:
         span, token, labels = self._entered.pop((event.call, number))
         context.detach(token)
         return span, labels
 
+    def _label(self, event: Event) -> str | None:
+        """Return the account, if metrics have it."""
+        return event.account if self._label_accounts else None
+
     def _account(self, event: Event) -> _Attributes:
-        """Return the label of the account, if metrics have it."""
-        return {"paymentsdk.account": event.account} if self._label_accounts and event.account is not None else {}
+        account = self._label(event)
+        return {} if account is None else {"paymentsdk.account": account}
+
+    def _operation(self, event: CallEvent) -> _Labels:
+        return _about(event.operation, self._label(event))
 
 
-def _about(event: CallEvent) -> _Attributes:
+# Attributes are made once for each operation, server and account: most of the cost of a span are its attributes.
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _about(operation: str, account: str | None) -> _Labels:
     """Return what the spans of a call and of its attempts have in common."""
-    about: _Attributes = {"paymentsdk.operation": event.operation}
-    if event.account is not None:
-        about["paymentsdk.account"] = event.account
+    about: _Attributes = {"paymentsdk.operation": operation}
+    if account is not None:
+        about["paymentsdk.account"] = account
     return about
 
 
-def _request(event: AttemptStarted) -> _Attributes:
+@lru_cache(maxsize=_MOST_KEPT)
+def _request(method: str, route: str, origin: str, account: str | None) -> _Labels:
     """Return what the span and the metrics of an attempt have in common."""
-    server = _server(event.url[: event.url.find("/", len("https://"))])
-    return {"http.request.method": event.method, "url.template": event.route, **server}
-
-
-@lru_cache(maxsize=64)
-def _server(origin: str) -> _Attributes:
     parts = urlsplit(origin)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return {"server.address": parts.hostname or "", "server.port": port, "url.scheme": parts.scheme}
+    request: _Attributes = {
+        "http.request.method": method,
+        "url.template": route,
+        "server.address": parts.hostname or "",
+        "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+        "url.scheme": parts.scheme,
+    }
+    if account is not None:
+        request["paymentsdk.account"] = account
+    return request

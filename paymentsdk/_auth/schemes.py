@@ -83,7 +83,7 @@ class Signer(Protocol):
             now: Seconds since the epoch.
 
         Raises:
-            PaymentsError: It cannot be signed; nothing was sent. Any other exception becomes a `RefreshFailed`.
+            PaymentsError: It cannot be signed; nothing was sent. Any other exception becomes a `NotSent`.
         """
         ...
 

@@ -22,6 +22,7 @@ from paymentsdk._engine.deadline import cancelled_again
 from paymentsdk._engine.failures import (
     AttemptFailed,
     client_closed,
+    cut_off,
     error_response,
     no_response,
     no_token,
@@ -34,7 +35,7 @@ from paymentsdk._engine.prepared import PreparedCall
 from paymentsdk._engine.response_checks import compare, credentials, mask_request_id, unexpected_type
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
-from paymentsdk._engine.settings import bound_of, connect_timeout, end_of_attempt
+from paymentsdk._engine.settings import connect_timeout, end_of_attempt
 from paymentsdk._headers import merged
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import masked
@@ -75,7 +76,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
             if not self.deadline.uncancel():
                 await self._log_cancelled(cancelled)
                 raise
-            outcome = self._outcome(AttemptFailed(Failure.NOT_SENT, self._ran_out()))
+            outcome = self._outcome(AttemptFailed(Failure.NOT_SENT, self.ran_out))
         else:
             return result
         finally:
@@ -166,11 +167,6 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         end = end_of_attempt(self.settings.timeout, self.sending, self.total_deadline)
         self.state.deadlines.reset(self.deadline, end)
 
-    def _ran_out(self) -> str:
-        """Say which bound it was that ended the wait."""
-        bound = bound_of(self.settings.timeout, attempt=self.deadline.when < self.total_deadline)
-        return f"the time ran out ({bound})"
-
     async def _wait_for_turn(self, flow: Flow) -> Turn:
         """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
         self.state.deadlines.reset(self.deadline, self.total_deadline)
@@ -181,7 +177,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         except asyncio.CancelledError:
             if not self.deadline.uncancel():
                 raise
-            turn, why = None, f"{self._ran_out()} while it waited for its turn"
+            turn, why = None, f"{self.ran_out} while it waited for its turn"
         if self.settings.observers:
             waited = self.state.clock.monotonic() - since
             self.tell(Throttled, number=self.attempts + 1, waited=waited, admitted=turn is not None)
@@ -197,15 +193,16 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         try:
             request, self.signature = await sign(signer, request, self.state.clock.now(), self.operation.key_header)
             self._stop_if_cancelled()
-        except (asyncio.CancelledError, Exception) as error:
+        except BaseException as error:
             flow.release(turn)
-            self.attempts -= 1
             failure = self._no_credential(error, "signed", not_signed)
+            self._failed(failure or cut_off(Failure.NOT_SENT, error))
+            self.attempts -= 1
             if failure is None:
                 raise
         else:
             return request
-        raise self._failed(failure)
+        raise failure
 
     def _take_token(self) -> str | None:
         """Take the token of the client, and return it; ``None`` if one has to be waited for."""
@@ -279,14 +276,14 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         self, error: BaseException, doing: str, meaning: Callable[[Exception], AttemptFailed]
     ) -> AttemptFailed | None:
         """Say what it means that no token or signature could be had; `None` if the caller has cancelled it."""
-        # Whoever was asked for it may have made our cancellation an error of its own.
-        if not self.deadline.uncancel():
+        if not self.deadline.uncancel():  # Whoever was asked may have made our cancellation an error of its own.
             return meaning(error) if isinstance(error, Exception) else None
         what = "token" if self.signer is None else "request" if doing == "signed" else "secret"
-        reason = f"{self._ran_out()} while the {what} was {doing}"
+        reason = f"{self.ran_out} while the {what} was {doing}"
         # Of a request that was refused, "not sent" would be wrong.
         cause = RefreshFailed(reason) if self.refreshed else None
-        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=False)
+        begun = doing == "signed"
+        return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, timed_out=True, permanent=True, begun=begun)
 
     def _request(self) -> Request:
         operation = self.operation
@@ -328,8 +325,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
             if len(body) < LARGE or operation.writes:
                 value, anomalies = self.decoder.decode(body)
             else:
-                state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
-                value, anomalies = await self.decoder.decode_in_turns(body)
+                value, anomalies = await self._decode_in_turns(response)
             compared = compare(operation, self.body, self.path, self.offset, value=value, raw=body, anomalies=anomalies)
             if compared.added:
                 compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
@@ -359,6 +355,15 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         state.discard(response)
         raise self._failed(failure)
 
+    async def _decode_in_turns(self, response: Response) -> tuple[R, tuple[Anomaly, ...]]:
+        """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
+        self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
+        try:
+            return await self.decoder.decode_in_turns(response.body)
+        except asyncio.CancelledError as error:
+            self.report(response, cut_off(Failure.NO_TRUSTED_RESPONSE, error))
+            raise
+
     def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
         elapsed = self.state.clock.monotonic() - self.started
         if self.settings.observers or events.logs_successes():  # Nearly always nobody listens.
@@ -378,24 +383,19 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
 
     def _no_response(self, error: BaseException) -> AttemptFailed | None:
         """Find out what it means that no response came; ``None`` if *error* has nothing to do with the request."""
-        ran_out = self._ran_out() if self.deadline.uncancel() else None
+        ran_out = self.ran_out if self.deadline.uncancel() else None
         failure = no_response(error, self.state.transport, ran_out)
         if failure is None:
-            why = "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
-            cut_off = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, why)
-            self.history.record(cut_off)
-            self.report(None, cut_off)
+            ended = cut_off(Failure.NO_TRUSTED_RESPONSE, error)
+            self.history.record(ended)
+            self.report(None, ended)
         return failure
 
     def _error_response(self, response: Response) -> AttemptFailed:
         """Find out what a response outside 2xx means."""
         operation = self.operation
-        failure = error_response(
-            operation,
-            response,
-            credentials(self.token, self.signature, self.body),
-            random_key=not self.caller_supplied_key,
-        )
+        secrets = credentials(self.token, self.signature, self.body)
+        failure = error_response(operation, response, secrets, random_key=not self.caller_supplied_key)
         if (error := failure.error) and operation.writes and not operation.documents(error.status, error.code):
             # An error response names no request: one that the contract does not know may be the response to another.
             self.state.discard(response)

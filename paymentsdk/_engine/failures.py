@@ -63,7 +63,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves the engine
         self.permanent = permanent
         """Another attempt would fail the same way."""
         self.begun = begun
-        """There was a request to send; without a token, or once the client is closed, none is made."""
+        """There was a request, and observers were told of it; without a token, or on a closed client, none is made."""
         self.settled = settled
         """The platform says that no attempt has taken effect, whatever is in doubt."""
         self.in_progress = in_progress
@@ -93,7 +93,12 @@ def not_signed(error: Exception) -> AttemptFailed:
     """Nothing was sent: the request could not be signed, for the reason in *error*."""
     cause = _own(error) if isinstance(error, OWN_ERRORS) else None
     reason = f"the request could not be signed: {describe(error)}"
-    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True, begun=False)
+    return AttemptFailed(Failure.NOT_SENT, reason, cause=cause, permanent=True)
+
+
+def cut_off(kind: Failure, error: BaseException) -> AttemptFailed:
+    """The caller has cancelled the attempt, or the program ends."""
+    return AttemptFailed(kind, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
 
 
 def _own(error: PaymentsError) -> PaymentsError:

@@ -69,8 +69,18 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     async def observed(self, made: Coroutine[object, object, T]) -> T:
         """Await what this call has *made*, and tell the observers when it begins and ends."""
         self.number = next(_NUMBERS)
+        # Members are named one by one here and below, not by `about()`: that would take longer than all the rest.
+        started = CallStarted(
+            account=self.settings.account,
+            call=self.number,
+            operation=self.operation.name,
+            method=self.operation.method,
+            route=self.operation.path,
+            idempotency_key=self.key,
+            url=self.address,
+        )
         try:
-            self.tell(CallStarted, url=self.address)
+            events.tell(started, self.settings.observers)
         except BaseException:
             # The program is to end. The call has not begun, and its deadline would cancel whatever the task does next.
             made.close()
@@ -85,8 +95,13 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
         return result
 
     def _tell_end(self, error: BaseException | None, status: int | None = None) -> None:
-        self.tell(
-            CallEnded,
+        ended = CallEnded(
+            account=self.settings.account,
+            call=self.number,
+            operation=self.operation.name,
+            method=self.operation.method,
+            route=self.operation.path,
+            idempotency_key=self.key,
             outcome=events.outcome_of(error),
             error=None if error is None else type(error).__name__,
             status=error.status if isinstance(error, APIError) else status,
@@ -95,6 +110,7 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
             queued=self.queued_before + self.queued,
             retry_budget=self.state.budgets.left(self.seller, self.operation.retry),
         )
+        events.tell(ended, self.settings.observers)
 
     def report(self, response: Response | None, failure: AttemptFailed | None = None) -> None:
         """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
@@ -115,7 +131,12 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
         failure: AttemptFailed | None = None,
     ) -> AttemptEnded:
         return AttemptEnded(
-            **self.about(),
+            account=self.settings.account,
+            call=self.number,
+            operation=self.operation.name,
+            method=self.operation.method,
+            route=self.operation.path,
+            idempotency_key=self.key,
             number=number,
             status=None if response is None else response.status,
             kind=None if failure is None else failure.kind,
@@ -144,7 +165,19 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     def added_headers(self) -> dict[str, str]:
         """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
         given: dict[str, str] = {}
-        self.tell(AttemptStarted, url=self.address, number=self.attempts, queued=self.queued, headers=given)
+        started = AttemptStarted(
+            account=self.settings.account,
+            call=self.number,
+            operation=self.operation.name,
+            method=self.operation.method,
+            route=self.operation.path,
+            idempotency_key=self.key,
+            url=self.address,
+            number=self.attempts,
+            queued=self.queued,
+            headers=given,
+        )
+        events.tell(started, self.settings.observers)
         added: dict[str, str] = {}
         for name, value in given.items():
             try:

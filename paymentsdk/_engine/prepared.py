@@ -9,6 +9,7 @@ from msgspec import field
 
 from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.retry import History
+from paymentsdk._engine.settings import bound_of
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange, Signer
@@ -61,6 +62,12 @@ class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
     """The response that ended the call, if it failed with one."""
     fresh: bool = False
     """Send on a fresh connection: one before has brought a response that is not the response to its request."""
+
+    @property
+    def ran_out(self) -> str:
+        """Which bound it is that ends the wait."""
+        bound = bound_of(self.settings.timeout, attempt=self.deadline.when < self.total_deadline)
+        return f"the time ran out ({bound})"
 
     def __repr__(self) -> str:
         return f"<Call {self.operation.name}>"

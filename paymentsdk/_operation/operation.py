@@ -233,7 +233,7 @@ class Operation(Generic[B, R]):
         key = {self.key_header: ""} if self.keyed and self.key_header != KEY_HEADER else {}
         return {**self.fixed_headers, **accept, **key}
 
-    @property
+    @cached_property
     def reserved_headers(self) -> frozenset[str]:
         """The header fields, in lower case, that no call may set, since the operation does."""
         return RESERVED | {self.key_header.lower()}

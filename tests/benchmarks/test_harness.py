@@ -27,6 +27,7 @@ from benchmarks import (
     bench_import,
     bench_journal,
     bench_layers,
+    bench_observers,
     bench_pages,
     bench_reconcile,
     bench_retry,
@@ -60,6 +61,7 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_import": (bench_import.run, {"import"}, {"cpu_ms", "wall_ms", "net_ms"}),
     "bench_cold": (bench_cold.run, {"contestant"}, {"wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms"}),
     "bench_retry": (bench_retry.run, {"call", "way", "against"}, {"cpu_us", "wall_us", "added_us"}),
+    "bench_observers": (bench_observers.run, {"call", "way", "against"}, {"cpu_us", "added_us"}),
     "bench_auth": (bench_auth.run, {"call", "way", "against"}, {"cpu_us"}),
     "bench_flow": (bench_flow.run, {"load", "flow"}, {"refused_pct", "failed", "goodput", "jain", "p50_ms"}),
     "bench_reconcile": (

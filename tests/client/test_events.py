@@ -411,3 +411,76 @@ async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None
     await client.account("shop-1").orders.get("ORD1")
 
     assert [end] == [event.expires_at for event in seen.of(ReauthorizationDue)]
+
+
+class Stuck:
+    """A signer that waits for ever."""
+
+    async def sign(self, request: Request, now: float) -> dict[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+
+class Broken:
+    """A signer that fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def sign(self, request: Request, now: float) -> dict[str, str]:
+        raise self.error
+
+
+async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
+    """Nothing was sent, so the call has no attempts; but who was told of its beginning is told of its end."""
+    seen, transport = Seen(), MemoryTransport()
+    call = asyncio.ensure_future(make(seen, transport, access_token=None, auth=Stuck()).orders.get("ORD1"))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
+    ended, call_ended = seen.of(AttemptEnded)[0], seen.of(CallEnded)[0]
+    assert (1, Failure.NOT_SENT, "cancelled") == (ended.number, ended.kind, ended.failure)
+    assert (CallOutcome.CANCELLED, 0) == (call_ended.outcome, call_ended.attempts)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), NotSent("no key"), SystemExit(3)])
+async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> None:
+    """Whatever the signer raises; the end has the number of the beginning."""
+    seen = Seen()
+    with pytest.raises((NotSent, SystemExit)):
+        await make(seen, MemoryTransport(), access_token=None, auth=Broken(error)).orders.get("ORD1")
+
+    assert [1] == [event.number for event in seen.of(AttemptStarted)] == [e.number for e in seen.of(AttemptEnded)]
+    assert [0] == [event.attempts for event in seen.of(CallEnded)]
+
+
+async def test_a_signature_that_takes_too_long_ends_its_attempt() -> None:
+    """The deadline ends the wait, and the end has the number of the beginning."""
+    seen, clock = Seen(), FakeClock()
+    client = make(seen, MemoryTransport(), access_token=None, auth=Stuck(), clock=clock)
+    call = asyncio.ensure_future(client.orders.get("ORD1"))
+    await asyncio.sleep(0)
+    clock.advance(61)
+    with pytest.raises(NotSent, match="while the request was signed"):
+        await call
+
+    assert [(1, Failure.NOT_SENT)] == [(event.number, event.kind) for event in seen.of(AttemptEnded)]
+
+
+async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() -> None:
+    """The response is there, and reading it lets others go on meanwhile: one of them may cancel it."""
+    seen, rows = Seen(), b",".join([b'{"id":1,"total_amount":"abc"}'] * 20_000)
+    page = Response(200, {}, b'{"elements":[' + rows + b'],"next_offset":20000,"total":20000}')
+    call = asyncio.ensure_future(make(seen, MemoryTransport([page])).merchant_orders.search().first())
+    for _ in range(9):  # It has been sent, and is read.
+        await asyncio.sleep(0)
+    assert ["CallStarted", "AttemptStarted"] == seen.kinds
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
+    assert (200, "cancelled") == (seen.of(AttemptEnded)[0].status, seen.of(AttemptEnded)[0].failure)

@@ -1,0 +1,107 @@
+"""What it costs to see a call: with an observer that does nothing, and with the spans and metrics of OpenTelemetry.
+
+An order is read and an order is created over a transport that answers at once. *OpenTelemetry alone* is the same call
+of an unobserved client, with two spans made by hand around it that have the same names, attributes and trace context:
+nobody who makes two spans for a call can cost less. The spans go to a processor that drops them, so what an exporter
+costs is not in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from opentelemetry import context, trace
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from benchmarks import harness
+from benchmarks.at_once import BASE_URL, Call, Way, race
+from benchmarks.bench_retry import OURS, Subject
+from benchmarks.harness import Options, Result
+from paymentsdk.events import Event
+from paymentsdk.telemetry import OpenTelemetryObserver
+
+ALONE = "OpenTelemetry alone, two spans"
+SPANS = "two spans"
+
+
+def _nothing(event: Event) -> None:
+    """Do nothing with it."""
+
+
+def _alone(subject: Subject, tracers: TracerProvider) -> Call:
+    """Return the unobserved call, in two spans made by hand."""
+    call, operation = subject.through_call(subject.client()), subject.operation
+    tracer, inject = tracers.get_tracer("by hand", "1"), TraceContextTextMapPropagator().inject
+    name, url = f"{operation.method} {operation.path}", BASE_URL + operation.path.format(**subject.path)
+    status = 201 if subject.writes else 200
+
+    async def in_spans() -> object:
+        outer = tracer.start_span(operation.name, attributes={"paymentsdk.operation": operation.name})
+        left_to = context.attach(trace.set_span_in_context(outer))
+        attributes: dict[str, str | int] = {
+            "http.request.method": operation.method,
+            "url.template": operation.path,
+            "server.address": "127.0.0.1",
+            "server.port": 80,
+            "url.scheme": "http",
+            "url.full": url,
+            "paymentsdk.operation": operation.name,
+        }
+        inner = tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+        left_to_outer = context.attach(trace.set_span_in_context(inner))
+        headers: dict[str, str] = {}
+        inject(headers)
+        value = await call()
+        context.detach(left_to_outer)
+        inner.set_attributes({
+            "http.response.status_code": status,
+            "paymentsdk.request_id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8",
+        })  # fmt: skip
+        inner.end()
+        context.detach(left_to)
+        ended: dict[str, str | int] = {"paymentsdk.outcome": "succeeded", "paymentsdk.attempts": 1}
+        if operation.keyed:
+            ended["paymentsdk.idempotency_key"] = "0123456789abcdef0123456789abcdef"
+        outer.set_attributes(ended)
+        outer.end()
+        return value
+
+    return in_spans
+
+
+def _ways(subject: Subject) -> Iterator[Way]:
+    tracers = TracerProvider()
+    tracers.add_span_processor(SpanProcessor())
+    spans = OpenTelemetryObserver(tracer_provider=tracers, meter_provider=NoOpMeterProvider())
+    both = OpenTelemetryObserver(tracer_provider=tracers, meter_provider=MeterProvider([InMemoryMetricReader()]))
+    yield Way(name=OURS, against=OURS, call=subject.through_call(subject.client()))
+    observed = subject.through_call(subject.client(observers=[_nothing]))
+    yield Way(name="an observer that does nothing", against=OURS, call=observed)
+    yield Way(name=ALONE, against=OURS, call=_alone(subject, tracers))
+    yield Way(name=SPANS, against=OURS, call=subject.through_call(subject.client(observers=[spans])))
+    yield Way(name="two spans and metrics", against=OURS, call=subject.through_call(subject.client(observers=[both])))
+
+
+def run(options: Options) -> Result:
+    """Measure every way to see an order read and created."""
+    rows = []
+    with harness.on_core(harness.cores()[0]), asyncio.Runner() as runner:
+        for name in ("GET", "POST"):
+            rows += race(list(_ways(Subject(name))), name, runner, options)
+    return harness.result("bench_observers", rows, options)
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    given = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(given)), given)
+
+
+if __name__ == "__main__":
+    main()
