@@ -91,11 +91,16 @@ def _secrets() -> frozenset[str]:
 
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
     """Return the names of all that one of *operations*, or a seller, declares a credential, in lower case."""
-    kinds = [kind for one in operations for kind in (one.body, one.result) if kind is not None]
-    structs = structs_in([Tenant, *kinds])
+    kinds = {kind for one in operations for kind in (one.body, one.result) if kind is not None}
+    return frozenset[str]().union(*map(_declared_in, {Tenant, *kinds}))
+
+
+@cache
+def _declared_in(kind: type) -> frozenset[str]:
+    """Return the names of the credentials that a value of *kind* may hold, in lower case."""
     return frozenset(
         field.encode_name.lower()
-        for struct in structs
+        for struct in structs_in([kind])
         for field in struct.fields
         if field.name in getattr(struct.cls, "__secrets__", ())
     )

@@ -221,6 +221,17 @@ def send(sandbox: Sandbox, method: str, path: str, body: object = None) -> bytes
         return response.read()
 
 
+@pytest.mark.control("paymentsdk.sandbox._redaction._declared_in", around=lambda kept: kept.__wrapped__)
+async def test_what_is_declared_is_read_once(sandbox, start, monkeypatch):
+    """Programs start a sandbox for each of their tests: only the first one looks at the types of the contract."""
+    looked_at = []
+    monkeypatch.setattr(msgspec.inspect, "type_info", looked_at.append)
+
+    await start()
+
+    assert [] == looked_at
+
+
 async def test_it_stops_twice(start):
     """The second time does nothing: nobody listens any more."""
     sandbox = await start()
