@@ -36,7 +36,8 @@ from paymentsdk.events import (
     ReauthorizationDue,
     TokenRefreshed,
 )
-from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState
+from paymentsdk.journal import RecordResolved, RecordsOpen
+from paymentsdk.journal._states import OPEN
 
 __all__ = ["OpenTelemetryObserver"]
 
@@ -48,7 +49,6 @@ _Entered: TypeAlias = tuple[Span, Token[Context], _Labels]
 
 #: Seconds; those that the conventions advise for `http.client.request.duration`.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-_OPEN = (RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN, RecordState.DEFERRED)
 _ERROR = 400
 _NO_ERRORS = (CallOutcome.SUCCEEDED, CallOutcome.CANCELLED)
 _NO_LABELS: _Labels = {}
@@ -152,7 +152,7 @@ class OpenTelemetryObserver:
             case RecordResolved():
                 self._record_resolved(event)
             case RecordsOpen():
-                for state in _OPEN:
+                for state in OPEN:
                     self._open.set(event.count.get(state, 0), {"paymentsdk.record.state": state.value})
                 self._oldest.set(event.oldest or 0.0)
             case _:

@@ -35,6 +35,7 @@ from paymentsdk.cli._journal import add_journal
 from paymentsdk.cli._output import discard_stdout
 from paymentsdk.cli._reconcile import add_reconcile
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT
+from paymentsdk.cli._words import sentence
 from paymentsdk.errors import PaymentsError, visible
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _add_completion(commands: SubParsers[argparse.ArgumentParser]) -> None:
     completion = commands.add_parser(
         "completion",
         help=summary,
-        description=summary.capitalize() + ".",
+        description=sentence(summary),
         epilog='bash and zsh: eval "$(paymentsdk completion bash)"; fish: paymentsdk completion fish | source',
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
@@ -182,7 +183,7 @@ def _run_completion(options: Namespace) -> int:
 
 def _add_demo(commands: SubParsers[argparse.ArgumentParser]) -> None:
     summary = "run the main job between a client and a sandbox, with faults, and compare their books"
-    demo = commands.add_parser("demo", help=summary, description=summary.capitalize() + ".")
+    demo = commands.add_parser("demo", help=summary, description=sentence(summary))
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.add_argument("--concurrency", type=count, default=32, metavar="N", help="calls in flight (default: 32)")
     demo.add_argument("--json", action="store_true", help="print the result as one line of JSON")

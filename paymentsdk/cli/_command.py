@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paymentsdk.cli._arguments import address
 from paymentsdk.cli._output import Answer, print_answer
 from paymentsdk.cli._running import DEFAULT_HOST, DEFAULT_PORT, Running
+from paymentsdk.cli._words import sentence
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -41,7 +42,7 @@ def add_command(
     parser = commands.add_parser(
         name,
         help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
+        description=sentence(summary),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=explain is None,
     )

@@ -17,12 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from paymentsdk._postgres import is_dsn
 from paymentsdk.cli._arguments import Choices, count, file
-from paymentsdk.cli._output import Answer, columns, fields, print_answer
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._output import Answer, Row, columns, fields, print_answer
+from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import visible
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
     journal = commands.add_parser(
         "journal",
         help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
+        description=sentence(summary),
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -78,7 +76,7 @@ def add_journal(commands: SubParsers[argparse.ArgumentParser]) -> None:
 def _add(
     commands: SubParsers[argparse.ArgumentParser], name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
+    parser = commands.add_parser(name, help=summary, description=sentence(summary), epilog=epilog)
     where = f"the file or the postgresql:// address of the journal (default: {_VARIABLE}, or {_DEFAULT_FILE})"
     parser.add_argument("--file", type=file, metavar="FILE", help=where)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -114,51 +112,27 @@ async def _done(where: str, options: Namespace) -> tuple[int, Answer]:
 # --- list and show ------------------------------------------------------------------------------------------------
 
 
-class _Shown(Struct, frozen=True):
-    """What people may see of a record: neither its body nor its headers nor its response, which hold credentials."""
-
-    name: str
-    state: str
-    reason: str
-    operation: str
-    key: str
-    base_url: str
-    path: str
-    seller: str
-    account: str | None
-    begun: datetime
-    """In platform time."""
-    not_after: datetime
-    """In platform time."""
-    recoverable: bool
-    owner: str
-    lease_until: datetime | None
-    """On the clock of the journal."""
-    updated: datetime
-    """On the clock of the journal."""
-    status: int | None
-    """Of the platform's response."""
-
-
-def _shown(record: Record) -> _Shown:
-    return _Shown(
-        name=record.name,
-        state=record.state.value,
-        reason=record.reason,
-        operation=record.operation,
-        key=record.key,
-        base_url=record.base_url,
-        path=record.path,
-        seller=record.seller,
-        account=record.account,
-        begun=_moment(record.begun),
-        not_after=_moment(record.not_after),
-        recoverable=record.recoverable,
-        owner=record.owner,
-        lease_until=_moment(record.lease_until) if record.lease_until else None,
-        updated=_moment(record.updated),
-        status=record.response.status if record.response else None,
-    )
+def _shown(record: Record) -> Row:
+    """Return what people may see of *record*: neither its body nor its headers nor its response have a place here."""
+    return {
+        "name": record.name,
+        "state": record.state.value,
+        "reason": record.reason,
+        "operation": record.operation,
+        "key": record.key,
+        "base_url": record.base_url,
+        "path": record.path,
+        "seller": record.seller,
+        "account": record.account,
+        # In platform time; `lease_until` and `updated` are on the clock of the journal.
+        "begun": _moment(record.begun),
+        "not_after": _moment(record.not_after),
+        "recoverable": record.recoverable,
+        "owner": record.owner,
+        "lease_until": _moment(record.lease_until) if record.lease_until else None,
+        "updated": _moment(record.updated),
+        "status": record.response.status if record.response else None,
+    }
 
 
 def _moment(seconds: float) -> datetime:
@@ -201,7 +175,8 @@ def _table(rows: Sequence[Record]) -> Iterator[str]:
 
 async def _show(journal: Journal, options: Namespace) -> tuple[int, Answer]:
     found = [_shown(row) for row in await _found(journal, options.what)]
-    lines = [line for one in found for line in ("", *fields(_told(one)))][1:]
+    told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
+    lines = [line for one in told for line in ("", *fields(one))][1:]
     return 0, Answer(found, lines)
 
 
@@ -220,20 +195,7 @@ async def _found(journal: Journal, what: str) -> list[Record]:
     return rows
 
 
-def _told(record: _Shown) -> dict[str, object]:
-    return {name.replace("_", " "): getattr(record, name) for name in record.__struct_fields__}
-
-
 # --- recover ------------------------------------------------------------------------------------------------------
-
-
-class _Recovered(Struct, frozen=True):
-    """What a recovery has come to."""
-
-    complete: bool
-    resolved: dict[str, int]
-    left: list[_Shown]
-    problems: tuple[str, ...]
 
 
 async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Answer]:
@@ -242,9 +204,12 @@ async def _recover(journal: Journal, _options: Namespace) -> tuple[int, Answer]:
     # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
     async with PaymentsClient.from_env(journal=journal, accounts=_token) as client:
         summary = await client.recover(progress=_tell)
-    resolved = {state.value: number for state, number in summary.resolved.items()}
-    left = [_shown(row) for row in summary.left]
-    data = _Recovered(summary.is_complete, resolved, left, summary.problems)
+    data = {
+        "complete": summary.is_complete,
+        "resolved": {state.value: number for state, number in summary.resolved.items()},
+        "left": [_shown(row) for row in summary.left],
+        "problems": summary.problems,
+    }
     return 0 if summary.is_complete else 1, Answer(data, list(_outcome(summary)))
 
 

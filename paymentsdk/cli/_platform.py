@@ -19,7 +19,7 @@ from msgspec import Struct, inspect
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk.cli._arguments import count
 from paymentsdk.cli._output import Row, csv_writer, discard_stdout, fields, print_json, print_table, progress
-from paymentsdk.cli._words import counted, in_terminal
+from paymentsdk.cli._words import counted, in_terminal, sentence
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add_operations(
             nouns.setdefault(operation.name.partition(".")[0], []).append(operation)
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
-        parser = commands.add_parser(_option(noun), help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        parser = commands.add_parser(_option(noun), help=summary, description=sentence(summary))
         within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
         for operation in own:
             _add(within, operation, connect)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk.cli._arguments import count, file, pair, pairs
-from paymentsdk.cli._words import counted
+from paymentsdk.cli._words import counted, sentence
 from paymentsdk.errors import (
     AuthenticationFailed,
     NotWhole,
@@ -65,7 +65,7 @@ def add_reconcile(commands: SubParsers[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "reconcile",
         help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
+        description=sentence(summary),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,12 +7,17 @@ import sys
 import textwrap
 from typing import TextIO
 
-__all__ = ["counted", "in_terminal", "wrapped"]
+__all__ = ["counted", "in_terminal", "sentence", "wrapped"]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return *number* with its noun: ``1 order``, ``2,000 orders``; *many* is of those that add no ``s``."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def sentence(words: str) -> str:
+    """Return *words* with a capital at their beginning, and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def in_terminal(stream: TextIO | None) -> bool:

@@ -40,21 +40,6 @@ def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox
         yield sandbox
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command, and return its exit code, what it printed and what it said on stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as ended:
-            code = ended.code
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
-
 def create(run: Callable[..., tuple[int, str, str]], key: str, body: str = ORDER) -> dict[str, object]:
     """Create an order with the command, and return it."""
     Path("order.json").write_text(body, encoding="utf-8")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,25 +12,16 @@ import pytest
 from docs.describe import members
 from paymentsdk import NotFound, PaymentsClient
 from paymentsdk.resources import orders
-from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 GUIDES = Path(__file__).parents[2] / "docs/how-to"
-MIDNIGHT = datetime(2026, 3, 10, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
 
 
 def blocks(guide: str) -> list[str]:
     """Return the Python of a guide."""
     page = GUIDES.joinpath(f"{guide}.md").read_text(encoding="utf-8")
     return [part.split("```")[0] for part in page.split("```python\n")[1:]]
-
-
-def lunch(reference: str) -> OrderRequest:
-    """Return an order of one payment."""
-    price = Decimal("10.00")
-    payments = TransactionsRequest(payments=[PaymentRequest(amount=price)])
-    return OrderRequest(external_reference=reference, total_amount=price, transactions=payments)
 
 
 @pytest.fixture

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from msgspec import inspect
+
 from paymentsdk import Operation, RetryClass
 from paymentsdk.resources.common import ResponseStruct
 
@@ -17,3 +21,17 @@ def declared(
     about = {"name": "things.ask", "path": "/v1/things", "section": "", "summary": "", "retry": RetryClass.READ}
     method = "GET" if body is None else "POST"
     return Operation(**{**about, "method": method, "body": body, "result": result, "query": query, **more})
+
+
+def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
+    """Yield every Struct of a type."""
+    match info:
+        case inspect.StructType(fields=fields):
+            yield info
+            for member in fields:
+                yield from leaves(member.type)
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from leaves(one)
+        case inspect.VarTupleType(item_type=item):
+            yield from leaves(item)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +17,7 @@ from msgspec import Meta, Struct, inspect
 
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, Operation, OutcomeUnknown, PaymentsError, Response
 from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
-from tests.engine.declared import declared
+from tests.engine.declared import declared, leaves
 
 T = TypeVar("T")
 
@@ -40,20 +39,6 @@ def at(value: object, path: str) -> object:
 
 
 # --- what follows the contract ----------------------------------------------------------------------------------------
-
-
-def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
-    """Yield every Struct of a type."""
-    match info:
-        case inspect.StructType(fields=fields):
-            yield info
-            for member in fields:
-                yield from leaves(member.type)
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from leaves(one)
-        case inspect.VarTupleType(item_type=item):
-            yield from leaves(item)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
 from msgspec import Struct, inspect
 
 from paymentsdk import OPERATIONS, Anomaly
-from paymentsdk._codec import amounts as oddity
-from paymentsdk._codec import repair
+from paymentsdk._codec import amounts, repair
+from tests.engine.declared import leaves
 
 
-def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
-    """Yield every Struct of a type."""
-    match info:
-        case inspect.StructType(fields=fields):
-            yield info
-            for member in fields:
-                yield from leaves(member.type)
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from leaves(one)
-        case inspect.VarTupleType(item_type=item):
-            yield from leaves(item)
+def amounts_of(struct: inspect.StructType) -> list[str]:
+    """Return the members of *struct* that are amounts."""
+    kinds = {member.name: getattr(member.type, "types", (member.type,)) for member in struct.fields}
+    return [name for name, types in kinds.items() if any(isinstance(one, inspect.DecimalType) for one in types)]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -32,11 +23,22 @@ def test_every_amount_of_every_answer_is_searched(name: str) -> None:
     """No amount of any answer is left out of the search, at whatever depth it stands."""
     for struct in leaves(inspect.type_info(OPERATIONS[name].result)):
         needed = {member.name: "X1" for member in struct.fields if member.required}
-        for member in struct.fields:
-            if isinstance(next(iter(getattr(member.type, "types", ())), None), inspect.DecimalType):
-                search = oddity.compile_check(struct.cls)
-                assert search(struct.cls(**needed, **{member.name: Decimal("NaN")}))
-                assert not search(struct.cls(**needed, **{member.name: Decimal("24.90")}))
+        for amount in amounts_of(struct):
+            search = amounts.compile_check(struct.cls)
+            assert search(struct.cls(**needed, **{amount: Decimal("NaN")}))
+            assert not search(struct.cls(**needed, **{amount: Decimal("24.90")}))
+
+
+def test_the_amounts_of_answers_are_found() -> None:
+    """Negative control: the test above has something to search for in the answers that are about money."""
+    found = {
+        name.partition(".")[0]
+        for name, operation in OPERATIONS.items()
+        for struct in leaves(inspect.type_info(operation.result))
+        if amounts_of(struct)
+    }
+
+    assert {"orders", "merchant_orders", "preferences", "plans", "invoices", "wallet_payments"} == found
 
 
 def test_every_kind_of_member_has_its_repair() -> None:

@@ -139,13 +139,6 @@ class Task(Struct, eq=False):
     flight: Flight | None = None
 
 
-class Said(NamedTuple):
-    """What a caller was told, with how many effects there were."""
-
-    state: RecordState
-    effects: int
-
-
 class World:
     """Everything, with the promises that are kept in it.
 

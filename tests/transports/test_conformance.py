@@ -292,16 +292,6 @@ class Keeping(AiohttpTransport):
         return await super().send(structs.replace(request, fresh=False))
 
 
-class Resending(AiohttpTransport):
-    """Sends again what a kept connection has lost."""
-
-    async def send(self, request: Request) -> Response:
-        try:
-            return await super().send(request)
-        except SendFailed:
-            return await super().send(request)
-
-
 class Chaining(AiohttpTransport):
     """Raises failures the usual way, with their cause."""
 
