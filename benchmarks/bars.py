@@ -27,7 +27,6 @@ class Bar(Struct, frozen=True, kw_only=True):
         most: The highest value that holds.
         least: The lowest value that holds.
         unit: Of a difference or a value.
-        known: What was known to be possible before it was promised.
     """
 
     what: str
@@ -39,7 +38,6 @@ class Bar(Struct, frozen=True, kw_only=True):
     most: float | None = None
     least: float | None = None
     unit: str = ""
-    known: str = ""
 
     @property
     def promise(self) -> str:
@@ -218,7 +216,6 @@ BARS = (
         take="difference",
         most=5,
         unit=" µs",
-        known="tenacity as usually used: 11 to 26 µs",
     ),
     Bar(
         what="an observer that makes two spans with OpenTelemetry, on a success",
@@ -228,7 +225,6 @@ BARS = (
         take="difference",
         most=45,
         unit=" µs",
-        known="the same spans made by hand are the floor",
     ),
     Bar(
         what="a typed page over json.loads with exact amounts",
@@ -257,7 +253,6 @@ BARS = (
         of=_typed("pydantic"),
         to={"contestant": "paymentsdk"},
         least=4,
-        known="4.9 to 8",
     ),
     Bar(
         what="memory per held merchant order, over pydantic",
@@ -266,7 +261,6 @@ BARS = (
         to={"contestant": "pydantic"},
         metric="bytes",
         most=0.45,
-        known="0.42",
     ),
     Bar(
         what="200 pages at 20 ms one by one, over 8 in flight",
@@ -275,7 +269,6 @@ BARS = (
         to={"prefetch": 8},
         metric="wall_ms",
         least=5,
-        known="5.7",
     ),
     Bar(
         what="200 pages, 8 in flight, over the ideal",
@@ -334,7 +327,6 @@ BARS = (
         take="value",
         most=2,
         unit=" %",
-        known="without it 93 % with 256 callers",
     ),
     Bar(
         what="calls that fail under that limit",
@@ -351,7 +343,6 @@ BARS = (
         metric="goodput",
         take="value",
         least=0.9,
-        known="0.93 in a prototype",
     ),
     Bar(
         what="fairness among 20 sellers on one pool, one with half of the load (Jain)",
@@ -360,7 +351,6 @@ BARS = (
         metric="jain",
         take="value",
         least=0.95,
-        known="0.16 without turns",
     ),
     Bar(
         what="an interactive call beside 64 batch callers, p50",
@@ -370,6 +360,5 @@ BARS = (
         take="value",
         most=50,
         unit=" ms",
-        known="28 ms in a prototype",
     ),
 )
