@@ -15,6 +15,7 @@ import msgspec
 
 from paymentsdk.resources.orders import (
     ItemRequest,
+    Order,
     OrderConfigRequest,
     OrderRequest,
     PaymentRequest,
@@ -23,6 +24,11 @@ from paymentsdk.resources.orders import (
 )
 
 TOKEN = "APP_USR-4934588586838432-100912-8f1c0a7d5b3e9f2a6c4d8e0b1a3f5c7d-241983636"  # noqa: S105 - made up
+#: What every client that is written by hand sends and decodes with, so that none of them does less than another.
+READING = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
+WRITING = {**READING, "Content-Type": "application/json"}
+ENCODE = msgspec.json.Encoder(decimal_format="string").encode
+DECODE = msgspec.json.Decoder(Order).decode
 #: Stands where a server puts the id that the path asks for.
 ASKED = "ASKED_ID"
 REFERENCE = "store-0042_till-7_20260131-000917"

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 from yarl import URL
 
@@ -25,10 +24,8 @@ NOTES = (
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
     url = URL(target.base_url)
     connector = TCPConnector(limit=0, ssl=target.context() or True)
     place = ClientRequest("GET", url, loop=asyncio.get_running_loop())

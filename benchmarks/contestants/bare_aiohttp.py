@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import msgspec
 from aiohttp import ClientSession, TCPConnector
 from yarl import URL
 
@@ -29,12 +28,9 @@ def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
 @asynccontextmanager
 async def calls(target: Target, open_session: Callable[..., ClientSession]) -> AsyncIterator[Calls]:
     """Make calls on a session that *open_session* opens."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
-    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
-    writing = {**reading, "Content-Type": "application/json"}
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
+    reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
     orders_url = URL(orders, encoded=True)
     connector = TCPConnector(limit=0, ssl=target.context() or True)

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
 
 import httpx
-import msgspec
 
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
@@ -26,12 +25,9 @@ def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
 @asynccontextmanager
 async def calls(target: Target, library: ModuleType) -> AsyncIterator[Calls]:
     """Make calls with *library*, which is httpx or goes by its names."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
-    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
-    writing = {**reading, "Content-Type": "application/json"}
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
+    reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
     limits = library.Limits(max_connections=None, max_keepalive_connections=None)
     async with library.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 from pyreqwest.client import ClientBuilder
 
 from benchmarks import payloads
@@ -21,12 +20,9 @@ NOTES = "bare pyreqwest: bytes body, prebuilt decoder; the CPU time of its threa
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
-    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
-    writing = {**reading, "Content-Type": "application/json"}
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
+    reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
     builder = ClientBuilder().http1_only()
     if target.authority:

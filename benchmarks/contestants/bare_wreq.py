@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 from wreq import Client
 from wreq.tls import CertStore
 
@@ -22,12 +21,9 @@ NOTES = "bare wreq: bytes body, prebuilt decoder; the CPU time of its threads is
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
-    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
-    writing = {**reading, "Content-Type": "application/json"}
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
+    reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
     options = {}
     if target.authority:

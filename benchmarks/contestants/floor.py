@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-import msgspec
-
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
 from paymentsdk.resources.orders import Order
@@ -59,10 +57,8 @@ class _Connection(asyncio.Protocol):
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
     """Set the client up."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
     address = urlsplit(target.base_url)
     host, port = address.hostname or "", address.port or 0
     loop = asyncio.get_running_loop()

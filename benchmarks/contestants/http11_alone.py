@@ -6,8 +6,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import msgspec
-
 from benchmarks import payloads
 from benchmarks.contestants import Calls, Target
 from paymentsdk import Http11Transport, Request, Transport
@@ -25,12 +23,9 @@ def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
 @asynccontextmanager
 async def calls(target: Target, transport: Transport) -> AsyncIterator[Calls]:
     """Send requests through *transport*."""
-    ids = payloads.order_ids()
-    body = payloads.order_request()
-    encode = msgspec.json.Encoder(decimal_format="string").encode
-    decode = msgspec.json.Decoder(Order).decode
-    reading = {"Authorization": f"Bearer {payloads.TOKEN}", "Accept": "application/json"}
-    writing = {**reading, "Content-Type": "application/json"}
+    ids, body = payloads.order_ids(), payloads.order_request()
+    encode, decode = payloads.ENCODE, payloads.DECODE
+    reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
 
     async def get() -> Order:
