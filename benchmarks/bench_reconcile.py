@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from benchmarks.harness import Options, Result, Row
 from paymentsdk import OPERATIONS, PaymentsClient, Request, Response
 from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
 from paymentsdk.reconcile._rows import OrderPage
+from paymentsdk.reconcile._windows import EPOCH, MILLISECOND
 from tests.reconcile.test_model import judged
 
 MILLION = 1_000_000
@@ -63,7 +65,8 @@ class Serving:
         self._tally = None if tally is None else os.open(tally, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         body = json.loads(payloads.merchant_orders(1))["elements"][0]
         text = json.dumps({**body, "id": "%ID%", "date_created": "%DATE%", "external_reference": "r-%ID%"})
-        self._parts = text.replace('"%ID%"', "\0").replace("%ID%", "\0").replace("%DATE%", "\1")
+        self._parts = text.replace('"%ID%"', "%ID%").replace("{", "{{").replace("}", "}}")
+        self._parts = self._parts.replace("%ID%", "{0}").replace("%DATE%", "{1}")
 
     async def send(self, request: Request) -> Response:
         self.calls += 1
@@ -85,13 +88,9 @@ class Serving:
             first = bisect.bisect_left(dates, _ms(query["date_created_from"]))
             last = bisect.bisect_right(dates, _ms(query["date_created_to"]))
         start = min(first + int(query["offset"]), last)
-        rows = [self._text(i, dates[i]) for i in range(start, min(start + PAGE, last))]
+        rows = [self._parts.format(10**10 + i, _iso(dates[i])) for i in range(start, min(start + PAGE, last))]
         body = f'{{"elements":[{",".join(rows)}],"next_offset":0,"total":{last - first}}}'
         return Response(200, HEADERS, body.encode())
-
-    def _text(self, i: int, moment: int) -> str:
-        date = datetime.fromtimestamp(moment // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return self._parts.replace("\0", str(10**10 + i)).replace("\1", f"{date}.{moment % 1000:03}+00:00")
 
     async def aclose(self) -> None:
         pass
@@ -101,13 +100,17 @@ def _ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def _dates(seller: int, count: int) -> list[int]:
+def _iso(moment: int) -> str:
+    return (EPOCH + moment * MILLISECOND).isoformat(timespec="milliseconds")
+
+
+def _dates(seller: int, count: int) -> array[int]:
     """Return when the orders of *seller* were made: half of them in 60 bursts, densest at their beginnings."""
     begin, span = int(BEGIN.timestamp() * 1000), 30 * DAY * 1000
     even = [(i * 2_654_435_761 + seller * 977_231) % span for i in range(count - count // 2)]
     peaks = [(i * 40_503_001 + seller * 7_919) * 104_729 % (span - 4_000_000) for i in range(60)]
     bursts = [peaks[i % 60] + (i * 48_271 % 1_900) ** 2 for i in range(count // 2)]
-    return sorted(begin + one for one in (*even, *bursts))
+    return array("q", sorted(begin + one for one in (*even, *bursts)))
 
 
 def _own(name: str) -> str:

@@ -168,7 +168,7 @@ async def walk(
         stack.callback(ledger.close)
         if executor is not None:
             await stack.enter_async_context(executor)
-        report = await Walk(plan, Search(plan.accounts, max_window), ledger, progress, executor).run()
+        report = await Walk(plan, Search(plan.accounts, max_window, in_flight), ledger, progress, executor).run()
     if report.not_whole:
         first, *others = report.not_whole
         for other in others:

@@ -8,7 +8,7 @@ counted from the first page of each.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec import Struct
 from paymentsdk.reconcile._windows import Rules, Window
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 #: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
 AGEING = 60_000
@@ -38,6 +39,10 @@ class Sight(Struct, Generic[R], frozen=True, kw_only=True):
 
     received: int
     """How far it reaches: entries that were no rows count in offsets, too."""
+
+    def with_rows(self, rows: Sequence[S]) -> Sight[S]:
+        """Return the page with *rows* for its own."""
+        return Sight(ids=self.ids, rows=rows, total=self.total, now=self.now, received=self.received)
 
 
 class Whole(Struct, Generic[R], frozen=True, kw_only=True):
@@ -76,61 +81,49 @@ class Doubtful(Struct, Generic[R], frozen=True, kw_only=True):
 
 
 Verdict: TypeAlias = "Whole[R] | Split | Doubtful[R]"
+T = TypeVar("T")
+#: What asks for pages by their offsets, and returns something.
+Steps: TypeAlias = Generator[Sequence[int], Sequence[Sight[R] | None], T]
 
 
 class Count:
     """The distinct ids of a window, counted from the first page of each walk."""
 
     def __init__(self) -> None:
-        self._walk = -1
         #: The total of the first page of each walk; ``None`` if the walk cannot certify.
         self._totals: list[int | None] = []
-        #: In which walk each id was seen last, and how many ids were seen last in each walk.
-        self._last: dict[str, int] = {}
-        self._counts: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._last)
+        #: The ids that were seen last in each walk.
+        self._seen: list[set[str | None]] = []
 
     def begin(self, total: int | None) -> None:
         """Begin a walk whose first page says *total*."""
-        self._walk += 1
         self._totals.append(total)
-        self._counts.append(0)
+        self._seen.append(set())
 
-    def see(self, ids: Iterable[str | None], total: int | None) -> None:
+    def see(self, ids: Collection[str | None], total: int | None) -> None:
         """Count the *ids* of a page that says *total*."""
-        new = {one: self._walk for one in ids if one is not None}
-        if None not in ids and self._last.keys().isdisjoint(new):
-            # Almost always: a page of rows that were not seen before.
-            self._last.update(new)
-            self._counts[self._walk] += len(new)
-            self._void(total)
-            return
-        for one in ids:
-            if one is None:
-                # It may be one of those counted, or another.
-                self._void(None)
-                continue
-            last = self._last.get(one)
-            if last is not None:
-                self._counts[last] -= 1
-            self._last[one] = self._walk
-            self._counts[self._walk] += 1
+        *earlier, latest = self._seen
+        latest.update(ids)
+        for seen in earlier:
+            seen.difference_update(ids)
+        if None in latest:
+            # It may be one of those counted, or another.
+            latest.discard(None)
+            total = None
         self._void(total)
 
     def certified(self) -> int | None:
         """Return the last walk since whose first page every row has been seen; ``None`` if there is none."""
         seen = 0
-        for walk in range(self._walk, -1, -1):
-            seen += self._counts[walk]
+        for walk in reversed(range(len(self._seen))):
+            seen += len(self._seen[walk])
             if seen == self._totals[walk]:
                 return walk
         return None
 
-    def since(self, walk: int) -> list[str]:
+    def since(self, walk: int) -> set[str | None]:
         """Return the ids that were seen since *walk* began."""
-        return [one for one, last in self._last.items() if last >= walk]
+        return set().union(*self._seen[walk:])
 
     def _void(self, total: int | None) -> None:
         """Have no walk certify that began with fewer rows than *total*: a row has joined, or a total was wrong."""
@@ -139,15 +132,15 @@ class Count:
                 self._totals[walk] = None
 
 
-def examine(window: Window, rules: Rules) -> Generator[int, Sight[R] | None, Verdict[R]]:
+def examine(window: Window, rules: Rules) -> Steps[R, Verdict[R]]:
     """Walk *window* until it is certified, is to be split, or is given up.
 
-    Yields the offset of the page to fetch, and takes the page, or ``None`` if the platform refuses the offset.
+    Yields the offsets of pages to fetch, and takes these pages, with ``None`` for an offset that the platform refuses.
     """
-    count, rows = Count(), dict[str, R]()
+    count, rows = Count(), dict[str | None, R]()
     total, now, reason = None, 0, "the platform refuses the query"
     for _ in range(rules.tries):
-        first = yield 0
+        (first,) = yield [0]
         if first is None:
             break
         total, now = first.total, first.now
@@ -161,7 +154,8 @@ def examine(window: Window, rules: Rules) -> Generator[int, Sight[R] | None, Ver
         known = len(rows)
         walk = yield from _walk(first, count, rows)
         if walk is not None:
-            return Whole(rows=[rows[one] for one in count.since(walk)], at=now)
+            found = count.since(walk)
+            return Whole(rows=[row for one, row in rows.items() if one in found], at=now)
         # Nothing new: there may be a largest offset, which smaller windows do not reach.
         if len(rows) == known and (pieces := window.halves(rules)):
             return Split(pieces)
@@ -199,18 +193,37 @@ def _given_up(first: Sight[R], reason: str) -> Doubtful[R]:
     return Doubtful(rows=first.rows, seen=len(first.ids), total=first.total, at=first.now, reason=reason)
 
 
-def _walk(first: Sight[R], count: Count, rows: dict[str, R]) -> Generator[int, Sight[R] | None, int | None]:
-    """Walk from the page *first* to the last one; return the walk since which every row was seen."""
+def _walk(first: Sight[R], count: Count, rows: dict[str | None, R]) -> Steps[R, int | None]:
+    """Walk from the page *first* on; return the walk since which every row was seen.
+
+    All other pages are asked for at once. Where one is shorter than the first, that leaves a gap, to be asked for next.
+    """
     count.begin(first.total)
-    page: Sight[R] | None = first
-    offset = 0
-    while page is not None:
-        count.see(page.ids, page.total)
-        rows.update((one, row) for one, row in zip(page.ids, page.rows, strict=True) if one is not None)
-        if (walk := count.certified()) is not None:
-            return walk
-        offset += page.received
-        if not page.received or offset >= (page.total or 0):
+    total = first.total or 0
+    asked: Sequence[int] = [0]
+    pages: Sequence[Sight[R] | None] = [first]
+    shown: list[tuple[int, int]] = []
+    while True:
+        for offset, page in zip(asked, pages, strict=True):
+            if page is None:
+                return None
+            count.see(page.ids, page.total)
+            rows.update(zip(page.ids, page.rows, strict=True))
+            if (walk := count.certified()) is not None:
+                return walk
+            shown.append((offset, offset + page.received))
+            if page.total is None or page.total > total:
+                # No walk that has begun before this page can be certified any more.
+                return None
+        before, asked = asked, [*_gaps(shown, total, first.received or total)]
+        if not asked or asked == before:
             return None
-        page = yield offset
-    return None
+        pages = yield asked
+
+
+def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
+    """Yield the offsets of pages of *step* rows that would show what is not *shown*."""
+    reached = 0
+    for begin, end in (*sorted(shown), (total, total)):
+        yield from range(reached, begin, step)
+        reached = max(reached, end)

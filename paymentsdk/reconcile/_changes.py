@@ -8,7 +8,7 @@ come as one page, which is one moment: whatever changed before is in it, or in a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +16,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from paymentsdk.errors import NotWhole
-from paymentsdk.reconcile._certificate import Sight, Split, Verdict, Whole, examine, is_atomic
-from paymentsdk.reconcile._rows import Part, Row, keepable, write
+from paymentsdk.reconcile._certificate import Split, Whole, is_atomic
+from paymentsdk.reconcile._rows import Rows, keepable, write
 from paymentsdk.reconcile._search import Search
+from paymentsdk.reconcile._tasks import together
 from paymentsdk.reconcile._walk import not_whole
-from paymentsdk.reconcile._walker import MOST_IN_FLIGHT, MOST_PENDING, together
+from paymentsdk.reconcile._walker import MOST_IN_FLIGHT, MOST_PENDING, examined
 from paymentsdk.reconcile._windows import Rules, Window
 
 #: Ranges without an end that are asked for until one comes as one page.
@@ -54,7 +55,7 @@ class ChangesWalk:
         self._directory = directory
         self._told = told
         self._numbers = count(1)
-        self._rows: list[tuple[str, Row]] = []
+        self._rows: list[Rows] = []
         self._files: list[Path] = []
         self._not_whole: list[NotWhole] = []
 
@@ -84,7 +85,9 @@ class ChangesWalk:
             if page is None:
                 return None
             if is_atomic(page, self._rules):
-                await self._keep(name, Window(begin, page.now), page.rows)
+                rows = Rows(name)
+                rows.add(page)
+                await self._keep(Window(begin, page.now), rows)
                 return page.now
             if begin < page.now and not await self._ranges(name, Window(begin, page.now)):
                 return None
@@ -96,39 +99,28 @@ class ChangesWalk:
         stack = [whole]
         while stack:
             window = stack.pop()
-            verdict = await self._range(name, window)
+            verdict, rows = await examined(self._search, self._rules, name, window, by="last_updated")
             if isinstance(verdict, Split):
                 stack += reversed(verdict.pieces)
                 continue
-            await self._keep(name, window, verdict.rows)
+            await self._keep(window, rows.take(verdict.rows))
             if not isinstance(verdict, Whole):
                 reason = f"what has changed in this time: {verdict.reason}"
                 self._not_whole.append(not_whole(name, window, verdict.seen, verdict.total, reason))
                 return False
         return True
 
-    async def _range(self, name: str, window: Window) -> Verdict[Row]:
-        begin, end = window.asked(self._rules.grain)
-        steps: Generator[int, Sight[Row] | None, Verdict[Row]] = examine(window, self._rules)
-        try:
-            offset = next(steps)
-            while True:
-                offset = steps.send(await self._search.page(name, begin, end, offset, by="last_updated"))
-        except StopIteration as stop:
-            verdict: Verdict[Row] = stop.value
-            return verdict
-
-    async def _keep(self, name: str, window: Window, rows: Sequence[Row]) -> None:
+    async def _keep(self, window: Window, rows: Rows) -> None:
         rows, reason = keepable(rows)
         if reason is not None:
-            self._not_whole.append(not_whole(name, window, len(rows), len(rows), reason))
-        self._rows += ((name, row) for row in rows)
-        if len(self._rows) >= MOST_PENDING:
+            self._not_whole.append(not_whole(rows.account, window, len(rows), len(rows), reason))
+        self._rows.append(rows)
+        if sum(map(len, self._rows)) >= MOST_PENDING:
             await self._flush()
 
     async def _flush(self) -> None:
         rows, self._rows = self._rows, []
-        if rows:
+        if any(rows):
             path = self._directory / f"{next(self._numbers):06}.parquet"
             self._files.append(path)
-            await asyncio.to_thread(write, [Part(name, [row]) for name, row in rows], path)
+            await asyncio.to_thread(write, rows, path)

@@ -68,7 +68,7 @@ class Executor(Protocol):
 async def do(job: Job, client: PaymentsClient, in_flight: int, budget: asyncio.Semaphore) -> JobDone:
     """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
     seller = client.account(job.account) if job.account else client
-    search = Search({job.account: seller}, job.rules.max_window, budget)
+    search = Search({job.account: seller}, job.rules.max_window, in_flight, budget)
     entries: list[Entry] = []
     files: list[tuple[str, bool]] = []
 

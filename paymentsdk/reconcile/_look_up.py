@@ -14,9 +14,11 @@ from msgspec import Struct
 from paymentsdk.errors import BadRequest, NotFound, RequestInvalid
 from paymentsdk.reconcile._certificate import is_atomic
 from paymentsdk.reconcile._ledger import Ledger
-from paymentsdk.reconcile._rows import Row, keepable
+from paymentsdk.reconcile._rows import AMOUNTS, is_kept
+from paymentsdk.reconcile._rows import Order as MerchantOrder
 from paymentsdk.reconcile._search import Search
-from paymentsdk.reconcile._walker import COMMIT_EVERY, MOST_IN_FLIGHT, together
+from paymentsdk.reconcile._tasks import together
+from paymentsdk.reconcile._walker import COMMIT_EVERY, MOST_IN_FLIGHT
 from paymentsdk.reconcile._windows import Rules
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
@@ -120,11 +122,10 @@ class LookUps:
             if page is not None and is_atomic(page, self._rules):
                 break
         at = self._search.begun or 0 if page is None else page.now
-        rows, unreadable = keepable(() if page is None else page.rows)
-        if page is None or unreadable is not None or not is_atomic(page, self._rules):
+        if page is None or not is_atomic(page, self._rules) or not all(map(_is_readable, page.rows)):
             return Found(at=at, is_doubtful=True, orders=())
         # The search may find more than it was asked for.
-        orders = tuple(_seen(row) for row in rows if row[0].external_reference == one.reference)
+        orders = tuple(_seen(order) for order in page.rows if order.external_reference == one.reference)
         if not one.order_id or any(seen.paid for seen in orders):
             return Found(at=at, is_doubtful=False, orders=orders)
         order, is_readable = await self._get(one)
@@ -143,8 +144,11 @@ class LookUps:
         return (_of_order(result.value) if result.value.external_reference in (None, one.reference) else None), True
 
 
-def _seen(row: Row) -> Seen:
-    order, _ = row
+def _is_readable(order: MerchantOrder) -> bool:
+    return all(is_kept(getattr(order, f"{name}_amount")) for name in AMOUNTS)
+
+
+def _seen(order: MerchantOrder) -> Seen:
     return Seen(
         id=str(order.id),
         currency=order.currency,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
-from paymentsdk.reconcile._walker import cancel
+from paymentsdk.reconcile._tasks import cancel
 from paymentsdk.reconcile._windows import whole_number
 
 if TYPE_CHECKING:

@@ -38,19 +38,18 @@ class Question(NamedTuple):
     end: int
 
 
-def prove(samples: Sequence[Sample]) -> Generator[Question, bool, int | None]:
+def prove(samples: Sequence[Sample]) -> Generator[list[Question], list[bool], int | None]:
     """Return the grain of the date filter, in milliseconds; ``None`` if no sample is found by its date."""
-    grains = GRAINS[finest(samples) :]
     proved: int | None = None
-    for sample in _most_telling(samples):
+    sought = _most_telling(samples)
+    for grain in GRAINS[finest(samples) :]:
+        found = yield [Question(one.id, *Window(one.created, one.created + 1).asked(grain)) for one in sought]
+        if any(found):
+            proved = grain
         # One that is found by no grain has vanished, unless all others have as well.
-        for grain in grains:
-            if proved is not None and grain < proved:
-                continue
-            begin, end = Window(sample.created, sample.created + 1).asked(grain)
-            if (yield Question(sample.id, begin, end)):
-                proved = grain
-                break
+        sought = [one for one, is_found in zip(sought, found, strict=True) if not is_found]
+        if not sought:
+            break
     return proved
 
 

@@ -63,7 +63,7 @@ class Reconciliation:
         self._journal = journal
         self._progress = progress
         self._executor = executor
-        self._search = Search(plan.accounts, plan.rules.max_window)
+        self._search = Search(plan.accounts, plan.rules.max_window, plan.in_flight)
         self._directory = ledger.parts.parent
 
     async def run(self) -> Report:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from operator import attrgetter
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
+from paymentsdk.reconcile._windows import EPOCH
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
+
+if TYPE_CHECKING:
+    from paymentsdk.reconcile._certificate import Sight
 
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
 DIGITS, DECIMALS = 38, 18
 #: Columns with few values.
 _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
-AMOUNTS = ("total_amount", "paid_amount", "refunded_amount")
+#: Columns with amounts; what the platform calls them ends in `_amount`.
+AMOUNTS = ("total", "paid", "refunded")
+_MOMENTS = ("created", "updated")
 _SMALLEST = Decimal(1).scaleb(-DECIMALS)
 _EXACTLY = Context(prec=DIGITS, traps=[Inexact, InvalidOperation])
 
@@ -69,18 +77,54 @@ class OrderPage(ResponseStruct):
 SEARCH_ORDERS = SEARCH.returning(OrderPage)
 
 
-#: An order as it was read, and when, by the platform's clock: in milliseconds since 1970.
-Row: TypeAlias = tuple[Order, int]
+class Rows(Struct):
+    """Rows of an account, column by column, until they are written: as orders, they would take much more memory.
 
-
-class Part(NamedTuple):
-    """The rows of an account to be written."""
+    Members have the names of the columns in the files.
+    """
 
     account: str
-    rows: Sequence[Row]
+    id: list[str] = []
+    reference: list[str | None] = []
+    preference_id: list[str | None] = []
+    currency: list[str | None] = []
+    total: list[Decimal | None] = []
+    paid: list[Decimal | None] = []
+    refunded: list[Decimal | None] = []
+    status: list[str | None] = []
+    order_status: list[str | None] = []
+    created: list[timedelta | None] = []
+    """Since 1970, as `updated`: pyarrow takes three times as long for a datetime."""
+    updated: list[timedelta | None] = []
+    read_at: list[int] = []
+    """By the platform's clock, in milliseconds since 1970."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def add(self, page: Sight[Order]) -> range:
+        """Add the orders of *page*, and return their places."""
+        first, orders = len(self), page.rows
+        self.id += [one or "" for one in page.ids]
+        self.reference += [one.external_reference for one in orders]
+        self.preference_id += [one.preference_id for one in orders]
+        self.currency += [one.currency for one in orders]
+        self.total += [one.total_amount for one in orders]
+        self.paid += [one.paid_amount for one in orders]
+        self.refunded += [one.refunded_amount for one in orders]
+        self.status += [one.status for one in orders]
+        self.order_status += [one.order_status for one in orders]
+        self.created += [None if (moment := one.date_created) is None else moment - EPOCH for one in orders]
+        self.updated += [None if (moment := one.last_updated) is None else moment - EPOCH for one in orders]
+        self.read_at += [page.now] * len(orders)
+        return range(first, len(self))
+
+    def take(self, places: Sequence[int]) -> Rows:
+        """Return the rows at *places*."""
+        return Rows(self.account, *([column[i] for i in places] for column in astuple(self)[1:]))
 
 
-def write(parts: Sequence[Part], path: Path) -> None:
+def write(parts: Sequence[Rows], path: Path) -> None:
     """Write a Parquet file, which is there as a whole or not at all, also if the machine stops.
 
     Raises:
@@ -89,29 +133,34 @@ def write(parts: Sequence[Part], path: Path) -> None:
     """
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("wb") as file:
-        # Small parts have nothing to gain from a dictionary: it costs more time than all the rest.
-        parquet().write_table(_table(parts), file, compression="lz4", use_dictionary=_REPEATED)
+        # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
+        parquet().write_table(
+            _table(parts), file, compression="lz4", use_dictionary=_REPEATED, write_statistics=False, store_schema=False
+        )
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
     sync_directory(path.parent)
 
 
-def keepable(rows: Sequence[Row]) -> tuple[list[Row], str | None]:
+def keepable(rows: Rows) -> tuple[Rows, str | None]:
     """Return *rows* without amounts that were not read or have more digits than can be kept, and what is wrong."""
-    kept, reasons = list(rows), []
-    for i, (order, at) in enumerate(rows):
-        for name in AMOUNTS:
-            amount: Decimal | None = getattr(order, name)
-            if amount is not None and not _is_kept(amount):
-                reasons.append(f"{name} of {order.id} is no amount that can be kept: {amount}")
-                kept[i] = replace(kept[i][0], **{name: None}), at
+    kept, reasons = replace(rows), []
+    for name in AMOUNTS:
+        amounts: list[Decimal | None] = getattr(rows, name)
+        reasons += [
+            f"{name}_amount of {order_id} is no amount that can be kept: {amount}"
+            for order_id, amount in zip(rows.id, amounts, strict=True)
+            if not is_kept(amount)
+        ]
+        setattr(kept, name, [amount if is_kept(amount) else None for amount in amounts])
     return kept, "; ".join(reasons[:3]) or None
 
 
-def _is_kept(amount: Decimal) -> bool:
+def is_kept(amount: Decimal | None) -> bool:
+    """Whether the files can keep *amount*."""
     try:
-        return amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()
+        return amount is None or amount.quantize(_SMALLEST, context=_EXACTLY).is_finite()
     except (Inexact, InvalidOperation):
         return False
 
@@ -162,37 +211,15 @@ def parquet() -> ModuleType:
     return import_module("pyarrow.parquet")
 
 
-#: What is written as it was read.
-_READ = attrgetter(
-    "external_reference",
-    "preference_id",
-    "total_amount",
-    "paid_amount",
-    "refunded_amount",
-    "status",
-    "order_status",
-    "date_created",
-    "last_updated",
-)
-
-
-def _table(parts: Sequence[Part]) -> object:
-    rows = [row for part in parts for row in part.rows]
-    orders = [order for order, _ in rows]
-    # One pass over the rows, not one for each column.
-    references, preferences, *others = zip(*map(_READ, orders), strict=True) if orders else [()] * 9
-    columns = [
-        [part.account for part in parts for _ in part.rows],
-        [str(order.id) for order in orders],
-        references,
-        preferences,
-        [order.currency for order in orders],
-        *others,
-        [read_at for _, read_at in rows],
-    ]
-    pa, own = arrow(), kinds()
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, own.values(), strict=True)]
-    return pa.Table.from_arrays(arrays, names=list(own))
+def _table(parts: Sequence[Rows]) -> object:
+    pa, arrays = arrow(), []
+    for name, kind in kinds().items():
+        if name == "account":
+            arrays.append(pa.array([part.account for part in parts for _ in part.id], kind))
+            continue
+        values = list(chain.from_iterable(getattr(part, name) for part in parts))
+        arrays.append(pa.array(values, pa.duration("us")).view(kind) if name in _MOMENTS else pa.array(values, kind))
+    return pa.Table.from_arrays(arrays, names=list(kinds()))
 
 
 @cache

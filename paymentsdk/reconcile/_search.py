@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
-from itertools import repeat
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -18,7 +18,8 @@ from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk.errors import BadRequest
 from paymentsdk.reconcile._certificate import Sight
 from paymentsdk.reconcile._proof import GRAINS, Question, Sample, prove
-from paymentsdk.reconcile._rows import AMOUNTS, SEARCH_ORDERS, Order, Row
+from paymentsdk.reconcile._rows import AMOUNTS, SEARCH_ORDERS, Order
+from paymentsdk.reconcile._tasks import together
 from paymentsdk.reconcile._windows import NO_DATE, milliseconds, moment_of
 
 if TYPE_CHECKING:
@@ -37,14 +38,19 @@ class Search:
     Args:
         accounts: The client of each seller, by name.
         limit: Rows to ask for per page.
-        budget: Bounds the calls in flight; the number of windows that are walked does, without one.
+        in_flight: Calls in flight per account.
+        budget: Bounds the calls in flight instead, of all accounts together.
     """
 
     def __init__(
-        self, accounts: Mapping[str, PaymentsClient], limit: int, budget: asyncio.Semaphore | None = None
+        self,
+        accounts: Mapping[str, PaymentsClient],
+        limit: int,
+        in_flight: int,
+        budget: asyncio.Semaphore | None = None,
     ) -> None:
         self.accounts = accounts
-        self._budget = budget or nullcontext()
+        self._budgets = {name: budget or asyncio.Semaphore(in_flight) for name in accounts}
         self.calls = 0
         #: The platform's time at the first response, in milliseconds since 1970.
         self.begun: int | None = None
@@ -53,7 +59,7 @@ class Search:
 
     async def page(
         self, name: str, begin: int | None, end: int | None, offset: int, *, by: By = "date_created"
-    ) -> Sight[Row] | None:
+    ) -> Sight[Order] | None:
         """Fetch a page of a range, which may be open; `None` if the platform refuses its offset."""
         query: dict[str, object] = {"offset": offset}
         if begin is not None:
@@ -62,15 +68,15 @@ class Search:
             query[f"{by}_to"] = moment_of(end)
         return await self._ask(name, query)
 
-    async def reference(self, name: str, reference: str) -> Sight[Row] | None:
+    async def reference(self, name: str, reference: str) -> Sight[Order] | None:
         """Fetch the first page of the orders of a reference."""
         return await self._ask(name, {"offset": 0, "external_reference": reference})
 
-    async def _ask(self, name: str, query: dict[str, object]) -> Sight[Row] | None:
+    async def _ask(self, name: str, query: dict[str, object]) -> Sight[Order] | None:
         self.calls += 1
         limited = query if self._limit is None else {**query, "limit": self._limit}
         try:
-            async with self._budget:
+            async with self._budgets[name]:
                 result = await self.accounts[name].call(SEARCH_ORDERS, query=limited)
         except BadRequest:
             if query["offset"]:
@@ -90,7 +96,7 @@ class Search:
             self.begun = now
         return Sight(
             ids=ids_of(orders),
-            rows=list(zip(orders, repeat(now))),
+            rows=orders,
             total=result.value.total,
             now=now,
             received=len(orders) + dropped,
@@ -107,9 +113,10 @@ class Search:
             return None
         steps = prove(samples)
         try:
-            question = next(steps)
+            questions = next(steps)
             while True:
-                question = steps.send(await self._finds(name, question, by))
+                finds = (self._finds(name, question, by) for question in questions)
+                questions = steps.send(await together(finds))
         except StopIteration as stop:
             return stop.value, total
 
@@ -128,7 +135,7 @@ class Search:
         middle = (first.total or 0) // 2
         more = await self.page(name, None, None, middle) if middle > first.received else None
         rows = [*first.rows, *(more.rows if more else ())]
-        return [sample for row in rows if (sample := _sample(row, by)) is not None], first.total
+        return [sample for order in rows if (sample := _sample(order, by)) is not None], first.total
 
     async def _finds(self, name: str, question: Question, by: By) -> bool:
         offset = 0
@@ -154,9 +161,15 @@ def platform_time(headers: Mapping[str, str]) -> int:
     """Return the platform's time, in milliseconds since 1970; this machine's, if the platform does not say it."""
     text = next((value for name, value in headers.items() if name.lower() == "date"), "")
     with suppress(ValueError):
-        moment = parsedate_to_datetime(text)
-        return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        return _read_date(text)
     return milliseconds(datetime.now(UTC))
+
+
+# Many responses come within a second.
+@lru_cache(maxsize=8)
+def _read_date(text: str) -> int:
+    moment = parsedate_to_datetime(text)
+    return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _with_unreadable(orders: Sequence[Order], anomalies: Sequence[Anomaly]) -> Sequence[Order]:
@@ -165,7 +178,7 @@ def _with_unreadable(orders: Sequence[Order], anomalies: Sequence[Anomaly]) -> S
     unreadable = {(found[1], found[2]) for one in anomalies if one.dropped and (found := _AMOUNT.match(one.path))}
     if len(anomalies) > MOST_REPORTS:
         # Not all are named: any amount that is absent may be one of them.
-        unreadable |= {(str(i), name) for i in range(len(orders) + len(dropped)) for name in AMOUNTS}
+        unreadable |= {(str(i), f"{name}_amount") for i in range(len(orders) + len(dropped)) for name in AMOUNTS}
     marked = list(orders)
     for place, name in unreadable:
         i = int(place) - sum(one < int(place) for one in dropped)
@@ -174,8 +187,7 @@ def _with_unreadable(orders: Sequence[Order], anomalies: Sequence[Anomaly]) -> S
     return marked
 
 
-def _sample(row: Row, by: By) -> Sample | None:
-    order, _ = row
+def _sample(order: Order, by: By) -> Sample | None:
     [row_id] = ids_of([order])
     moment = order.date_created if by == "date_created" else order.last_updated
     if moment is None or moment < NO_DATE or row_id is None:

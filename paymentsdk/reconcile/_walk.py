@@ -19,7 +19,8 @@ from paymentsdk.reconcile._ledger import Ledger
 from paymentsdk.reconcile._proof import GRAINS
 from paymentsdk.reconcile._rows import SEARCH_ORDERS
 from paymentsdk.reconcile._search import Search
-from paymentsdk.reconcile._walker import Finished, Walker, cancel, save
+from paymentsdk.reconcile._tasks import cancel
+from paymentsdk.reconcile._walker import Finished, Walker, save
 from paymentsdk.reconcile._windows import Rules, Window, moment_of, remaining
 
 if TYPE_CHECKING:

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Verdict, Whole, examine
+from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Steps, Verdict, Whole, examine
 from paymentsdk.reconcile._ledger import Entry
-from paymentsdk.reconcile._rows import Part, Row, keepable, write
-from paymentsdk.reconcile._search import Search
-from paymentsdk.reconcile._windows import NO_DATE, Rules, Window, moment_of
-
-T = TypeVar("T")
+from paymentsdk.reconcile._rows import Rows, keepable, write
+from paymentsdk.reconcile._search import By, Search
+from paymentsdk.reconcile._tasks import cancel, together
+from paymentsdk.reconcile._windows import EPOCH, MILLISECOND, NO_DATE, Rules, Window
 
 #: Calls in flight, of all accounts together.
 MOST_IN_FLIGHT = 64
 #: Seconds between two commits: what a killed process has to do again. More often, the files would be small.
 COMMIT_EVERY = 0.25
 #: Rows that wait to be written, at most.
-MOST_PENDING = 8_000
+MOST_PENDING = 20_000
 
 
 class Finished(Struct, frozen=True):
     """A window that is done and not yet committed, with its rows."""
 
     entry: Entry
-    rows: Sequence[Row]
+    rows: Rows
 
 
 class Walker:
@@ -77,8 +75,8 @@ class Walker:
 
     async def _account(self, name: str, windows: list[Window], at_once: asyncio.Semaphore) -> None:
         """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
-        running: set[asyncio.Task[tuple[Window, Verdict[Row]]]] = set()
-        done: set[asyncio.Task[tuple[Window, Verdict[Row]]]] = set()
+        running: set[asyncio.Task[tuple[Window, Verdict[int], Rows]]] = set()
+        done: set[asyncio.Task[tuple[Window, Verdict[int], Rows]]] = set()
         async with at_once:
             try:
                 while windows or running:
@@ -86,9 +84,9 @@ class Walker:
                         running.add(asyncio.create_task(self._window(name, windows.pop())))
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
-                        window, verdict = task.result()
+                        window, verdict, rows = task.result()
                         if not isinstance(verdict, Split):
-                            await self._finish(name, window, verdict)
+                            await self._finish(window, verdict, rows)
                         elif self._most_pieces is None or len(verdict.pieces) <= self._most_pieces:
                             windows.extend(verdict.pieces)
                         else:
@@ -96,32 +94,20 @@ class Walker:
             finally:
                 await cancel(running | done)
 
-    async def _window(self, name: str, window: Window) -> tuple[Window, Verdict[Row]]:
-        begin, end = window.asked(self._rules.grain)
-        steps: Generator[int, Sight[Row] | None, Verdict[Row]] = examine(window, self._rules)
-        try:
-            offset = next(steps)
-            while True:
-                offset = steps.send(await self._search.page(name, begin, end, offset))
-        except StopIteration as stop:
-            return window, stop.value
+    async def _window(self, name: str, window: Window) -> tuple[Window, Verdict[int], Rows]:
+        return window, *await examined(self._search, self._rules, name, window)
 
-    async def _finish(self, name: str, window: Window, verdict: Whole[Row] | Doubtful[Row]) -> None:
+    async def _finish(self, window: Window, verdict: Whole[int] | Doubtful[int], seen: Rows) -> None:
         """Keep the rows of *window*, and commit if that is due."""
-        begin, end = moment_of(window.begin), moment_of(window.end)
-        rows = [row for row in verdict.rows if (date := row[0].date_created) is not None and begin <= date < end]
-        undated: list[Row] = []
-        if len(rows) < len(verdict.rows):
-            undated = [row for row in verdict.rows if (date := row[0].date_created) is None or date < NO_DATE]
-            rows += undated
-        seen, total, reason = len(rows), None, None
+        rows, undated = _cut(seen, verdict.rows, window)
+        count, total, reason = len(rows), None, None
         if isinstance(verdict, Doubtful):
-            seen, total, reason = verdict.seen, verdict.total, verdict.reason
+            count, total, reason = verdict.seen, verdict.total, verdict.reason
         # The certificate of a young window speaks of one moment; rows may have become visible since.
         kept = reason is None and window.is_settled(self._rules, verdict.at)
         # Rows of several tries were read before the last one began.
-        at = min((read_at for _, read_at in verdict.rows), default=verdict.at)
-        entry = Entry(name, window.begin, window.end, kept, at, len(rows), len(undated), seen, total, reason)
+        at = min(map(seen.read_at.__getitem__, verdict.rows), default=verdict.at)
+        entry = Entry(rows.account, window.begin, window.end, kept, at, len(rows), undated, count, total, reason)
         self._pending.append(Finished(entry, rows))
         is_full = sum(len(one.rows) for one in self._pending) >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
@@ -145,6 +131,39 @@ class Walker:
             self._saved()
 
 
+async def examined(
+    search: Search, rules: Rules, name: str, window: Window, by: By = "date_created"
+) -> tuple[Verdict[int], Rows]:
+    """Walk *window* of an account; return what became of it, and the rows that its places speak of."""
+    begin, end = window.asked(rules.grain)
+    steps: Steps[int, Verdict[int]] = examine(window, rules)
+    rows = Rows(name)
+
+    async def page(offset: int) -> Sight[int] | None:
+        sight = await search.page(name, begin, end, offset, by=by)
+        return None if sight is None else sight.with_rows(rows.add(sight))
+
+    try:
+        offsets = next(steps)
+        while True:
+            pages = [await page(offsets[0])] if len(offsets) == 1 else await together(map(page, offsets))
+            offsets = steps.send(pages)
+    except StopIteration as stop:
+        return stop.value, rows
+
+
+def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
+    """Return those of *rows* at *places* that belong to *window*, and how many of them have no date."""
+    begin, end = window.begin * MILLISECOND, window.end * MILLISECOND
+    inside = [i for i in places if (date := rows.created[i]) is not None and begin <= date < end]
+    undated = []
+    if len(inside) < len(places):
+        undated = [i for i in places if (date := rows.created[i]) is None or date < NO_DATE - EPOCH]
+    if len(inside) < len(rows):
+        rows = rows.take([*inside, *undated])
+    return rows, len(undated)
+
+
 def save(
     pending: Sequence[Finished], directory: Path, name: Callable[[], str]
 ) -> tuple[list[Entry], list[tuple[str, bool]]]:
@@ -163,7 +182,7 @@ def _saved(
 ) -> tuple[list[Entry], list[tuple[str, bool]]]:
     files = []
     for kept in (True, False):
-        parts = [Part(one.entry.account, one.rows) for one in pending if one.rows and one.entry.kept == kept]
+        parts = [one.rows for one in pending if one.rows and one.entry.kept == kept]
         if parts:
             file = name()
             write(parts, directory / file)
@@ -184,19 +203,3 @@ def _merged(pieces: Sequence[Window], most: int) -> Iterable[Window]:
     for i in range(0, len(pieces), most):
         some = pieces[i : i + most]
         yield Window(some[0].begin, some[-1].end, some[0].doubts)
-
-
-async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await cancel(tasks)
-
-
-async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
-    """Cancel *tasks*, and wait until they are gone."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from paymentsdk.reconcile._certificate import Doubtful, Sight, Split, Whole, examine
-from paymentsdk.reconcile._proof import Sample, prove
+from paymentsdk.reconcile._proof import Question, Sample, prove
 from paymentsdk.reconcile._windows import Rules, Window, remaining
 from tests.reconcile.platform import CAP, CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform, Row
 
@@ -55,14 +55,12 @@ def walk(
         window = stack.pop()
         begin, end = asked(window, rules.grain)
         steps = examine(window, rules)
-        sight: Sight[Row] | None = None
         try:
-            offset = next(steps)
+            offsets = next(steps)
             while True:
                 if platform.calls >= most_calls:
                     return walked
-                sight = fetch(platform, begin, end, offset)
-                offset = steps.send(sight)
+                offsets = steps.send([fetch(platform, begin, end, offset) for offset in offsets])
         except StopIteration as stop:
             match stop.value:
                 case Split(pieces):
@@ -93,14 +91,21 @@ def prove_on(platform: Platform) -> int | None:
     if not rows:
         return DAY
     try:
-        question = next(steps)
+        questions = next(steps)
         while True:
-            found, offset = False, 0
-            while not found and (sight := fetch(platform, question.begin, question.end, offset)) and sight.received:
-                found, offset = question.id in sight.ids, offset + sight.received
-            question = steps.send(found)
+            questions = steps.send([finds(platform, question) for question in questions])
     except StopIteration as stop:
         return stop.value
+
+
+def finds(platform: Platform, question: Question) -> bool:
+    """Whether a row comes among those of a range."""
+    offset = 0
+    while (sight := fetch(platform, question.begin, question.end, offset)) and sight.received:
+        if question.id in sight.ids:
+            return True
+        offset += sight.received
+    return False
 
 
 def naive(platform: Platform) -> list[int]:

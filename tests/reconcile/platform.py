@@ -78,7 +78,7 @@ class Platform:
         self.calls += 1
         self.now += 20
         self._drift()
-        rows = [row for row in self._ordered() if row.visible <= self.now and self._selects(row, begin, end)]
+        rows = self._ordered(self._selected(begin, end))
         size = min(limit or self.page, self.page)
         total = len(rows)
         if self.drift == "short pages":
@@ -96,18 +96,16 @@ class Platform:
         # Rows are copied: what was read is as it was then.
         return [replace(row) for row in rows[offset : offset + size]], total
 
-    def _selects(self, row: Row, begin: int | None, end: int | None) -> bool:
+    def _selected(self, begin: int | None, end: int | None) -> list[Row]:
+        rows = [row for row in self.rows.values() if row.visible <= self.now]
         if begin is None or end is None:
-            return True
-        if row.created is None:
-            return False
+            return rows
         begin, end = (one // self.grain * self.grain + self.shift for one in (begin, end))
-        if self.ends == "inclusive":
-            return begin <= row.created <= end
-        return begin < row.created < end if self.ends == "exclusive" else begin <= row.created < end
+        first = begin + (self.ends == "exclusive")
+        last = end - (self.ends != "inclusive")
+        return [row for row in rows if row.created is not None and first <= row.created <= last]
 
-    def _ordered(self) -> list[Row]:
-        rows = list(self.rows.values())
+    def _ordered(self, rows: list[Row]) -> list[Row]:
         if self.order == "random":
             self.chance.shuffle(rows)
         if self.order == "ties":

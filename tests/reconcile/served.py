@@ -115,7 +115,7 @@ def entered_first(self: _walk.Walk, pending: Sequence[_walker.Finished]) -> None
     name = f"{next(self._numbers):06}.parquet"
     self._ledger.commit([one.entry for one in pending], [(name, True)])
     _walker.write([], self._ledger.parts / "999999.unfinished")
-    _walker.write([_walker.Part(one.entry.account, one.rows) for one in pending], self._ledger.parts / name)
+    _walker.write([one.rows for one in pending], self._ledger.parts / name)
 
 
 def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> PaymentsClient:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 from msgspec import structs
 
-from paymentsdk.reconcile._certificate import Count
+from paymentsdk.reconcile._certificate import Count, Sight, examine
 from paymentsdk.reconcile._windows import Window
 from tests.reconcile.model import CREATED, RULES, Walked, drawn, naive, prove_on, snapshot, survivors, walk
 from tests.reconcile.platform import CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform
@@ -24,6 +25,7 @@ def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **
     ids = naive(platform) if naively else walked.ids()
     found = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
     found["twice"] = len(ids) - len(set(ids))
+    found["runs"] = 1
     return found
 
 
@@ -37,13 +39,17 @@ def total(runs: int = RUNS, **options: object) -> Counter:
 
 def test_no_row_is_lost_or_comes_twice_and_no_window_is_falsely_loud():
     """Whatever the order, the drift, the ends of a range and the largest offset: every row comes, and once."""
-    assert Counter() == +total()
+    # A hundred runs, in which each setting comes: fewer would prove less, and nobody would see it.
+    assert Counter(runs=100) == +total()
+    drawings = [drawn(seed) for seed in range(100)]
+    for name, values in EVERY_SETTING:
+        assert {*values} == {getattr(one, name) for one in drawings}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in EVERY_SETTING for value in values])
 def test_each_order_drift_end_and_cap_by_itself(name: str, value: str):
     """No setting hides behind chance."""
-    assert Counter() == +total(8, settings={name: value})
+    assert Counter(runs=8) == +total(8, settings={name: value})
 
 
 def test_a_single_walk_loses_rows():
@@ -120,7 +126,7 @@ def test_a_total_of_max_window_certifies_nothing():
     """A total that is clamped exactly at `max_window` is split; taken for a total, it certifies what is missing."""
     settings = {"cap": "clamped exactly", "drift": "still"}
 
-    assert Counter() == +total(20, settings=settings)
+    assert Counter(runs=20) == +total(20, settings=settings)
     found = total(20, settings=settings, rules=structs.replace(RULES, max_window=RULES.max_window + 1))
     assert found["lost"]
     assert 0 == found["loud"]
@@ -170,6 +176,41 @@ def test_rows_that_appear_late_are_found_by_a_resumed_walk(keeps_young: bool):
     walked = walk(platform, done=walked, keeps_young=keeps_young)
 
     assert keeps_young == (late.id not in walked.ids())
+
+
+# --- the pages --------------------------------------------------------------------------------------------------------
+
+
+def page(*ids: int, total: int) -> Sight[int]:
+    """A page with some rows, of a window that has settled."""
+    return Sight(ids=tuple(map(str, ids)), rows=ids, total=total, now=NOW, received=len(ids))
+
+
+def test_all_other_pages_are_asked_for_at_once():
+    """The first page says how many there are; what a shorter page leaves out is asked for after them."""
+    steps = examine(Window(0, 1_000), structs.replace(RULES, horizon=NOW))
+
+    assert [0] == next(steps)
+    assert [2, 4] == steps.send([page(1, 2, total=6)])
+    assert [3] == steps.send([page(3, total=6), page(5, 6, total=6)])
+    with pytest.raises(StopIteration) as end:
+        steps.send([page(4, total=6)])
+
+    assert [1, 2, 3, 4, 5, 6] == sorted(end.value.value.rows)
+
+
+@pytest.mark.parametrize(("total", "is_certified"), [(3, True), (4, False)])
+def test_a_page_of_a_later_walk_voids_an_earlier_one(total: int, is_certified: bool):
+    """Ids of two walks certify the first, unless a page in between has counted more: a row had joined."""
+    steps = examine(Window(0, 1), structs.replace(RULES, horizon=NOW))
+    next(steps)
+    steps.send([page(1, 2, total=3)])
+    # The second page hides the third row, also when it is asked for again.
+    steps.send([page(total=3)])
+    steps.send([page(1, 2, total=3)])
+    steps.send([page(total=total)])
+    with pytest.raises(StopIteration) if is_certified else nullcontext():
+        steps.send([page(2, 3, total=3)])
 
 
 # --- the count --------------------------------------------------------------------------------------------------------
