@@ -86,7 +86,7 @@ class ChangesWalk:
                 return None
             if is_atomic(page, self._rules):
                 rows = Rows(name)
-                rows.add(page)
+                rows.add(page.ids, page.rows, page.now)
                 await self._keep(Window(begin, page.now), rows)
                 return page.now
             if begin < page.now and not await self._ranges(name, Window(begin, page.now)):

@@ -86,9 +86,9 @@ INSERT INTO found
         b.n, t.account, t.reference, t.id, t.currency, t.total, t.paid, t.refunded,
         state_in(t.order_status, t.status), t.created, t.read_at
     FROM
-        (SELECT * FROM book WHERE hash(account, reference) NOT IN (FROM repeated)) AS b
+        (SELECT book.* FROM book ANTI JOIN repeated ON hash(account, reference) = h) AS b
         FULL JOIN (
-            SELECT * FROM theirs WHERE reference IS NOT NULL AND hash(account, reference) NOT IN (FROM repeated)
+            SELECT theirs.* FROM theirs ANTI JOIN repeated ON hash(account, reference) = h WHERE reference IS NOT NULL
         ) AS t
         ON b.account = t.account AND b.reference = t.reference
     WHERE outcome <> 'match' AND (t.id IS NOT NULL OR in_question(b.created));

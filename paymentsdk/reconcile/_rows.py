@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -20,9 +19,6 @@ from msgspec.structs import astuple, replace
 from paymentsdk.reconcile._windows import EPOCH
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
-
-if TYPE_CHECKING:
-    from paymentsdk.reconcile._certificate import Sight
 
 #: Digits of an amount, and how many of them are decimals: more than any currency has.
 DIGITS, DECIMALS = 38, 18
@@ -102,10 +98,10 @@ class Rows(Struct):
     def __len__(self) -> int:
         return len(self.id)
 
-    def add(self, page: Sight[Order]) -> range:
-        """Add the orders of *page*, and return their places."""
-        first, orders = len(self), page.rows
-        self.id += [one or "" for one in page.ids]
+    def add(self, ids: Sequence[str | None], orders: Sequence[Order], now: int) -> range:
+        """Add the *orders* of a page that was read at *now*, and return their places."""
+        first = len(self)
+        self.id += [one or "" for one in ids]
         self.reference += [one.external_reference for one in orders]
         self.preference_id += [one.preference_id for one in orders]
         self.currency += [one.currency for one in orders]
@@ -116,7 +112,7 @@ class Rows(Struct):
         self.order_status += [one.order_status for one in orders]
         self.created += [None if (moment := one.date_created) is None else moment - EPOCH for one in orders]
         self.updated += [None if (moment := one.last_updated) is None else moment - EPOCH for one in orders]
-        self.read_at += [page.now] * len(orders)
+        self.read_at += [now] * len(orders)
         return range(first, len(self))
 
     def take(self, places: Sequence[int]) -> Rows:

@@ -141,7 +141,7 @@ async def examined(
 
     async def page(offset: int) -> Sight[int] | None:
         sight = await search.page(name, begin, end, offset, by=by)
-        return None if sight is None else sight.with_rows(rows.add(sight))
+        return None if sight is None else sight.with_rows(rows.add(sight.ids, sight.rows, sight.now))
 
     try:
         offsets = next(steps)
