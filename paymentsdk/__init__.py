@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.settings import Timeout
     from paymentsdk._operation.identity import Addition, Echo
     from paymentsdk._operation.operation import Limits, Operation, PageShape
-    from paymentsdk._operation.rules import ErrorCode, RetryClass
+    from paymentsdk._operation.rules import ErrorCode, Failure, RetryClass
     from paymentsdk._paging.options import WalkOptions
     from paymentsdk._paging.pager import Page, Pager
     from paymentsdk._resume_point import ResumePoint
@@ -100,6 +100,7 @@ __all__ = [
     "ErrorCode",
     "ErrorDetail",
     "Exchange",
+    "Failure",
     "FileTokenStore",
     "FlowControl",
     "Headers",
@@ -176,6 +177,7 @@ _HOMES = {
     "ErrorCode": "_operation.rules",
     "ErrorDetail": "errors",
     "Exchange": "_auth.schemes",
+    "Failure": "_operation.rules",
     "FileTokenStore": "_auth.token_store",
     "FlowControl": "_engine.flow",
     "Headers": "transports.base",

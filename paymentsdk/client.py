@@ -533,9 +533,10 @@ class PaymentsClient(Engine):
         await self.aclose()
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         if not hasattr(self, "_settings"):  # A traceback shows a client whose settings were refused.
-            return "<PaymentsClient without settings>"
-        return f"<PaymentsClient {self._settings.base_url}{' (closed)' if self._state.closed else ''}>"
+            return f"<{name} without settings>"
+        return f"<{name} {self._settings.base_url}{' (closed)' if self._state.closed else ''}>"
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")

@@ -29,7 +29,6 @@ __all__ = [
     "CallOutcome",
     "CallStarted",
     "Event",
-    "Failure",
     "Observer",
     "ReauthorizationDue",
     "Throttled",

@@ -119,6 +119,13 @@ def test_a_client_from_the_environment_takes_every_other_setting() -> None:
     assert settings - said == set(ClientOptions.__annotations__)
 
 
+class TokenAlone:
+    """A source of tokens that could not renew one."""
+
+    def token(self, now: float) -> str | None:
+        raise NotImplementedError
+
+
 class Awaited:
     """Parts that would have to be awaited, and are not."""
 
@@ -296,7 +303,9 @@ async def test_options_beside_the_environment(environment) -> None:
         ("transport", 3, "must have send and aclose, which int lacks"),
         ("transport", MemoryTransport, "must be an instance, not the class MemoryTransport"),
         ("session", "http://x", "must have request and close, which str lacks"),
-        ("auth", "a token", "must have token and renew, which str lacks"),
+        ("auth", "a token", "must have sign, or token and renew, which str lacks"),
+        ("auth", TokenAlone(), "must have renew, which TokenAlone lacks"),
+        ("auth", StaticToken, "must be an instance, not the class StaticToken"),
         ("auth", Awaited(), "token of Awaited must not be async: it is not awaited"),
         ("observer", [], "must have __call__, which list lacks"),
         ("observer", Awaited().token, "__call__ of method must not be async: it is not awaited"),

@@ -120,6 +120,8 @@ def check_scheme(name: str, scheme: AuthScheme | None) -> None:
     """
     if hasattr(scheme, "sign"):
         check_methods(name, scheme, "sign")
+    elif scheme is not None and not hasattr(scheme, "token") and not hasattr(scheme, "renew"):
+        raise RequestInvalid(name, f"must have sign, or token and renew, which {type(scheme).__name__} lacks")
     else:
         check_methods(name, scheme, "token", "renew", sync="token")
 

@@ -35,6 +35,7 @@ MIB = 1024 * KIB
 
 
 _JSON = "application/json"
+_SUCCESS = range(200, 300)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
@@ -103,8 +104,8 @@ class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 
     Raises:
-        RequestInvalid: The method, the path or the retry class is not valid, or a member or a placeholder that an
-            `Echo` names does not exist.
+        RequestInvalid: The method, the path, the retry class or a status is not valid, or a member or a placeholder
+            that an `Echo` names does not exist.
     """
 
     name: str
@@ -188,6 +189,9 @@ class Operation(Generic[B, R]):
             raise RequestInvalid(f"{self.name}.path", reason)
         if not isinstance(self.retry, RetryClass):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
+        for status in (self.status, *self.other_statuses):
+            if type(status) is not int or status not in _SUCCESS:
+                raise RequestInvalid(f"{self.name}.status", f"{status!r} is no status of a success, 200 to 299")
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(

@@ -160,6 +160,8 @@ class ErrorCode(Struct, frozen=True):
     """The class of the error: a subclass of `APIError` that is made in the same way; by default that of its status."""
 
     def __post_init__(self) -> None:
+        if type(self.status) is not int or self.status not in _REFUSALS:
+            raise RequestInvalid("status", f"{self.status!r} is no status of a refusal, 400 to 599")
         if self.kind in (Failure.NOT_SENT, Failure.NO_TRUSTED_RESPONSE):
             raise RequestInvalid("kind", f"{self.kind.name} is not what a response can mean")
         if self.kind is not None and self.code == ANY_CODE and self.status in _ANYBODY:
@@ -178,6 +180,7 @@ class ErrorCode(Struct, frozen=True):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
 
 
+_REFUSALS = range(400, 600)
 #: What a gateway says without having asked the platform: with no code of its own it says nothing of the request.
 _ANYBODY = frozenset({408, *range(500, 600)})
 #: What a gateway says as well, or what says nothing of an earlier attempt.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -65,6 +65,8 @@ class SellerContext:
     """Where documents are kept. The methods below read and write it for this seller alone."""
     publish: Callable[[str, int, Struct], None] = field(repr=False)
     """Tells those who watch, such as the dashboard: the name of the table, the seller, the document."""
+    jobs: Collection[str] = field(default=(), repr=False)
+    """The names of what `schedule` can bring about."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
 
@@ -148,5 +150,11 @@ class SellerContext:
         self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
 
     def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `record`
-        """Have *kind* happen to *id* at a moment."""
+        """Have the job *kind* (`Sandbox(jobs=)`) happen to the thing *id* at a moment.
+
+        Raises:
+            ValueError: There is no such job.
+        """
+        if kind not in self.jobs:
+            raise ValueError(f"there is no job {kind!r}; there are {', '.join(self.jobs)}")
         self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))

@@ -34,10 +34,12 @@ from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._table import Table
 from paymentsdk.sandbox._tenants import TenantRequest, new_tenant, with_first_plan, with_valid_grants
 
-__all__ = ["OwnHandlers", "Platform", "SandboxInfo"]
+__all__ = ["Job", "OwnHandlers", "Platform", "SandboxInfo"]
 
 D = TypeVar("D", bound=Struct)
 #: Operations of another program, and what handles each.
+#: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
+Job: TypeAlias = Callable[[SellerContext, str], str | None]
 OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, Call[Never]], object]]
 
 #: What a dashboard may see; the other documents are credentials.
@@ -103,6 +105,7 @@ class Platform:
         seed: Makes identifiers and credentials repeatable.
         policies: The policies of every seller who has none of their own.
         handlers: By operation, those of another program.
+        jobs: By name, those of another program.
 
     Raises:
         OSError: The file cannot be used.
@@ -116,9 +119,11 @@ class Platform:
         seed: int | None = None,
         policies: Mapping[str, object] | None = None,
         handlers: OwnHandlers | None = None,
+        jobs: Mapping[str, Job] | None = None,
     ) -> None:
         own = {operation.name: Handler(operation=operation, handle=one) for operation, one in (handlers or {}).items()}
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own}
+        self.jobs: Mapping[str, Job] = {**JOBS, **(jobs or {})}
         self.operations: Mapping[str, Operation[Any, Any]] = _distinct(
             {**OPERATIONS, **{name: handler.operation for name, handler in own.items()}}
         )
@@ -177,6 +182,7 @@ class Platform:
             base_url=self.public_url or self.base_url,
             store=self.store,
             publish=self._publish,
+            jobs=self.jobs.keys(),
             key=key,
         )
 
@@ -218,8 +224,9 @@ class Platform:
                 due = self.store.take_due(until)
                 if due is None:
                     return False
-                tenant = self.store.get(TENANTS, str(due.tenant))
-                kind = JOBS[due.kind](self.context(tenant, now=due.at), due.id) if tenant else None
+                tenant, job = self.store.get(TENANTS, str(due.tenant)), self.jobs.get(due.kind)
+                # A file may know of jobs of a program that does not run it now.
+                kind = job(self.context(tenant, now=due.at), due.id) if tenant and job else None
                 if kind:
                     happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
         return True

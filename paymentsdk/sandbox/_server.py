@@ -26,7 +26,7 @@ from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._header_timeout import HeaderTimeout
 from paymentsdk.sandbox._keys import STOPPING
 from paymentsdk.sandbox._pipeline import Authenticate
-from paymentsdk.sandbox._platform import OwnHandlers, Platform, SandboxInfo
+from paymentsdk.sandbox._platform import Job, OwnHandlers, Platform, SandboxInfo
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._provision import ProvisionRequest
 from paymentsdk.sandbox._records import Entry, Tenant
@@ -83,6 +83,10 @@ class Sandbox:
             `Call`, and returns the body of the response, or raises `Refused`. Idempotency, faults, the checks of the
             request and the OpenAPI document come with it. One with the name of an operation of the platform takes its
             place.
+        jobs: By name, what happens to a thing of yours when its moment has come, as `SellerContext.schedule` said: a
+            function that takes a `SellerContext` of that moment and the id of the thing, and returns the kind of the
+            `ClockEvent`, or ``None`` if nothing happened. What a file has of jobs that are not given does not happen.
+            One with the name of a job of the platform takes its place.
         authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
             the access token that its signature stands for, or ``None`` if it has none; it raises `Refused` if the
             signature is wrong.
@@ -108,6 +112,7 @@ class Sandbox:
         live_tokens: bool = False,
         public_url: str | None = None,
         handlers: OwnHandlers | None = None,
+        jobs: Mapping[str, Job] | None = None,
         authenticate: Authenticate | None = None,
     ) -> None:
         if not host:
@@ -116,7 +121,7 @@ class Sandbox:
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         self._host, self._port, self._live_tokens = host, port, live_tokens
         self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
-        self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers)
+        self.platform: Platform = Platform(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
         self.platform.public_url = public_url and public_url.rstrip("/")
         if frozen or frozen_at is not None:
             try:

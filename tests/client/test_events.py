@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import (
+    Failure,
     FlowControl,
     Http11Transport,
     MemoryTokenStore,
@@ -36,7 +37,6 @@ from paymentsdk.events import (
     CallOutcome,
     CallStarted,
     Event,
-    Failure,
     ReauthorizationDue,
     Throttled,
     TokenRefreshed,

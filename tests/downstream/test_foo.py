@@ -9,6 +9,7 @@ import logging
 import pickle
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from paymentsdk import (
     OPERATIONS,
     AuthenticationFailed,
     ErrorCode,
+    Failure,
     NotFound,
     NotSent,
     OutcomeUnknown,
@@ -43,7 +45,6 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.errors import APIError, NoAnswer
-from paymentsdk.events import Failure
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import Documents, FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -429,6 +430,48 @@ async def test_what_a_handler_did_is_taken_back_if_it_fails(sandbox, client):
         assert 0 == context.count(notes)
 
 
+async def test_a_job_happens_when_its_moment_has_come(sandbox, client):
+    """The clock brings it about, as it lets orders of the platform expire; what is spent does not expire."""
+    one, two = await client.vouchers.create(GIFT), await client.vouchers.create(GIFT)
+    await client.vouchers.redeem(two.id, GIFT.amount)
+
+    assert [] == [event for event in sandbox.clock.advance(timedelta(days=364)) if event.kind == "voucher_expired"]
+    happened = [event for event in sandbox.clock.advance(timedelta(days=2)) if event.kind == "voucher_expired"]
+
+    assert [one.id] == [event.id for event in happened]
+    assert VoucherState.EXPIRED == (await client.vouchers.get(one.id)).state
+    assert VoucherState.SPENT == (await client.vouchers.get(two.id)).state
+
+
+def test_a_job_that_nobody_gave_cannot_be_scheduled(sandbox):
+    """It would never happen."""
+    context = sandbox.platform.context(sandbox.tenant)
+    with pytest.raises(ValueError, match=r"there is no job 'voucher\.melt'; there are .*voucher\.expire"):
+        context.schedule(context.now, "voucher.melt", "1")
+
+
+async def test_a_file_outlives_the_program_whose_jobs_it_has(tmp_path: Path):
+    """Without them nothing happens to its things, and everything else goes on."""
+    file = str(tmp_path / "foo.db")
+    async with Sandbox(db=file, jobs={"foo.end": lambda context, id_: "foo_ended"}) as sandbox:
+        context = sandbox.platform.context(sandbox.tenant)
+        context.schedule(context.now + timedelta(days=1), "foo.end", "1")
+    async with Sandbox(db=file) as sandbox:
+        assert "foo_ended" not in {event.kind for event in sandbox.clock.advance(timedelta(days=2))}
+
+
+def test_a_client_shows_itself_by_its_own_name():
+    """A log of two clients tells them apart."""
+    assert "<FooClient https://x>" == repr(FooClient(auth=HmacAuth("k", "s"), base_url="https://x"))
+
+
+@pytest.mark.parametrize("status", [99, 600, 200, "404", True])
+def test_a_refusal_with_no_status_of_one(status: object):
+    """A misprint would never be found."""
+    with pytest.raises(RequestInvalid, match="is no status of a refusal, 400 to 599"):
+        ErrorCode(status, "x", "y")
+
+
 async def test_documents_belong_to_a_seller(sandbox):
     """Two sellers may have documents of one key, and neither sees, counts or removes those of the other."""
     one = sandbox.platform.context(sandbox.tenant)
@@ -464,6 +507,9 @@ def test_an_operation_takes_the_place_of_one_of_the_platform():
     ("change", "place"),
     [
         ({"key_header": "no name"}, "vouchers.create.key_header"),
+        ({"status": 99}, "vouchers.create.status"),
+        ({"status": "201"}, "vouchers.create.status"),
+        ({"other_statuses": (200, 404)}, "vouchers.create.status"),
         ({"fixed_headers": {"authorization": "x"}}, "vouchers.create.fixed_headers.authorization"),
         ({"fixed_headers": {"foo-request-id": "x"}}, "vouchers.create.fixed_headers.foo-request-id"),
         ({"fixed_headers": {"Accept": "text/csv"}}, "vouchers.create.fixed_headers.Accept"),

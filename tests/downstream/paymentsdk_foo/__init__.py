@@ -14,6 +14,7 @@ from paymentsdk import (
     Conflict,
     Echo,
     ErrorCode,
+    Failure,
     Operation,
     Pager,
     PageShape,
@@ -22,7 +23,6 @@ from paymentsdk import (
     RetryClass,
     WalkOptions,
 )
-from paymentsdk.events import Failure
 from paymentsdk.resources.common import (
     KeyedWriteOptions,
     Moment,
@@ -57,6 +57,7 @@ class HmacAuth:
 class VoucherState(OpenEnum):
     ACTIVE = "active"
     SPENT = "spent"
+    EXPIRED = "expired"
 
 
 class VoucherRequest(RequestStruct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from datetime import timedelta
 from decimal import Decimal
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ def create(context: SellerContext, call: Call[VoucherRequest]) -> Voucher:
         created=context.now,
     )
     context.record("voucher_created", id=voucher.id, order_id=voucher.id)
+    context.schedule(context.now + timedelta(days=365), "voucher.expire", voucher.id)
     return context.put(VOUCHERS, voucher)
 
 
@@ -60,6 +62,14 @@ def search(context: SellerContext, call: Call[None]) -> VoucherPage:
     return VoucherPage(vouchers=tuple(page.items), total=page.total)
 
 
+def expire(context: SellerContext, voucher_id: str) -> str | None:
+    voucher = context.require(VOUCHERS, voucher_id)
+    if voucher.state is not VoucherState.ACTIVE:
+        return None
+    context.put(VOUCHERS, replace(voucher, state=VoucherState.EXPIRED))
+    return "voucher_expired"
+
+
 def print_out(context: SellerContext, call: Call[None]) -> bytes:
     return b"%PDF-1.7\n% " + found(context, call).id.encode()
 
@@ -74,6 +84,7 @@ class FooSandbox(Sandbox):
         super().__init__(
             seed=seed,
             handlers={CREATE: create, GET: found, REDEEM: redeem, SEARCH: search, PRINT: print_out},
+            jobs={"voucher.expire": expire},
             authenticate=self.verify,
         )
 
