@@ -475,6 +475,18 @@ async def test_idle_connections_are_closed_in_time() -> None:
                 assert 0 == transport.open_connections
 
 
+@pytest.mark.parametrize(("family", "outcome"), [(socket.AF_INET, 200), (socket.AF_INET6, False)])
+async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, outcome: object) -> None:
+    """With `family`, no address of another one is connected to; nothing was sent then."""
+    async with FaultServer(always(http())) as server, opened(family=family) as transport:
+        try:
+            found: object = (await transport.send(Request("GET", server.url()))).status
+        except SendFailed as failure:
+            found = failure.sent
+
+    assert outcome == found
+
+
 # --- places and the queue ---------------------------------------------------------------------------------------------
 
 
