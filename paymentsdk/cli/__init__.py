@@ -14,7 +14,7 @@
 
 What was asked for goes to stdout, everything else to stderr. The exit code is 0 for success (also of a sandbox that
 Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, 3 for a write whose outcome is not
-known or cannot be printed, and 130 for an interruption.
+known or cannot be printed, 130 for an interruption, and 141 where nobody reads stdout any more (``| head``).
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ __all__ = ["main"]
 FAILED = 1
 INTERRUPTED = 130
 MISUSED = 2
+#: What a shell says of a program that SIGPIPE ended.
+UNREAD = 141
 _EXAMPLES = """\
 examples:
   paymentsdk sandbox --db shop.db --policy cancel_from=any
@@ -80,9 +82,10 @@ def main(
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments, operations=operations, connect=connect)
     words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser(words, operations, connect)
     try:
         try:
-            return _run(_parser(words, operations, connect), words)
+            return _run(parser, words)
         finally:
             # Also after `--help`: at its end Python would complain of a reader who left. Unlike `sys.stdout.flush()`,
             # it works where there is no stdout.
@@ -91,9 +94,9 @@ def main(
         return INTERRUPTED
     except BrokenPipeError:
         discard_stdout()  # The reader has seen enough.
-        return FAILED
+        return UNREAD
     except (PaymentsError, OSError, ValueError) as error:
-        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
+        print(visible(f"{parser.prog}: {error}"), file=sys.stderr)
         return FAILED
 
 
@@ -139,7 +142,8 @@ def _parser(
         from paymentsdk.cli._profile import connect as usual
         from paymentsdk.resources import OPERATIONS
 
-        add_operations(commands, OPERATIONS.values() if operations is None else operations, connect or usual)
+        offered = OPERATIONS.values() if operations is None else operations
+        add_operations(commands, offered, connect or usual, program=parser.prog)
     return parser
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -127,11 +129,32 @@ def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int | 
             from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
             columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
-            with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            console = Console(stderr=True)
+            with _shown_again(console.show_cursor), Progress(*columns, console=console, transient=True) as bar:
                 task = bar.add_task(what, total=None)
                 yield lambda done, total: bar.update(task, completed=done, total=total)
             return
     yield lambda _done, _total: None
+
+
+@contextmanager
+def _shown_again(show_cursor: Callable[[], object]) -> Iterator[None]:
+    """Let SIGTERM end the program as ever, but not leave a terminal without its cursor."""
+
+    def end(number: int, _: object) -> None:
+        show_cursor()
+        signal.signal(number, before)
+        signal.raise_signal(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
+        yield  # It is somebody else's.
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _plain(value: object) -> str:

@@ -6,24 +6,28 @@ A write without a key is not offered: whoever repeats such a command does it twi
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Never, cast, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import Struct, inspect
 
 from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._texts import texts
 from paymentsdk.cli._arguments import count
 from paymentsdk.cli._output import Row, csv_writer, discard_stdout, fields, print_json, print_table, progress
 from paymentsdk.cli._words import counted, in_terminal, sentence
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid, visible
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Action, Namespace
     from argparse import _SubParsersAction as SubParsers
 
     from paymentsdk._operation.operation import Operation
@@ -43,6 +47,8 @@ IN_DOUBT = 3
 #: A Struct that is so deep in others is one column.
 _DEEPEST = 4
 _POSITION = frozenset({"offset", "limit"})
+#: How a value of a type is written.
+_FORMS: Mapping[object, str] = {datetime: "a moment such as 2026-01-31T09:30:00Z", bool: "true or false"}
 _EXIT_CODES = (
     "exit codes: 0 done; 1 refused, or the platform could not be reached; 2 nothing was sent, since the command makes "
     "no sense; 3 you do not know what became of a write: repeat it with the same --idempotency-key; 130 interrupted"
@@ -50,9 +56,20 @@ _EXIT_CODES = (
 
 
 def add_operations(
-    commands: SubParsers[ArgumentParser], operations: Iterable[Operation[Never, object]], connect: Connect
+    commands: SubParsers[ArgumentParser],
+    operations: Iterable[Operation[Never, object]],
+    connect: Connect,
+    *,
+    program: str,
 ) -> None:
-    """Add a command for each noun of *operations*, with one for each operation that reads or takes a key."""
+    """Add a command for each noun of *operations*, with one for each operation that reads or takes a key.
+
+    Args:
+        commands: Where to.
+        operations: What they do.
+        connect: See `Connect`.
+        program: What complaints begin with.
+    """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in cast("Iterable[AnyOperation]", operations):
         if operation.authenticated and (operation.keyed or not operation.writes):
@@ -60,12 +77,26 @@ def add_operations(
     for noun, own in nouns.items():
         summary = f"the platform's {noun.replace('_', ' ')}: {', '.join(one.name.partition('.')[2] for one in own)}"
         parser = commands.add_parser(_option(noun), help=summary, description=sentence(summary))
-        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        parser.set_defaults(connect=connect, program=program)
+        within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
         for operation in own:
-            _add(within, operation, connect)
+            _add(within, operation)
 
 
-def _add(commands: SubParsers[ArgumentParser], operation: AnyOperation, connect: Connect) -> None:
+class _Parser(ArgumentParser):
+    """Finds out what the filters mean only for who asks: that is read in the source."""
+
+    operation: AnyOperation | None = None
+    filters: Mapping[str, Action] = {}
+
+    def format_help(self) -> str:
+        if self.operation is not None:
+            for name, about in _meanings(self.operation):
+                self.filters[name].help = about.replace("%", "%%")
+        return super().format_help()
+
+
+def _add(commands: SubParsers[_Parser], operation: AnyOperation) -> None:
     name, summary = _option(operation.name.partition(".")[2]), operation.summary
     parser = commands.add_parser(name, help=summary, description=f"{summary}.", epilog=_EXIT_CODES)
     for placeholder in operation.path_names:
@@ -77,15 +108,19 @@ def _add(commands: SubParsers[ArgumentParser], operation: AnyOperation, connect:
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
-    for filter_, about in _filters(operation).items():
-        parser.add_argument(f"--{_option(filter_)}", dest=f"filter {filter_}", metavar="VALUE", help=about)
+    parser.filters = {
+        name: parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help="a filter")
+        for name in _filters(operation)
+    }
     if operation.page is not None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         parser.add_argument("--start", type=int, metavar="ROW", help="begin at this row, as an error told it")
     parser.add_argument("--profile", metavar="NAME", help="a profile of the file (default: PAYMENTSDK_PROFILE)")
-    parser.set_defaults(run=_run, parser=parser, operation=operation, connect=connect, format="table", output=None)
+    parser.operation = operation
+    parser.set_defaults(run=_run, parser=parser, operation=operation, format="table")
+    parser.set_defaults(output=None, resume_point=None)
     if operation.result is bytes:
         parser.add_argument("--output", metavar="FILE", help="where to write it (default: stdout)")
         return
@@ -99,11 +134,24 @@ def _option(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _filters(operation: AnyOperation) -> Mapping[str, str]:
-    """Return the filters, and what is said of each."""
-    told = {datetime: "a moment such as 2026-01-31T09:30:00Z", bool: "true or false"}
-    hints = get_type_hints(operation.query, include_extras=False) if operation.query else {}
-    return {name: told.get(hint, "a filter") for name, hint in hints.items() if name not in _POSITION}
+def _filters(operation: AnyOperation) -> Mapping[str, object]:
+    """Return the filters, and the type of each."""
+    hints = get_type_hints(operation.query) if operation.query else {}
+    return {name: hint for name, hint in hints.items() if name not in _POSITION}
+
+
+def _meanings(operation: AnyOperation) -> Iterator[tuple[str, str]]:
+    """Yield each filter with what is said of it: the text below it in the source, and how a value is written."""
+    query = operation.query
+    module = "" if query is None else query.__module__
+    told: dict[str, str] = {}
+    for name, members in texts(module).items() if module else ():
+        cls = getattr(sys.modules[module], name, None)
+        if is_typeddict(cls) and members.keys() <= get_type_hints(query).keys():  # A part of it, or all.
+            told |= members
+    for name, hint in _filters(operation).items():
+        about = told.get(name, "a filter").removesuffix(".")
+        yield name, "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
 
 
 def _run(options: Namespace) -> int:
@@ -111,19 +159,28 @@ def _run(options: Namespace) -> int:
     try:
         return asyncio.run(_call(options))
     except RequestInvalid as error:
-        print(visible(f"paymentsdk: {_place(error.path, options)}: {error.reason}"), file=sys.stderr)
+        _complain(options, f"{_place(error.path, options)}: {error.reason}")
         return MISUSED
     except KeyboardInterrupt:
         if options.operation.keyed:
-            print("paymentsdk: nobody knows whether it was done: repeat it with the same key", file=sys.stderr)
+            _complain(options, "nobody knows whether it was done: repeat it with the same key")
+        elif options.resume_point is not None:
+            _complain(options, f"interrupted{_further(options.resume_point)}")
         raise
     except OutcomeUnknown as error:
-        print(visible(f"paymentsdk: {error}"), file=sys.stderr)
+        _complain(options, str(error))
         return IN_DOUBT
     except PaymentsError as error:
-        at = "" if error.resume_point is None else f"; go on with --start {error.resume_point}"
-        print(visible(f"paymentsdk: {error}{at}"), file=sys.stderr)
+        _complain(options, f"{error}{_further(error.resume_point)}")
         return FAILED
+
+
+def _complain(options: Namespace, what: str) -> None:
+    print(visible(f"{options.program}: {what}"), file=sys.stderr)
+
+
+def _further(point: int | None) -> str:
+    return "" if point is None else f"; go on with --start {point}"
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -166,7 +223,7 @@ async def _call(options: Namespace) -> int:
         if not operation.writes:
             raise
         why = f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it"
-        print(visible(f"paymentsdk: {why}"), file=sys.stderr)
+        _complain(options, why)
         discard_stdout()
         return IN_DOUBT
     return DONE
@@ -215,20 +272,35 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     except ValueError as error:
         raise RequestInvalid("$", str(error), "syntax") from None
     if operation.body is not bytes:
-        _check_known(msgspec.json.decode(content), body, "$")
+        # Numbers as text: they have been read, and a very long one would be an error here.
+        members = json.loads(content, object_pairs_hook=_Members, parse_int=str, parse_float=str)
+        _check_members(members, body, "$")
     return body
 
 
-def _check_known(given: object, read: object, place: str) -> None:
-    if isinstance(given, dict) and isinstance(read, Struct):
-        names = dict(zip(read.__struct_encode_fields__, read.__struct_fields__, strict=True))
-        for name, value in given.items():
-            if name not in names:
+class _Members(tuple[tuple[str, object], ...]):
+    """The members of an object, each as often as it is given."""
+
+    __slots__ = ()
+
+
+def _check_members(given: object, read: object, place: str) -> None:
+    """Refuse a member that the Struct *read* does not have, and one that is given twice: the first would be dropped."""
+    if isinstance(given, _Members):
+        names = None
+        if isinstance(read, Struct):
+            names = dict(zip(read.__struct_encode_fields__, read.__struct_fields__, strict=True))
+        for name, times in Counter(name for name, _ in given).items():
+            if names is not None and name not in names:
                 raise RequestInvalid(f"{place}.{name}", f"is no member of {type(read).__name__}", "unknown")
-            _check_known(value, getattr(read, names[name]), f"{place}.{name}")
-    elif isinstance(given, list) and isinstance(read, list | tuple):
-        for number, pair in enumerate(zip(given, read, strict=True)):
-            _check_known(*pair, f"{place}[{number}]")
+            if times > 1:
+                raise RequestInvalid(f"{place}.{name}", f"is given {times} times", "twice")
+        for name, value in given:
+            _check_members(value, None if names is None else getattr(read, names[name]), f"{place}.{name}")
+    elif isinstance(given, list):
+        entries = read if isinstance(read, list | tuple) else (None,) * len(given)
+        for number, pair in enumerate(zip(given, entries, strict=True)):
+            _check_members(*pair, f"{place}[{number}]")
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------
@@ -281,7 +353,7 @@ async def _search(
             async for page in walk:
                 for row in page.items[: most - rows]:
                     printed.add(row)
-                rows += len(page.items)
+                rows, options.resume_point = rows + len(page.items), page.resume_point
                 tell(rows, page.total)
                 if rows >= most:
                     break

@@ -25,9 +25,7 @@ class _Profile(Struct, frozen=True, forbid_unknown_fields=True):
     """One table of the file."""
 
     base_url: str
-    access_token: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = None
+    access_token: str
     allow_http: bool | None = None
 
 
@@ -41,8 +39,9 @@ def connect(name: str | None) -> PaymentsClient:
 
     name = name or os.environ.get("PAYMENTSDK_PROFILE") or None
     if name is None:
-        if not os.environ.get("PAYMENTSDK_BASE_URL"):
-            raise RequestInvalid("PAYMENTSDK_BASE_URL", f"is not set; {_HINT.format(file=_file())}")
+        for variable in ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"):
+            if not os.environ.get(variable):
+                raise RequestInvalid(variable, f"is not set; {_HINT.format(file=_file())}")
         return PaymentsClient.from_env()
     found = profiles()
     if name not in found:
@@ -51,30 +50,30 @@ def connect(name: str | None) -> PaymentsClient:
         profile = msgspec.convert(found[name], _Profile)
     except msgspec.ValidationError as error:
         raise RequestInvalid(f"{_file()}: {name}", str(error)) from None
-    return PaymentsClient(
-        profile.access_token,
-        base_url=profile.base_url,
-        client_id=profile.client_id,
-        client_secret=profile.client_secret,
-        allow_http=profile.allow_http,
-    )
+    return PaymentsClient(profile.access_token, base_url=profile.base_url, allow_http=profile.allow_http)
 
 
 def profiles() -> dict[str, object]:
     """Return the profiles in the file, by name; none if there is no file.
 
     Raises:
-        RequestInvalid: Others can read or change it, or it is not TOML. The error shows nothing of what is in it.
+        RequestInvalid: Others can read or change it, or it is no regular file, or not TOML. The error shows nothing of
+            what is in it.
     """
     file = _file()
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=_at_once) as opened:
             _check_private(file, os.fstat(opened.fileno()))
             return tomllib.load(opened)
     except FileNotFoundError:
         return {}
     except tomllib.TOMLDecodeError as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, and wait for nobody: a FIFO without a writer would wait for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _file() -> Path:
@@ -86,6 +85,8 @@ def _file() -> Path:
 
 def _check_private(file: Path, found: os.stat_result) -> None:
     """Refuse a file of secrets that is not its owner's alone; Windows keeps others out of a home by itself."""
+    if not stat.S_ISREG(found.st_mode):
+        raise RequestInvalid(str(file), "is not a regular file")
     if os.name == "nt":
         return
     if found.st_uid != os.getuid():

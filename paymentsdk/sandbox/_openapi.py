@@ -13,6 +13,7 @@ from msgspec import inspect as types_of
 
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._paging.options import LARGEST_OFFSET
+from paymentsdk._texts import texts
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct
@@ -20,7 +21,6 @@ from paymentsdk.sandbox._handlers import SCHEMAS, required
 from paymentsdk.sandbox._parsing import TOO_LARGE, AnyOperation
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._responses import media_type, structs_in
-from paymentsdk.sandbox._texts import texts
 
 __all__ = ["document"]
 

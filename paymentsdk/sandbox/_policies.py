@@ -14,8 +14,8 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
-from paymentsdk.sandbox._texts import texts
 from paymentsdk.sandbox._values import describe_mismatch
 
 __all__ = ["Policies", "Policy"]

@@ -117,6 +117,31 @@ def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
 
 
 @pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (ORDER.replace('"total_amount"', '"total_amount": "9.00", "total_amount"', 1), "$.total_amount"),
+        (ORDER.replace('"title"', '"title": "x", "title"', 1), "$.items[0].title"),
+    ],
+)
+def test_a_member_that_is_given_twice(run, sandbox, body: str, place: str):
+    """JSON readers take one of the two, and nobody knows which was meant."""
+    Path("order.json").write_text(body, encoding="utf-8")
+    code, _, err = run("orders", "create", "--body", "order.json", "--idempotency-key", "k")
+
+    assert (2, f"paymentsdk: order.json: {place}: is given 2 times\n") == (code, err)
+    assert [] == list(sandbox.platform.feed.requests)
+
+
+def test_help_says_what_the_filters_mean(run):
+    """In the words that an editor shows."""
+    shown = " ".join(run("merchant-orders", "search", "--help")[1].split())
+
+    assert "--status VALUE whether they are covered by payments, such as `closed` --" in shown
+    assert "made at this moment or later; a moment such as 2026-01-31T09:30:00Z --" in shown
+    assert "a filter" not in shown
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["merchant-orders", "search", "--status", ""], "--status: is empty"),
@@ -301,6 +326,7 @@ def test_a_profile_that_others_can_read_is_refused(run, sandbox, mode: int):
         ('[shop]\nbase_url = "http://127.0.0.1:1"\ntoken = "canary-secret"\n', "unknown field `token`"),
         ("[shop\naccess_token = 'canary-secret'", "is not TOML"),
         ("shop = 'canary-secret'", "Expected `object`, got `str`"),
+        ('[shop]\nbase_url = "http://127.0.0.1:1"\n', "missing required field `access_token`"),
     ],
 )
 def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
@@ -314,13 +340,26 @@ def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
     assert "canary" not in err
 
 
-def test_no_credentials_at_all(run, sandbox, monkeypatch):
-    """Both ways to give them are named."""
-    monkeypatch.delenv("PAYMENTSDK_BASE_URL")
+@pytest.mark.skipif(os.name == "nt", reason="there is no FIFO")
+def test_a_profile_that_is_no_file(run, sandbox):
+    """Nobody waits for who writes into a pipe."""
+    os.mkfifo(os.environ["PAYMENTSDK_PROFILES"], 0o600)
+
+    code, _, err = run("merchant-orders", "search", "--profile", "shop")
+
+    assert (2, True) == (code, "profiles.toml: is not a regular file" in err)
+
+
+@pytest.mark.parametrize("missing", ["PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"])
+def test_no_credentials_at_all(run, sandbox, monkeypatch, missing: str):
+    """Both ways to give them are named, in the words of the command."""
+    monkeypatch.delenv(missing)
+    monkeypatch.setenv("PAYMENTSDK_CLIENT_ID", "1")
+    monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", "secret")
 
     code, _, err = run("orders", "get", "ORD1")
 
-    assert 2 == code
+    assert (2, True) == (code, err.startswith(f"paymentsdk: {missing}: is not set; say where the platform is: "))
     assert "PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN, or a profile in" in err
 
 
@@ -427,6 +466,10 @@ def test_the_operations_of_another_package(capsys, monkeypatch, tmp_path):
         assert (0, "") == foo("vouchers", "print", voucher.id, "--output", "gift.pdf")
         with pytest.raises(SystemExit):
             foo("orders", "get", "ORD1")
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/foo"])
+        assert 1 == main(["vouchers", "get", "v-0"], operations=FooClient.own_operations, connect=connect)
+        assert capsys.readouterr().err.startswith("foo: 404 ")
     assert Path("gift.pdf").read_bytes().startswith(b"%PDF")
 
 

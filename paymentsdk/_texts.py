@@ -1,4 +1,4 @@
-"""What stands below a member in the source: the text that an editor shows, read for documents and pages."""
+"""What stands below a member in the source: the text that an editor shows, read for documents, pages and helps."""
 
 from __future__ import annotations
 
