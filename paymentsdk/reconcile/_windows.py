@@ -18,7 +18,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 #: Below it, a moment is the platform's word for no date at all: the year 1, in any zone.
 NO_DATE = datetime(1, 1, 3, tzinfo=UTC)
-_NO_DATE = (NO_DATE - EPOCH) // MILLISECOND
 #: How often a window is split because it could not be certified, and not because it has too many rows: a platform
 #: whose totals are always wrong would otherwise be asked about every millisecond.
 MOST_DOUBTS = 5
@@ -58,10 +57,6 @@ class Window(Struct, frozen=True, order=True):
     def asked(self, grain: int) -> tuple[int, int]:
         """Return the range to ask for, of which either end may be included or not."""
         return self.begin - grain, self.end + grain
-
-    def keeps(self, moment: int | None) -> bool:
-        """Whether a row of *moment* belongs here. One without a date belongs to every window that shows it."""
-        return moment is None or moment < _NO_DATE or self.begin <= moment < self.end
 
     def is_settled(self, rules: Rules, now: int) -> bool:
         """Whether no further row can appear in the range that is asked for."""

@@ -44,7 +44,7 @@ from paymentsdk.events import (
 from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState, SQLiteJournal
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.test_client import order
+from tests.journal.platform import order
 
 ORDER = Response(200, {"X-Request-Id": "req-1"}, b'{"id":"ORD1"}')
 TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"

@@ -301,7 +301,7 @@ def test_arguments_that_make_no_sense_are_refused(client, arguments: tuple[objec
 
 async def test_a_pager_is_mapped() -> None:
     """The rows of a walk, each with a call of its own, against the sandbox."""
-    from tests.journal.test_client import order
+    from tests.journal.platform import order
 
     async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         names = [f"A-{number}" for number in range(5)]

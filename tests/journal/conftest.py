@@ -1,4 +1,4 @@
-"""Records to keep."""
+"""Records to keep, and a platform to send them to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from paymentsdk.journal import Record, derive_key
 from paymentsdk.journal._states import digest
+from paymentsdk.testing import FakeClock
+from tests.journal.platform import Platform
 
 MakeRecord = Callable[..., Record]
 
@@ -32,3 +34,15 @@ def make_record(name: str = "table-7/1", owner: str = "p/1", body: bytes = b'{"a
 def record() -> MakeRecord:
     """Make records."""
     return make_record
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def platform(clock: FakeClock) -> Platform:
+    """A platform whose clock is that of the client."""
+    return Platform(clock)

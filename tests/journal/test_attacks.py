@@ -26,7 +26,7 @@ from paymentsdk import (
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, _sqlite
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.test_client import ONCE, TOKEN, URL, Platform, order
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 #: Longer than a lease, and shorter than the life of an order.
 LATER = 100.0

@@ -33,7 +33,7 @@ from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, d
 from paymentsdk.journal._states import digest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.test_client import ONCE, TOKEN, URL, Platform, order
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 KEY = derive_key(URL, "77", "orders.create", "table-7/1")
 REFUSED = Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
@@ -59,18 +59,6 @@ class Journal(SQLiteJournal):
         if self.full:
             raise JournalUnavailable("disk full")
         return await super().resolve(key, resolution, owner=owner)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """A clock that stands still."""
-    return FakeClock()
-
-
-@pytest.fixture
-def platform(clock: FakeClock) -> Platform:
-    """A platform whose clock is that of the client."""
-    return Platform(clock)
 
 
 @pytest.fixture

@@ -18,6 +18,11 @@ RULES = Rules(max_window=CAP)
 CREATED = Window(NOW - 7 * DAY, NOW)
 
 
+def keeps(window: Window, moment: int | None) -> bool:
+    """Whether a row of *moment* belongs to *window*. One without a date belongs to every window that shows it."""
+    return moment is None or window.begin <= moment < window.end
+
+
 @dataclass
 class Walked:
     """What a walk has, and what a resumed one goes on with."""
@@ -26,7 +31,7 @@ class Walked:
     doubtful: dict[Window, Doubtful[Row]] = field(default_factory=dict)
     grain: int | None = 1
 
-    def ids(self, keeps: Callable[[Window, int | None], bool] = Window.keeps) -> list[int]:
+    def ids(self, keeps: Callable[[Window, int | None], bool] = keeps) -> list[int]:
         """The rows of all windows."""
         return [row.id for window, found in self.whole.items() for row in found.rows if keeps(window, row.created)]
 
@@ -133,7 +138,7 @@ def drawn(seed: int, **settings: object) -> Platform:
 def survivors(before: dict[int, Row], platform: Platform, created: Window = CREATED) -> set[int]:
     """The rows that were there from the beginning to the end of a walk."""
     kept = before.keys() & platform.rows.keys()
-    return {one for one in kept if before[one].created is not None and created.keeps(before[one].created)}
+    return {one for one in kept if before[one].created is not None and keeps(created, before[one].created)}
 
 
 def snapshot(platform: Platform) -> dict[int, Row]:

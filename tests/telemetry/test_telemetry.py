@@ -35,7 +35,7 @@ from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.telemetry import OpenTelemetryObserver
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.test_client import order
+from tests.journal.platform import order
 
 TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
 ORDER = Response(200, {"X-Request-Id": "req-1"}, b'{"id":"ORD1"}')
