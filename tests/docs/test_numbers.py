@@ -1,0 +1,72 @@
+"""Numbers that pages give for defaults and bounds are those of the code."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
+from paymentsdk._engine.pace import FIRST_CONCURRENCY, HOLD, LEAST_CONCURRENCY, LONGEST_HOLD
+from paymentsdk._engine.retry import KEY_LIFETIME
+from paymentsdk._operation.identity import MOST_ADDITIONS
+from paymentsdk._paging.pager import REMEMBERED
+from paymentsdk.resources import OPERATIONS
+
+ROOT = Path(__file__).parents[2]
+MIB = 1024 * 1024
+
+
+def default(function: object, name: str) -> object:
+    """Return the default of a parameter."""
+    return inspect.signature(function).parameters[name].default
+
+
+NUMBERS = [
+    ("docs/explanation/flow-control.md", f"For {HOLD:g} seconds"),
+    ("docs/explanation/flow-control.md", f"after {2 * HOLD:g}, {4 * HOLD:g}, {8 * HOLD:g} and then every second"),
+    ("docs/explanation/flow-control.md", f"a bound of {FIRST_CONCURRENCY:g}"),
+    ("docs/explanation/flow-control.md", f"down to {LEAST_CONCURRENCY:g}"),
+    ("docs/explanation/how-paging-does-not-lose-rows.md", f"(the last {REMEMBERED:,})"),
+    ("docs/explanation/why-three-outcomes.md", f"the last {MOST_ADDITIONS:,} refunds"),
+    ("docs/explanation/choices.md", f"up to {RetryPolicy().max_retry_after:g} seconds"),
+    ("docs/how-to/choose-a-transport.md", f"`limit` ({default(Http11Transport, 'limit')})"),
+    ("docs/how-to/choose-a-transport.md", f"`keepalive_timeout` ({default(Http11Transport, 'keepalive_timeout'):g} s)"),
+    ("docs/how-to/retry-safely.md", f"the limit of {OPERATIONS['orders.get'].max_response // MIB} MiB"),
+    ("docs/how-to/retry-safely.md", f"({OPERATIONS['merchant_orders.search'].max_response // MIB} for a page)"),
+    ("docs/how-to/retry-safely.md", f"within {KEY_LIFETIME / 3600:g} hours"),
+    ("docs/how-to/run-in-a-service.md", f"up to {default(PaymentsClient.aclose, 'grace'):g} seconds (`grace=`)"),
+    (
+        "docs/how-to/run-in-a-service.md",
+        f"{default(AiohttpTransport, 'drain'):g} seconds (`AiohttpTransport(drain",
+    ),
+    (
+        "docs/how-to/stay-below-a-rate-limit.md",
+        f"{FlowControl().max_wait:g} seconds at most (`FlowControl(max_wait",
+    ),
+    ("docs/how-to/tokens.md", f"by default {default(PaymentsClient, 'refresh_timeout'):g}"),
+    ("README.md", f"within {KEY_LIFETIME / 3600:g} hours"),
+]
+
+
+def words_of(page: str) -> str:
+    """Return the text of a page, with its lines put together."""
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(("page", "said"), NUMBERS)
+def test_a_page_gives_the_number_of_the_code(page: str, said: str) -> None:
+    """Whoever changes a default finds the page that names it."""
+    assert said in words_of(page)
+
+
+def test_the_pauses_of_the_gate_end_at_a_second() -> None:
+    """What the page on flow control says in words."""
+    assert (1.0, 4) == (LONGEST_HOLD, RetryPolicy().attempts)
+    assert "tried up to four times" in words_of("docs/how-to/retry-safely.md")
+
+
+def test_another_number_is_not_found() -> None:
+    """Negative control: a page does not say what is not so."""
+    assert f"For {2 * HOLD:g} seconds" not in words_of("docs/explanation/flow-control.md")
