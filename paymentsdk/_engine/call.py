@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.schemes import RenewingSigner
-from paymentsdk._codec.anomaly import Anomaly, DecodingError
+from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._engine import events
 from paymentsdk._engine.bearer import sign
@@ -56,7 +56,7 @@ _OK, _REDIRECTION = 200, 300
 _GOOD_ONCE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Call(PreparedCall[B, R], kw_only=True, eq=False):
+class Call(PreparedCall[B, R], eq=False):
     """One thing that the caller wants done: the way of its attempts, from signing to the result or the error."""
 
     async def run(self) -> Result[R]:
@@ -68,7 +68,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
             except AttemptFailed as first:
                 result = await self._retry(first)
             else:
-                if state.budgets:  # Nearly always all of them are full, and none is kept.
+                if state.budgets.spent:  # Nearly always all of them are full, and none is kept.
                     state.budgets.give_back(self.seller, self.operation.retry)
         except AttemptFailed as last:
             outcome = self._outcome(last)
@@ -88,28 +88,28 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
 
     async def _attempt(self) -> Result[R]:
         """Sign, get a permit, send, judge the response; once more with a refreshed token if the first is refused."""
-        operation = self.operation
+        state, operation = self.state, self.operation
         if self.attempts:
             self._begin_again()
         if operation.authenticated and self.signer is None and self._take_token() is None:
             await self._wait_for_token()
             self._ensure_open()  # The client may have been closed during the wait.
         while True:
-            flow = self.state.flow
+            flow = state.flow
             # Requests for tokens wait for no turn: those that wait for the token may have it.
             turn = flow.try_acquire(self.seller) if operation.authenticated else NO_PERMIT
             turn = turn or await self._wait_for_turn(flow)
-            if self.history.first_sent is not None or self.permit is not None:
+            if self.history is not None or self.permit is not None:
                 await self._ensure_may_send(flow, turn)
             self.attempts += 1
             self.queued_before, self.queued = self.queued_before + self.queued, turn.waited
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
-            self.sending_wall = self.state.clock.now()
+            self.sending_wall = state.clock.now()
             request = self._request()
             if self.signer is not None and operation.authenticated:
                 request = await self._signed(request, self.signer, flow, turn)
             try:
-                response = await self.state.transport.send(request)
+                response = await state.transport.send(request)
                 # In here, since a transport of one's own may return something that is no Response.
                 accepted = _OK <= response.status < _REDIRECTION
                 response = mask_request_id(response, self.token, self.signature, self.body)
@@ -119,7 +119,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
                 if failure is None:
                     raise
             else:
-                self.state.observe(response)
+                state.observe(response)
                 if self.deadline.expired:
                     self.deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
                 if accepted:
@@ -149,7 +149,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         """Send nothing more with a key that may be forgotten, nor what the journal does not permit."""
         why = None
         try:
-            if key_expired(self.history, self.state.clock):
+            if self.history is not None and key_expired(self.history, self.state.clock):
                 # The machine may have slept through the pause, or the refresh, and longer.
                 why = f"it was first sent {KEY_LIFETIME / 3600:g} hours ago"
             elif self.permit is not None:
@@ -301,42 +301,42 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         if self.settings.observers and (added := self.added_headers()):
             headers = Headers(merged(headers, added))
         left = self.deadline.when - self.sending
-        return Request(
-            method=operation.method,
-            url=self.url,
-            headers=headers,
-            body=self.content,
-            timeout=left,
-            connect_timeout=connect_timeout(self.settings.timeout, left),
-            fresh=operation.wants_fresh_connection or self.fresh,
-            max_response=operation.max_response,
-            operation=operation.name,
-            attempt=self.attempts,
-            account=self.settings.account,
+        return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
+            operation.method,
+            self.url,
+            headers,
+            self.content,
+            left,
+            connect_timeout(self.settings.timeout, left),
+            operation.wants_fresh_connection or self.fresh,
+            operation.max_response,
+            operation.name,
+            self.attempts,
+            self.settings.account,
         )
 
     # --- the response --------------------------------------------------------------------------------------------
 
     async def _accept(self, response: Response) -> Result[R]:
         """Turn a 2xx into a result, if it is one that can be trusted."""
-        state, settings, operation, body = self.state, self.settings, self.operation, response.body
-        strict = settings.strict and operation.retry not in _GOOD_ONCE
+        state, operation, body = self.state, self.operation, response.body
+        strict = self.settings.strict and operation.retry not in _GOOD_ONCE
         try:
             if len(body) < LARGE or operation.writes:
-                value, anomalies = self.decoder.decode(body)
+                value, anomalies = operation.decoder.decode(body)
             else:
                 value, anomalies = await self._decode_in_turns(response)
             compared = compare(operation, self.body, self.path, self.offset, value=value, raw=body, anomalies=anomalies)
             if compared.added:
                 compared, self.disputed = state.additions.doubt(compared, self.url, self.key or "", self.disputed)
-            why = compared.mismatch or unexpected_type(operation, response)
+            why = compared.mismatch
+            if why is None and operation.result is bytes:
+                why = unexpected_type(operation, response)
             if compared.anomalies:
                 anomalies += compared.anomalies
             if response.status != operation.status and response.status not in operation.other_statuses:
                 reason = f"the contract has {operation.status} for a success"
                 anomalies += (Anomaly("$status", response.status, reason),)
-        except DecodingError as error:
-            failure = AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {error}")
         except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
             failure = unreadable(response, error)
         else:
@@ -359,7 +359,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         """Decode a large page while others have their turns; the call may be cancelled meanwhile."""
         self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
         try:
-            return await self.decoder.decode_in_turns(response.body)
+            return await self.operation.decoder.decode_in_turns(response.body)
         except asyncio.CancelledError as error:
             self.report(response, cut_off(Failure.NO_TRUSTED_RESPONSE, error))
             raise
@@ -387,7 +387,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         failure = no_response(error, self.state.transport, ran_out)
         if failure is None:
             ended = cut_off(Failure.NO_TRUSTED_RESPONSE, error)
-            self.history.record(ended)
+            self.past.record(ended)
             self.report(None, ended)
         return failure
 
@@ -404,8 +404,8 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
     def _failed(self, failure: AttemptFailed) -> AttemptFailed:
         """Take *failure* into account, and give the call its whole deadline back for what comes next."""
         if failure.kind is not Failure.NOT_SENT:
-            self.history.sent(self.sending, self.sending_wall)
-        self.history.record(failure)
+            self.past.sent(self.sending, self.sending_wall)
+        self.past.record(failure)
         self.state.deadlines.reset(self.deadline, self.total_deadline)
         self.report(failure.response, failure)
         return failure
@@ -417,7 +417,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
             policy=self.settings.retry,
             budgets=self.state.budgets,
             seller=self.seller,
-            history=self.history,
+            history=self.past,
             clock=self.state.clock,
             deadline=self.total_deadline,
         ).run(self._attempt, first, self.state.pause)
@@ -426,7 +426,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         """Tell of a cancelled write that is in doubt, with its key. A cancel scope of anyio may cancel once more."""
         self.state.deadlines.remove(self.deadline)
         operation, note = self.operation, None
-        if operation.writes and self.history.ambiguous_attempts:
+        if operation.writes and self.past.ambiguous_attempts:
             # Before the wait: a loop that is being stopped may have no further turn.
             self.warn_outcome_unknown("cancelled after it was sent")
             note = f"{operation.name} was sent, with idempotency_key={self.key!r}"
@@ -437,7 +437,7 @@ class Call(PreparedCall[B, R], kw_only=True, eq=False):
         error = final_error(
             self.operation,
             last,
-            self.history,
+            self.past,
             attempts=self.attempts,
             key=self.key,
             caller_supplied_key=self.caller_supplied_key,

@@ -159,7 +159,8 @@ class Engine(ABC):
         except (ClientClosed, RequestInvalid) as error:
             error.operation = getattr(operation, "name", None)
             raise
-        return _noted(await (call.observed(call.run()) if self._settings.observers else call.run()))
+        result = await (call.observed(call.run()) if self._settings.observers else call.run())
+        return result if _RESULTS.get() is None else _noted(result)
 
     async def _call_once(
         self,
@@ -234,45 +235,48 @@ class Engine(ABC):
         loop = state.ensure_open()
         if not isinstance(operation, Operation):
             raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
-        # Made at its first use: that nothing can decode the result shows before a write.
-        decoder = operation.decoder
+        _ = operation.decoder  # Made at its first use: that nothing can decode the result shows before a write.
         url = settings.base_url + operation.path
         if path or operation.path_names:
             url = settings.base_url + fill_path(operation.path, operation.path_names, path)
         if query and (filters := operation.query_encoder.encode(query)):
             url += f"?{filters}"
-        key, caller_supplied_key = self._key(operation, idempotency_key, derived=journaled)
-        history = History()
+        key, caller_supplied_key = None, False
+        if operation.keyed or idempotency_key is not None:
+            key, caller_supplied_key = self._key(operation, idempotency_key, derived=journaled)
+        history = None
         if first_sent_at is not None:
             if not caller_supplied_key:
                 raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
+            history = History()
             history.sent_before(check_first_sent_at(first_sent_at, state.clock.now()), state.clock)
         started = state.clock.monotonic()
         total = settings.timeout.total
         total_deadline = inf if total is None else started + total
-        return Call(
-            state=state,
-            settings=settings,
-            seller=self._seller_key,
-            bearer=self._bearer,
-            signer=self._signer,
-            exchange=self._exchange,
-            operation=operation,
-            decoder=decoder,
-            body=body,
-            path=path,
-            content=_encode(operation, body, settings.limits),
-            url=url,
-            headers=check_headers(headers, reserved=operation.reserved_headers) if headers else None,
-            key=key,
-            caller_supplied_key=caller_supplied_key,
-            offset=query.get("offset") if query else None,
-            history=history,
-            started=started,
-            sending=started,
-            total_deadline=total_deadline,
-            # When nothing can be refused any more: it has to be removed.
-            deadline=state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
+        content = _encode(operation, body, settings.limits)
+        checked = check_headers(headers, reserved=operation.reserved_headers) if headers else None
+        return Call(  # By position: to look names up takes msgspec as long as all checks of a call.
+            # Last of all, when nothing can be refused any more: it has to be removed.
+            state.deadlines.add(end_of_attempt(settings.timeout, started, total_deadline), loop),
+            state,
+            settings,
+            self._seller_key,
+            operation,
+            url,
+            key,
+            started,
+            started,
+            self._bearer,
+            self._signer,
+            self._exchange,
+            body,
+            path,
+            query.get("offset") if query else None,
+            content,
+            checked,
+            caller_supplied_key,
+            total_deadline,
+            history,
         )
 
     def _key(self, operation: Operation[B, R], given: str | None, *, derived: bool) -> tuple[str | None, bool]:

@@ -6,6 +6,7 @@ import asyncio
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
+from paymentsdk._codec.anomaly import DecodingError
 from paymentsdk._operation.error_response import parse_error_response
 from paymentsdk._operation.rules import Failure, is_in_progress, kind_of, settles
 from paymentsdk.errors import (
@@ -137,8 +138,8 @@ def no_response(error: BaseException, transport: Transport, ran_out: str | None)
 
 def unreadable(response: Response, defect: Exception) -> AttemptFailed:
     """A response came, and reading it raised *defect*."""
-    reason = f"HTTP {response.status}, but reading it raised {describe(defect)}"
-    return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, reason)
+    why = defect if isinstance(defect, DecodingError) else f"reading it raised {describe(defect)}"
+    return AttemptFailed(Failure.NO_TRUSTED_RESPONSE, f"HTTP {response.status}, but {why}")
 
 
 def error_response(

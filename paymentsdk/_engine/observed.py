@@ -40,7 +40,20 @@ class About(TypedDict):
     idempotency_key: str | None
 
 
-class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
+class Progress(Struct, kw_only=True, eq=False):
+    """What is counted while a call is under way."""
+
+    number: int = 0
+    """Another for each call of the process that is observed."""
+    attempts: int = 0
+    """How many requests were sent or tried."""
+    queued: float = 0.0
+    """Seconds that the attempt under way has waited for its turn."""
+    queued_before: float = 0.0
+    """The same of the attempts before it."""
+
+
+class ObservedCall(Progress, Generic[B, R], eq=False):
     """What of a call its observers learn."""
 
     deadline: Deadline
@@ -57,14 +70,6 @@ class ObservedCall(Struct, Generic[B, R], kw_only=True, eq=False):
     """When the call began, on the monotonic clock, as the next one."""
     sending: float
     """When the attempt under way began."""
-    number: int = 0
-    """Another for each call of the process that is observed."""
-    attempts: int = 0
-    """How many requests were sent or tried."""
-    queued: float = 0.0
-    """Seconds that the attempt under way has waited for its turn."""
-    queued_before: float = 0.0
-    """The same of the attempts before it."""
 
     async def observed(self, made: Coroutine[object, object, T]) -> T:
         """Await what this call has *made*, and tell the observers when it begins and ends."""

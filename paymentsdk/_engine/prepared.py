@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import field
-
 from paymentsdk._engine.observed import ObservedCall
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import bound_of
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Exchange, Signer
-    from paymentsdk._codec.decode import ResponseDecoder
     from paymentsdk._engine.bearer import Bearer
     from paymentsdk.journal._call import Permit
     from paymentsdk.transports.base import Response
@@ -22,14 +19,13 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 
-class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
+class PreparedCall(ObservedCall[B, R], eq=False):
     """One body, one key and one deadline for all attempts."""
 
     bearer: Bearer
     signer: Signer | None
     """Signs the attempts, where no token does."""
     exchange: Exchange
-    decoder: ResponseDecoder[R]
     body: B | None
     path: Mapping[str, str]
     """The values in the path."""
@@ -42,6 +38,8 @@ class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
     """Whether the key is the caller's own: an earlier call may have sent it."""
     total_deadline: float
     """When the call has to end, on the monotonic clock."""
+    history: History | None = None
+    """`past`, once there is one; most calls have none."""
     sending_wall: float = 0.0
     """When the attempt under way was sent, in seconds since the epoch."""
     token: str | None = None
@@ -52,8 +50,6 @@ class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
     """Whether the signer has another secret than that of the signature that was refused."""
     refreshed: bool = False
     """Whether a refused token was refreshed; the next refusal is final."""
-    history: History = field(default_factory=History)
-    """What the failures have shown."""
     disputed: tuple[str, ...] = ()
     """The additions that a response had and another call was told of."""
     permit: Permit | None = None
@@ -68,6 +64,13 @@ class PreparedCall(ObservedCall[B, R], kw_only=True, eq=False):
         """Which bound it is that ends the wait."""
         bound = bound_of(self.settings.timeout, attempt=self.deadline.when < self.total_deadline)
         return f"the time ran out ({bound})"
+
+    @property
+    def past(self) -> History:
+        """What the failures have shown, to be noted or asked for after one."""
+        if self.history is None:
+            self.history = History()
+        return self.history
 
     def __repr__(self) -> str:
         return f"<Call {self.operation.name}>"

@@ -29,8 +29,8 @@ def credentials(token: str | None, signature: Sequence[str], body: object) -> li
 def mask_request_id(response: Response, token: str | None, signature: Sequence[str], body: object) -> Response:
     """Return *response* with no credential in its request id, which goes to logs, errors and metrics."""
     echoed = header(response.headers, "X-Request-Id")
-    if echoed is None:
-        return response
+    if echoed is None or (token is not None and token not in echoed and not can_hold_secrets(body)):
+        return response  # Nearly always.
     held = credentials(token, signature, body)
     for secret in held:
         if secret in echoed:

@@ -195,40 +195,37 @@ class RetryBudgets:
     Beyond that number the budget that was spent from longest ago is forgotten, and is full again.
     """
 
-    __slots__ = ("_spent",)
+    __slots__ = ("spent",)
 
     MOST = 4096
 
     def __init__(self) -> None:
-        self._spent: dict[tuple[object, RetryGroup], RetryBudget] = {}
-
-    def __len__(self) -> int:
-        return len(self._spent)
+        self.spent: dict[tuple[object, RetryGroup], RetryBudget] = {}
 
     def take(self, seller: object, rule: RetryClass, failure: AttemptFailed) -> int | None:
         """Pay for a retry; see `RetryBudget.take`."""
         place = seller, GROUP[rule]
-        budget = self._spent.pop(place, None) or RetryBudget()
+        budget = self.spent.pop(place, None) or RetryBudget()
         cost = budget.take(failure)
         if budget.tokens < budget.FULL:
-            self._spent[place] = budget
-            if len(self._spent) > self.MOST:
-                del self._spent[next(iter(self._spent))]
+            self.spent[place] = budget
+            if len(self.spent) > self.MOST:
+                del self.spent[next(iter(self.spent))]
         return cost
 
     def left(self, seller: object, rule: RetryClass) -> float:
         """Return what is left of a budget: 1.0 for all of it."""
-        budget = self._spent.get((seller, GROUP[rule]))
+        budget = self.spent.get((seller, GROUP[rule]))
         return 1.0 if budget is None else budget.tokens / budget.FULL
 
     def give_back(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
         """Note a success; see `RetryBudget.give_back`."""
         place = seller, GROUP[rule]
-        budget = self._spent.get(place)
+        budget = self.spent.get(place)
         if budget is not None:
             budget.give_back(tokens)
             if budget.tokens >= budget.FULL:
-                del self._spent[place]
+                del self.spent[place]
 
 
 class Retries(Struct, eq=False):

@@ -326,7 +326,7 @@ def _reader(path: str) -> _Read:
             return None
         if read_entry is None or found is None:
             return cast("object", found)
-        entries = [read_entry(entry) for entry in found]
+        entries = list(map(read_entry, cast("Iterable[object]", found)))
         for entry in entries:
             if entry is not None:
                 return entries
