@@ -118,12 +118,12 @@ def _read_at_once(response: aiohttp.ClientResponse, most: int) -> bytes | None:
     """
     headers, content = response.headers, response.content
     length = headers.get(CONTENT_LENGTH)
-    chunked = TRANSFER_ENCODING in headers
-    if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), chunked=chunked):
+    transfer = headers.getall(TRANSFER_ENCODING, ())
+    if unusable := _unusable(response.status, length, headers.get(CONTENT_ENCODING), transfer):
         raise unusable
     if length is not None and length.isdecimal() and int(length) > most:
         raise too_long(most)
-    if not (chunked or length is not None) or not content.is_eof():
+    if not (transfer or length is not None) or not content.is_eof():
         return None
     body = content.read_nowait()
     if len(body) > most:
@@ -152,14 +152,17 @@ async def _read(response: aiohttp.ClientResponse, most: int, wire: Wire | None) 
     return b"".join(chunks)
 
 
-def _unusable(status: int, length: str | None, coding: str | None, *, chunked: bool) -> SendFailed | None:
+def _unusable(status: int, length: str | None, coding: str | None, transfer: Sequence[str]) -> SendFailed | None:
     """Say why a response with this head is none: what aiohttp's parser lets pass, and must not be believed."""
     if status == HTTPStatus.SWITCHING_PROTOCOLS:
         return SendFailed("the server switched to another protocol", permanent=True)
     if status not in range(100, 600):
         return SendFailed("the answer is not valid HTTP")
-    if chunked and length is not None:
+    if transfer and length is not None:
         return SendFailed("the answer has both a length and chunks")
+    if transfer and [coding.lower() for coding in transfer] != ["chunked"]:
+        # aiohttp would hand the chunks out as they are, with their sizes.
+        return SendFailed("the answer has a transfer coding other than chunked")
     if coding is not None and coding.lower() != "identity":
         return SendFailed("the answer is compressed, which was not asked for", permanent=True)
     return None

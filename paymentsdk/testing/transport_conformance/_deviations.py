@@ -20,7 +20,20 @@ AIOHTTP_DEVIATIONS = _deviations(
             "a_bare_line_feed_is_no_answer",
             "a_bare_line_feed_within_the_head_is_no_answer",
         ),
+        "it takes a line feed for the end of a chunk, of its extension or of a trailer": (
+            "a_line_feed_behind_a_chunk_is_no_answer",
+            "a_line_feed_behind_a_chunk_extension_is_no_answer",
+            "a_line_feed_behind_a_trailer_is_no_answer",
+        ),
         "it drops a space before the colon": ("a_space_before_the_colon_is_no_answer",),
+        "it joins the lines of a folded field": (
+            "a_folded_field_is_no_answer",
+            "a_field_folded_by_a_carriage_return_is_no_answer",
+        ),
+        "it looks for null bytes in values alone, and for nothing in the reason": (
+            "a_control_character_in_a_value_is_no_answer",
+            "a_control_character_in_the_reason_is_no_answer",
+        ),
         "it fails the response that the surplus bytes are behind, which counts as sent": (
             "surplus_bytes_end_the_connection_garbage",
             "a_body_where_there_is_none",

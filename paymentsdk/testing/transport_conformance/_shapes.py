@@ -49,6 +49,30 @@ MALFORMED: dict[str, bytes] = {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\n{}\r\n0\r\n\r\n"
     ),
     "chunks_with_bare_line_feeds": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n",
+    "a_line_feed_behind_a_chunk_extension": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\n{}\r\n0\r\n\r\n"
+    ),
+    "a_line_feed_behind_the_last_chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n"),
+    "a_line_feed_behind_a_trailer": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-One: 1\n\r\n"
+    ),
+    "a_line_feed_behind_a_chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\n0\r\n\r\n"),
+    "a_control_character_in_a_chunk_extension": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\x01b\r\n{}\r\n0\r\n\r\n"
+    ),
+    "a_transfer_coding_that_nobody_knows": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunke\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    ),
+    "no_transfer_coding_in_its_field": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    ),
+    "two_transfer_codings": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    ),
+    "a_control_character_in_a_value": b"HTTP/1.1 200 OK\r\nX-One: 1\x012\r\nContent-Length: 2\r\n\r\n{}",
+    "a_control_character_in_the_reason": b"HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\n{}",
+    "a_folded_field": b"HTTP/1.1 200 OK\r\nX-One: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}",
+    "a_field_folded_by_a_carriage_return": b"HTTP/1.1 200 OK\r\nX-One:\r 2\r\nContent-Length: 2\r\n\r\n{}",
 }
 
 #: What follows a complete response, by what it is.
