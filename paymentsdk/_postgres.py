@@ -201,13 +201,13 @@ class Lane(Generic[A, B]):
         self._waiting: list[_Job[A, B]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def do(self, item: A) -> B:
-        """Return the result of *item*, which is done also if this call is cancelled."""
+    def do(self, item: A) -> asyncio.Future[B]:
+        """Return what gets the result of *item*, which is done also if nobody waits for it any more."""
         future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Job(item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._work())
-        return await future
+        return future
 
     async def aclose(self) -> None:
         """Wait for what is to be done, and close the connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from inspect import isawaitable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,16 @@ from paymentsdk.transports.base import Headers, Request
 
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Auth, Exchange, Signer
+
+
+#: The platform's user id is the last part of an access token (4.1).
+_USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
+
+
+def user_id(token: str | None) -> str | None:
+    """Return the platform's user id in *token*, or `None` if it names none."""
+    found = None if token is None else _USER_ID.match(token)
+    return found and found[1]
 
 
 class Bearer:

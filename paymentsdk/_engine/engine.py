@@ -14,7 +14,7 @@ from msgspec import structs
 from paymentsdk._auth.schemes import Credentials, signer_or_tokens
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._codec.encode import fill_path
-from paymentsdk._engine.bearer import Bearer
+from paymentsdk._engine.bearer import Bearer, user_id
 from paymentsdk._engine.call import Call
 from paymentsdk._engine.client_state import ClientState
 from paymentsdk._engine.result import Result
@@ -183,10 +183,8 @@ class Engine(ABC):
         journaling = self._state.journaling
         if journaling is None:
             raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-        from paymentsdk._engine.once import call_once
-
         seller = await self._seller()
-        return await call_once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
+        return await journaling.call_once(call, once=once, seller=seller, within=not_after, defer=defer)
 
     async def _seller(self) -> str:
         """Return the platform's id of the seller whose token is sent, with the platform's time known.
@@ -195,8 +193,6 @@ class Engine(ABC):
             NotSent: The platform's time is not known, and cannot be read.
             RequestInvalid: The token names no user.
         """
-        from paymentsdk._engine.once import user_id
-
         if self._signer is not None:
             if self._settings.account is None:
                 raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")

@@ -6,17 +6,33 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
-from paymentsdk.errors import describe
+from paymentsdk._codec.type_walk import can_hold_secrets
+from paymentsdk._engine import events
+from paymentsdk._engine.bearer import user_id
+from paymentsdk._engine.once import Attempts, not_after
+from paymentsdk._secrets import secrets_in
+from paymentsdk.errors import RequestInvalid, describe
+from paymentsdk.journal._call import JournaledCall, Later, Look, Told
+from paymentsdk.journal._events import RecordResolved
+from paymentsdk.journal._key import derive_key
+from paymentsdk.journal._states import Record, digest
 from paymentsdk.journal._time import PlatformClock
 
 if TYPE_CHECKING:
     from paymentsdk._clock import Clock
-    from paymentsdk.journal._call import Later
+    from paymentsdk._engine.call import Call
+    from paymentsdk._engine.result import Result
     from paymentsdk.journal._protocol import Journal
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+#: Seconds for which a record is held, at least: a process that dies blocks its records for that long.
+LEASE = 60.0
 
 logger = logging.getLogger("paymentsdk")
 
@@ -30,43 +46,76 @@ class Journaling:
         self._clock = clock
         self._process = f"{os.getpid()}-{clock.key()[:16]}"
         self._count = itertools.count(1)
-        self._running: dict[str, asyncio.Future[None]] = {}
-        self._late: set[asyncio.Task[None]] = set()
+        self._running: dict[str, Turn] = {}
+        self._late: set[asyncio.Future[object]] = set()
 
     def owner(self) -> str:
         """Return a new owner of records: this process, and a number that no other call has."""
         return f"{self._process}/{next(self._count)}"
 
-    @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[Later]:
-        """Wait for the calls of this process that work on the record *key*: they know best what becomes of it.
+    def turn(self, key: str) -> Turn:
+        """Return what waits for the calls of this process that work on the record *key*."""
+        return Turn(key, self._running, self._late)
 
-        Yields what runs writes that the caller does not wait for. The turn ends when the last of them has been made, so
-        that whoever comes next finds the record closed.
-        """
-        while (running := self._running.get(key)) is not None:
-            await asyncio.wait((running,))
-        self._running[key] = over = asyncio.get_running_loop().create_future()
-        writes: list[asyncio.Task[None]] = []
+    def driver(self, call: Call[B, R], later: Later, *, defer: bool = False, look: Look | None = None) -> JournaledCall:
+        """Return what drives the record that *call* sends."""
+        return JournaledCall(
+            self.journal,
+            self.platform_clock,
+            seller=lambda: (user_id(call.token) if call.signer is None else call.settings.account) or "",
+            lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
+            later=later,
+            defer=defer,
+            look=look,
+        )
 
-        def end(*_: object) -> None:
-            if not over.done() and all(write.done() for write in writes):
-                del self._running[key]
-                over.set_result(None)
+    async def call_once(
+        self, call: Call[B, R], *, once: str, seller: str, within: datetime | timedelta | None, defer: bool
+    ) -> Result[R]:
+        """Carry out *call* as the record *once* of *seller*, unless the record says what became of it."""
+        settings, operation = call.settings, call.operation
+        if settings.timeout.attempt is None:
+            raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+        key = derive_key(settings.base_url, seller, operation.name, once)
+        path = call.url.removeprefix(settings.base_url)
+        begun = self.platform_clock.earliest() or 0.0
+        record = Record(
+            key=key,
+            name=once,
+            operation=operation.name,
+            base_url=settings.base_url,
+            seller=seller,
+            account=settings.account,
+            path=path,
+            headers=call.headers or {},
+            body=call.content,
+            digest=digest(operation.method, path, call.content),
+            sensitive=can_hold_secrets(call.body) and any(secrets_in(call.body)),
+            keyed=operation.keyed,
+            begun=begun,
+            not_after=not_after(call, begun, within),
+            owner=self.owner(),
+        )
+        attempts = Attempts(call)
+        async with self.turn(key) as later:
+            told = await self.driver(call, later, defer=defer).run(record, attempts.send)
+        if told.own and settings.observers:
+            self.tell_resolved(call, told, recovered=False)
+        return attempts.told(told)
 
-        try:
-            yield lambda write: writes.append(self._later(write))
-        finally:
-            for write in writes:
-                write.add_done_callback(end)
-            end()
-
-    def _later(self, write: Awaitable[object]) -> asyncio.Task[None]:
-        """Write to the journal while the caller goes on; closing the client waits for it."""
-        task = asyncio.ensure_future(_logged(write))
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-        return task
+    def tell_resolved(self, call: Call[B, R], told: Told, *, recovered: bool) -> None:
+        """Tell the observers what has become of the record that *call* was about."""
+        row = told.record
+        event = RecordResolved(
+            account=row.account,
+            operation=row.operation,
+            name=row.name,
+            idempotency_key=row.key,
+            state=told.state,
+            age=max(0.0, (self.platform_clock.now() or row.begun) - row.begun),
+            recovered=recovered,
+        )
+        events.tell(event, call.settings.observers)
 
     async def drain(self, grace: float) -> None:
         """Wait up to *grace* seconds for what is still being written."""
@@ -77,8 +126,53 @@ class Journaling:
             end.cancel()
 
 
-async def _logged(write: Awaitable[object]) -> None:
-    try:
-        await write
-    except Exception as error:  # noqa: BLE001 - the caller has gone on; what is lost is one replay
-        logger.warning("a record could not be closed in the journal: %s", describe(error))
+class Turn:
+    """The turn of one call at the record *key*: calls before it in this process know best what becomes of it.
+
+    Entered, it gives what runs writes that the caller does not wait for. It is over when the last of them has been
+    made, so that whoever comes next finds the record closed.
+    """
+
+    __slots__ = ("_key", "_late", "_left", "_over", "_running")
+
+    def __init__(self, key: str, running: dict[str, Turn], late: set[asyncio.Future[object]]) -> None:
+        self._key = key
+        self._running = running
+        self._late = late
+        self._left = 1
+        self._over: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Later:
+        while (before := self._running.get(self._key)) is not None:
+            await before.over()
+        self._running[self._key] = self
+        return self._write
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    async def over(self) -> None:
+        """Wait for its end."""
+        if self._over is None:
+            self._over = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._over,))
+
+    def _write(self, write: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(write)
+        self._left += 1
+        self._late.add(task)
+        task.add_done_callback(self._written)
+
+    def _written(self, task: asyncio.Future[object]) -> None:
+        self._late.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            # The caller has gone on; what is lost is one replay.
+            logger.warning("a record could not be closed in the journal: %s", describe(error))
+        self._end()
+
+    def _end(self) -> None:
+        self._left -= 1
+        if not self._left:
+            del self._running[self._key]
+            if self._over is not None:
+                self._over.set_result(None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from paymentsdk.errors import InProgress, JournalUnavailable, RecordConflict
 from paymentsdk.journal import _states as states
@@ -65,6 +65,22 @@ class JournaledCall:
         look: How to find out what became of a record whose time is over.
     """
 
+    __slots__ = (
+        "_attempts",
+        "_clock",
+        "_defer",
+        "_held",
+        "_held_since",
+        "_journal",
+        "_later",
+        "_lease",
+        "_look",
+        "_row",
+        "_seller",
+        "_timing",
+    )
+    _row: Record
+
     def __init__(
         self,
         journal: Journal,
@@ -108,13 +124,9 @@ class JournaledCall:
 
     async def carry_on(self, row: Record, send: Send, *, since: Moment) -> Told:
         """Carry out *row*, which was taken over after the moment *since*."""
-        self._held_since = since
-
-        async def permit(seconds: float) -> str | None:
-            return await self._permit(row, seconds)
-
+        self._row, self._held_since = row, since
         try:
-            heard = await send(row, permit)
+            heard = await send(row, self._permit)
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now. What is on its way may still take effect, so the row
             # stays held until its lease ends: another owner that resumed it at once could hear a refusal before that.
@@ -124,8 +136,9 @@ class JournaledCall:
             raise
         return await self._close(row, await self._judge(row, heard))
 
-    async def _permit(self, row: Record, seconds: float) -> str | None:
-        """Say why no attempt at *row* of up to *seconds* may begin now, or ``None``."""
+    async def _permit(self, seconds: float) -> str | None:
+        """Say why no attempt of up to *seconds* may begin now, or ``None``."""
+        row = self._row
         if not self._covers(seconds) and (why := await self._renew(row, seconds)):
             return why
         # After the wait: the machine may have slept, and the token may be another's.
@@ -164,7 +177,7 @@ class JournaledCall:
             seen = await self._look(row)
             if seen is not None:
                 return seen
-        return Resolution(state=state, reason=heard.reason, response=heard.response)
+        return heard if state is heard.state else structs.replace(heard, state=state)
 
     def _settled(self, row: Record, state: RecordState) -> RecordState:
         return states.settled(state, in_doubt=row.state is RecordState.SENT)
@@ -184,8 +197,8 @@ class JournaledCall:
             raise _about(InProgress(row.name), now)
         return Told(now.state, now, own=now.state is resolution.state, reason=now.reason)
 
-    async def _resolve(self, row: Record, resolution: Resolution) -> Record:
-        return await self._journal.resolve(row.key, resolution, owner=row.owner)
+    def _resolve(self, row: Record, resolution: Resolution) -> Awaitable[Record]:
+        return self._journal.resolve(row.key, resolution, owner=row.owner)
 
 
 def _about(error: RecordConflict | InProgress, record: Record) -> RecordConflict | InProgress:

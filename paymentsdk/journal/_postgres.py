@@ -121,19 +121,19 @@ class _Rows:
         self._settles = Lane(Line(server, _prepare), self._settle, _unavailable)
         self._works = Lane(Line(server, _prepare), self._transact, _unavailable, most=1)
 
-    async def insert(self, record: Record, lease: float) -> float | None:
+    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
         """See `Rows`."""
         columns = self._codec.columns(record)
-        return await self._inserts.do((*columns[:5], lease, columns.begun, *columns[8:]))
+        return self._inserts.do((*columns[:5], lease, columns.begun, *columns[8:]))
 
-    async def settle(self, row: Record, *, before: Record) -> float | None:
+    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
         """See `Rows`."""
         number, code = id_of(row.key), CODES[before.state]
-        return await self._settles.do((number, before.owner, code, CODES[row.state], row.reason, response_column(row)))
+        return self._settles.do((number, before.owner, code, CODES[row.state], row.reason, response_column(row)))
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
         """See `Rows`."""
-        return cast("T", await self._works.do(work))
+        return cast("Awaitable[T]", self._works.do(work))
 
     async def aclose(self) -> None:
         """Wait for what is being written, and close the connections."""

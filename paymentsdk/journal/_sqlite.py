@@ -8,19 +8,18 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
-
-import msgspec
+from typing import Any, TypeAlias, TypeVar
 
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Seal, Table, Transaction, id_of, response_column
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[], Coroutine[object, object, T]]
+Work: TypeAlias = Callable[[Transaction], Awaitable[T]]
+Values: TypeAlias = Sequence[str | float | bytes | None]
 
 #: "paym", in the header of the file: another program's database is refused.
 _APPLICATION = 0x7061796D
@@ -54,15 +53,25 @@ _PURGE = (
 )
 
 
-class _Job(msgspec.Struct, eq=False):
-    work: Work[object]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[object]
-    result: object = None
-    error: Exception | None = None
+class _Job:
+    """What waits for the writing thread: one row that a statement writes, or work on any rows."""
+
+    __slots__ = ("error", "future", "loop", "result", "statement", "values", "work")
+
+    def __init__(
+        self, statement: str = "", values: Values = (), *, result: object = None, work: Work[object] | None = None
+    ) -> None:
+        self.statement = statement
+        self.values = values
+        self.work = work
+        self.result = result
+        """Of a statement: ``None`` if it has not written its row."""
+        self.error: Exception | None = None
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
-class _Rows:
+class _Transaction:
     """The rows of the file, in the transaction of the writing thread: none of its methods waits."""
 
     database: sqlite3.Connection
@@ -73,25 +82,9 @@ class _Rows:
         self.wiped = False
         """Whether bytes were wiped that the write-ahead log still holds."""
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """See `Rows`: all jobs that are done together are in one transaction."""
-        return await work(self)
-
     async def now(self) -> float:
         """See `Transaction`."""
         return self._now()
-
-    async def insert(self, record: Record, lease: float) -> float | None:
-        """See `Rows`."""
-        now = self._now()
-        columns = self._codec.columns(record)._replace(lease_until=now + lease, updated=now)
-        return now if self.database.execute(_INSERT, columns).rowcount else None
-
-    async def settle(self, row: Record, *, before: Record) -> float | None:
-        """See `Rows`."""
-        now, changed = self._now(), (CODES[row.state], row.reason, response_column(row))
-        found = (id_of(row.key), before.owner, CODES[before.state])
-        return now if self.database.execute(_SETTLE, (changed[0], now, *changed[1:], *found)).rowcount else None
 
     async def load(self, key: str) -> Record | None:
         """See `Transaction`."""
@@ -122,6 +115,36 @@ class _Rows:
         return (self._codec.record(Columns(*row[1:])) for row in self.database.execute(statement, values))
 
 
+class _Rows:
+    """The table, as the event loop sees it: whatever is to be done goes to the writing thread."""
+
+    def __init__(self, do: Callable[[_Job], None], codec: Codec, now: Callable[[], float]) -> None:
+        self._do = do
+        self._codec = codec
+        self._now = now
+
+    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
+        """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
+        now = self._now()
+        columns = self._codec.columns(record)._replace(lease_until=now + lease, updated=now)
+        return self._done(_Job(_INSERT, columns, result=now))
+
+    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
+        """See `Rows`."""
+        now = self._now()
+        found = (id_of(row.key), before.owner, CODES[before.state])
+        changed = (CODES[row.state], now, row.reason, response_column(row))
+        return self._done(_Job(_SETTLE, (*changed, *found), result=now))
+
+    def transact(self, work: Work[T]) -> Awaitable[T]:
+        """See `Rows`: all jobs that are done together are in one transaction."""
+        return self._done(_Job(work=work))
+
+    def _done(self, job: _Job) -> Awaitable[Any]:
+        self._do(job)
+        return job.future
+
+
 class SQLiteJournal:
     """Keeps records in one SQLite file (WAL, mode 0600), durable before they are sent.
 
@@ -148,9 +171,9 @@ class SQLiteJournal:
     ) -> None:
         self._path = Path(path)
         self._busy_timeout = busy_timeout
-        self._rows = _Rows(Codec(seal, unseal), now)
-        #: Of the writing thread.
-        self._table = Table(self._rows)
+        self._codec = Codec(seal, unseal)
+        self._now = now
+        self._table = Table(_Rows(self._do, self._codec, now))
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -160,19 +183,19 @@ class SQLiteJournal:
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        return await self._do(lambda: self._table.begin(record, lease))
+        return await self._table.begin(record, lease)
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
-        return await self._do(lambda: self._table.get(key))
+        return await self._table.get(key)
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
-        return await self._do(lambda: self._table.renew(key, owner, lease))
+        return await self._table.renew(key, owner, lease)
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal.resolve`."""
-        return await self._do(lambda: self._table.resolve(key, resolution, owner))
+        return await self._table.resolve(key, resolution, owner)
 
     async def claim(
         self,
@@ -184,15 +207,15 @@ class SQLiteJournal:
         keys: Collection[str] | None = None,
     ) -> list[Record]:
         """See `Journal.claim`."""
-        return await self._do(lambda: self._table.claim(sellers, owner, lease, limit, keys))
+        return await self._table.claim(sellers, owner, lease, limit, keys)
 
     async def records(self, among: Collection[RecordState], *, limit: int = 1000) -> list[Record]:
         """See `Journal.records`."""
-        return await self._do(lambda: self._table.records(among, limit))
+        return await self._table.records(among, limit)
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`."""
-        return await self._do(lambda: self._table.purge(before))
+        return await self._table.purge(before)
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
@@ -204,8 +227,8 @@ class SQLiteJournal:
 
     # --- the writing thread -------------------------------------------------------------------------------------------
 
-    async def _do(self, work: Work[T]) -> T:
-        """Have the writing thread do *work*, and return its result once it is durable."""
+    def _do(self, job: _Job) -> None:
+        """Have the writing thread do *job*; its future has the result once that is durable."""
         if self._closed:
             raise JournalUnavailable("it is closed")
         if self._process != os.getpid():
@@ -213,22 +236,19 @@ class SQLiteJournal:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="paymentsdk-journal", daemon=True)
             self._thread.start()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.create_future()
-        self._jobs.put(_Job(work, loop, future))
-        return await future  # type: ignore[return-value]
+        self._jobs.put(job)
 
     def _write(self) -> None:
         """Do what is waiting, together, until the journal is closed."""
         database: sqlite3.Connection | None = None
-        last = False
+        rows, last = _Transaction(self._codec, self._now), False
         while not last:
             jobs, last = self._waiting()
             if jobs:
                 try:
                     if database is None:
-                        database = self._rows.database = self._open()
-                    _transact(database, jobs)
+                        database = rows.database = self._open()
+                    _transact(rows, jobs)
                 except (sqlite3.Error, OSError) as error:
                     _drop(database)
                     database = None
@@ -238,8 +258,8 @@ class SQLiteJournal:
                     for job in jobs:
                         job.error = error
                 _deliver(jobs)
-            if database is not None and self._rows.wiped and (last or self._jobs.empty()):
-                self._rows.wiped = not _truncated(database)
+            if database is not None and rows.wiped and (last or self._jobs.empty()):
+                rows.wiped = not _truncated(database)
         _drop(database)
 
     def _waiting(self) -> tuple[list[_Job], bool]:
@@ -308,16 +328,26 @@ def commit(database: sqlite3.Connection) -> None:
     database.execute("COMMIT")
 
 
-def _transact(database: sqlite3.Connection, jobs: list[_Job]) -> None:
+def _transact(rows: _Transaction, jobs: list[_Job]) -> None:
     """Do *jobs* in one transaction.
 
     Raises:
         sqlite3.Error: Nothing of it was kept, unless the commit failed; then that is not known.
     """
+    database = rows.database
     database.execute("BEGIN IMMEDIATE")
-    for job in jobs:
+    if _at_once(database, jobs):
+        one_by_one = [job for job in jobs if job.work is not None]
+    else:
+        one_by_one = jobs
+        database.execute("ROLLBACK")
+        database.execute("BEGIN IMMEDIATE")
+    for job in one_by_one:
         try:
-            job.result = _finish(job.work())
+            if job.work is not None:
+                job.result = finish(job.work(rows))
+            elif not database.execute(job.statement, job.values).rowcount:
+                job.result = None
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - of one job; each looks before it writes
@@ -325,10 +355,22 @@ def _transact(database: sqlite3.Connection, jobs: list[_Job]) -> None:
     commit(database)
 
 
-def _finish(work: Coroutine[object, object, T]) -> T:
+def _at_once(database: sqlite3.Connection, jobs: list[_Job]) -> bool:
+    """Run each statement once for all *jobs* that have it; return whether each wrote its row."""
+    for statement in (_SETTLE, _INSERT):
+        values = [job.values for job in jobs if job.statement is statement]
+        try:
+            if values and database.executemany(statement, values).rowcount != len(values):
+                return False
+        except (UnicodeEncodeError, OverflowError):
+            return False  # Of one job, which gets it when it is done by itself.
+    return True
+
+
+def finish(work: Awaitable[T]) -> T:
     """Return what *work* returns, which never waits."""
     try:
-        work.send(None)
+        next(work.__await__())
     except StopIteration as end:
         value: T = end.value
         return value

@@ -177,6 +177,8 @@ ON_BEGIN: Mapping[Found, Row] = MappingProxyType(
     }
 )
 
+#: Nothing was sent.
+WITHOUT_TRACE = (_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED)
 #: States that must be durable before the caller hears of them: the platform forgets what it refused, so that recovery
 #: could send, with success, what the caller believes to be over. To lose ``DONE`` or ``UNKNOWN`` costs one replay.
 HEARD: frozenset[RecordState] = frozenset({_S.NOT_SENT, _S.REFUSED, _S.EXPIRED, _S.DEFERRED})
@@ -411,8 +413,7 @@ def settled(state: RecordState, *, in_doubt: bool) -> RecordState:
 
     Every record that was taken over is: one write before the send cannot tell "about to send" from "sent".
     """
-    no_trace = {RecordState.NOT_SENT, RecordState.EXPIRED, RecordState.DEFERRED}
-    return RecordState.UNKNOWN if in_doubt and state in no_trace else state
+    return RecordState.UNKNOWN if in_doubt and state in WITHOUT_TRACE else state
 
 
 def not_after(begun: float, seconds: float) -> float:

@@ -181,11 +181,11 @@ class Transaction(Protocol):
 class Rows(Protocol):
     """A database with the table of a journal."""
 
-    async def insert(self, record: Record, lease: float) -> float | None:
+    def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
         """Keep a new row for *lease* seconds; return the store time, or `None` and keep nothing if its key is known."""
         ...
 
-    async def settle(self, row: Record, *, before: Record) -> float | None:
+    def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
         """Write state, reason and response of *row*, and free it, if owner and state are still those *before*.
 
         Returns:
@@ -193,7 +193,7 @@ class Rows(Protocol):
         """
         ...
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
         """Do *work* as one step that is durable in the end.
 
         If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.

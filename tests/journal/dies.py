@@ -74,12 +74,15 @@ def deadly(nth: int, when: str) -> None:
         if number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def careless(database: sqlite3.Connection, jobs: list[_sqlite._Job]) -> None:
+    def careless(rows: _sqlite._Transaction, jobs: list[_sqlite._Job]) -> None:
         """Keep everything in a transaction that is never committed."""
-        if not database.in_transaction:
-            database.execute("BEGIN IMMEDIATE")
+        if not rows.database.in_transaction:
+            rows.database.execute("BEGIN IMMEDIATE")
         for job in jobs:
-            job.result = _sqlite._finish(job.work())
+            if job.work is None:
+                rows.database.execute(job.statement, job.values)
+            else:
+                job.result = _sqlite.finish(job.work(rows))
         if next(commits) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 

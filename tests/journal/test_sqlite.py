@@ -165,11 +165,10 @@ async def test_the_disk_is_told_at_every_commit(path: Path, record: Callable[...
     journal = SQLiteJournal(path)
     await journal.begin(record(), lease=60)
 
-    async def pragmas() -> list[object]:
-        execute = journal._rows.database.execute
-        return [execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    async def pragmas(rows: _sqlite._Transaction) -> list[object]:
+        return [rows.database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
 
-    told = await journal._do(pragmas)
+    told = await journal._table._rows.transact(pragmas)
     await journal.aclose()
 
     assert ["wal", 2] == told
