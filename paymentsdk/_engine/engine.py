@@ -45,6 +45,10 @@ class Engine(ABC):
         self._seller_key = settings.seller
         self._signer, tokens = signer_or_tokens(settings.auth)
         self._bearer = Bearer(tokens)
+        if state.journaling is not None:
+            from paymentsdk._engine.once import call_once
+
+            self._once = call_once
 
     @abstractmethod
     async def _exchange(self, refresh_token: str) -> TokenPair:
@@ -184,7 +188,7 @@ class Engine(ABC):
         if journaling is None:
             raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
         seller = await self._seller()
-        return await journaling.call_once(call, once=once, seller=seller, within=not_after, defer=defer)
+        return await self._once(call, journaling, once=once, seller=seller, not_after=not_after, defer=defer)
 
     async def _seller(self) -> str:
         """Return the platform's id of the seller whose token is sent, with the platform's time known.

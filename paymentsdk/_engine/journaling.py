@@ -7,32 +7,15 @@ import itertools
 import logging
 import os
 from collections.abc import Awaitable
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from paymentsdk._codec.type_walk import can_hold_secrets
-from paymentsdk._engine import events
-from paymentsdk._engine.bearer import user_id
-from paymentsdk._engine.once import Attempts, not_after
-from paymentsdk._secrets import secrets_in
-from paymentsdk.errors import RequestInvalid, describe
-from paymentsdk.journal._call import JournaledCall, Later, Look, Told
-from paymentsdk.journal._events import RecordResolved
-from paymentsdk.journal._key import derive_key
-from paymentsdk.journal._states import Record, digest
+from paymentsdk.errors import describe
 from paymentsdk.journal._time import PlatformClock
 
 if TYPE_CHECKING:
     from paymentsdk._clock import Clock
-    from paymentsdk._engine.call import Call
-    from paymentsdk._engine.result import Result
+    from paymentsdk.journal._call import Later
     from paymentsdk.journal._protocol import Journal
-
-B = TypeVar("B")
-R = TypeVar("R")
-
-#: Seconds for which a record is held, at least: a process that dies blocks its records for that long.
-LEASE = 60.0
 
 logger = logging.getLogger("paymentsdk")
 
@@ -56,66 +39,6 @@ class Journaling:
     def turn(self, key: str) -> Turn:
         """Return what waits for the calls of this process that work on the record *key*."""
         return Turn(key, self._running, self._late)
-
-    def driver(self, call: Call[B, R], later: Later, *, defer: bool = False, look: Look | None = None) -> JournaledCall:
-        """Return what drives the record that *call* sends."""
-        return JournaledCall(
-            self.journal,
-            self.platform_clock,
-            seller=lambda: (user_id(call.token) if call.signer is None else call.settings.account) or "",
-            lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
-            later=later,
-            defer=defer,
-            look=look,
-        )
-
-    async def call_once(
-        self, call: Call[B, R], *, once: str, seller: str, within: datetime | timedelta | None, defer: bool
-    ) -> Result[R]:
-        """Carry out *call* as the record *once* of *seller*, unless the record says what became of it."""
-        settings, operation = call.settings, call.operation
-        if settings.timeout.attempt is None:
-            raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-        key = derive_key(settings.base_url, seller, operation.name, once)
-        path = call.url.removeprefix(settings.base_url)
-        begun = self.platform_clock.earliest() or 0.0
-        record = Record(
-            key=key,
-            name=once,
-            operation=operation.name,
-            base_url=settings.base_url,
-            seller=seller,
-            account=settings.account,
-            path=path,
-            headers=call.headers or {},
-            body=call.content,
-            digest=digest(operation.method, path, call.content),
-            sensitive=can_hold_secrets(call.body) and any(secrets_in(call.body)),
-            keyed=operation.keyed,
-            begun=begun,
-            not_after=not_after(call, begun, within),
-            owner=self.owner(),
-        )
-        attempts = Attempts(call)
-        async with self.turn(key) as later:
-            told = await self.driver(call, later, defer=defer).run(record, attempts.send)
-        if told.own and settings.observers:
-            self.tell_resolved(call, told, recovered=False)
-        return attempts.told(told)
-
-    def tell_resolved(self, call: Call[B, R], told: Told, *, recovered: bool) -> None:
-        """Tell the observers what has become of the record that *call* was about."""
-        row = told.record
-        event = RecordResolved(
-            account=row.account,
-            operation=row.operation,
-            name=row.name,
-            idempotency_key=row.key,
-            state=told.state,
-            age=max(0.0, (self.platform_clock.now() or row.begun) - row.begun),
-            recovered=recovered,
-        )
-        events.tell(event, call.settings.observers)
 
     async def drain(self, grace: float) -> None:
         """Wait up to *grace* seconds for what is still being written."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from paymentsdk._codec.type_walk import can_hold_secrets
+from paymentsdk._engine import events
+from paymentsdk._engine.bearer import user_id
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import History
 from paymentsdk._engine.settings import end_of_attempt
 from paymentsdk._operation.error_response import parse_error_response
+from paymentsdk._secrets import secrets_in
 from paymentsdk.errors import (
     APIError,
     Deferred,
@@ -22,21 +26,98 @@ from paymentsdk.errors import (
     RequestInvalid,
 )
 from paymentsdk.journal import _states as states
-from paymentsdk.journal._call import Permit, Told
+from paymentsdk.journal._call import JournaledCall, Later, Look, Permit, Told
+from paymentsdk.journal._events import RecordResolved
+from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._states import Record, RecordState, Resolution, StoredResponse
 from paymentsdk.transports.base import Response
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
+    from paymentsdk._engine.journaling import Journaling
 
 B = TypeVar("B")
 R = TypeVar("R")
 
+#: Seconds for which a record is held, at least: a process that dies blocks its records for that long.
+LEASE = 60.0
 #: What is kept of the header fields of a response; others may hold credentials.
 _KEPT_HEADERS = frozenset({"content-type", "date", "x-request-id"})
 
 
-def not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
+def driver(
+    call: Call[B, R], journaling: Journaling, later: Later, *, defer: bool = False, look: Look | None = None
+) -> JournaledCall:
+    """Return what drives the record that *call* sends."""
+    return JournaledCall(
+        journaling.journal,
+        journaling.platform_clock,
+        seller=lambda: (user_id(call.token) if call.signer is None else call.settings.account) or "",
+        lease=max(LEASE, 2 * (call.settings.timeout.attempt or 0.0)),
+        later=later,
+        defer=defer,
+        look=look,
+    )
+
+
+async def call_once(
+    call: Call[B, R],
+    journaling: Journaling,
+    *,
+    once: str,
+    seller: str,
+    not_after: datetime | timedelta | None,
+    defer: bool,
+) -> Result[R]:
+    """Carry out *call* as the record *once* of *seller*, unless the record says what became of it."""
+    settings, operation = call.settings, call.operation
+    if settings.timeout.attempt is None:
+        raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
+    key = derive_key(settings.base_url, seller, operation.name, once)
+    path = call.url.removeprefix(settings.base_url)
+    begun = journaling.platform_clock.earliest() or 0.0
+    record = Record(
+        key=key,
+        name=once,
+        operation=operation.name,
+        base_url=settings.base_url,
+        seller=seller,
+        account=settings.account,
+        path=path,
+        headers=call.headers or {},
+        body=call.content,
+        digest=states.digest(operation.method, path, call.content),
+        sensitive=can_hold_secrets(call.body) and any(secrets_in(call.body)),
+        keyed=operation.keyed,
+        begun=begun,
+        not_after=_not_after(call, begun, not_after),
+        owner=journaling.owner(),
+    )
+    attempts = Attempts(call)
+    async with journaling.turn(key) as later:
+        told = await driver(call, journaling, later, defer=defer).run(record, attempts.send)
+    if told.own:
+        tell_resolved(call, journaling, told, recovered=False)
+    return attempts.told(told)
+
+
+def tell_resolved(call: Call[B, R], journaling: Journaling, told: Told, *, recovered: bool) -> None:
+    """Tell the observers what has become of the record that *call* was about."""
+    row = told.record
+    if call.settings.observers:
+        event = RecordResolved(
+            account=row.account,
+            operation=row.operation,
+            name=row.name,
+            idempotency_key=row.key,
+            state=told.state,
+            age=max(0.0, (journaling.platform_clock.now() or row.begun) - row.begun),
+            recovered=recovered,
+        )
+        events.tell(event, call.settings.observers)
+
+
+def _not_after(call: Call[B, R], begun: float, given: datetime | timedelta | None) -> float:
     """Return the moment from which the record is not sent any more, in platform time."""
     window = given if given is not None else call.operation.resend_window
     if callable(window):

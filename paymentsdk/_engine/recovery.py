@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, structs
 
 from paymentsdk._engine import events
-from paymentsdk._engine.journaling import LEASE, Journaling
-from paymentsdk._engine.once import Attempts
+from paymentsdk._engine.once import LEASE, Attempts, driver, tell_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._events import RecordsOpen
 from paymentsdk.journal._states import OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
@@ -23,6 +22,7 @@ from paymentsdk.journal._time import Moment
 
 if TYPE_CHECKING:
     from paymentsdk._engine.call import Call
+    from paymentsdk._engine.journaling import Journaling
     from paymentsdk._operation.operation import Operation
     from paymentsdk.events import Observer
 
@@ -167,7 +167,7 @@ class Recovery:
             attempts: Attempts[object, object] = Attempts(call, recovering=True)
             async with self._journaling.turn(record.key) as later:
                 # What could not be sent this time is sent by the next recovery.
-                drive = self._journaling.driver(call, later, defer=True, look=sender.look)
+                drive = driver(call, self._journaling, later, defer=True, look=sender.look)
                 told = await drive.carry_on(record, attempts.send, since=since)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
@@ -175,7 +175,7 @@ class Recovery:
         self._told.add(record.key)
         if self._backoff is not None and told.state in OPEN:
             self._backoff.stayed_open(record, self._journaling.platform_clock.now())
-        self._journaling.tell_resolved(call, told, recovered=True)
+        tell_resolved(call, self._journaling, told, recovered=True)
         logger.info("recovery: %s %s is %s", record.operation, record.name, told.state.value)
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1

@@ -26,18 +26,18 @@ from paymentsdk.journal._table import (
 T = TypeVar("T")
 
 _VERSION = f"paymentsdk journal {SCHEMA}"
-_TABLE = """
+TABLE = """
 CREATE TABLE paymentsdk_record (
     id bigint PRIMARY KEY, key text NOT NULL, seller text NOT NULL, state smallint NOT NULL, owner text NOT NULL,
     lease_until float8 NOT NULL, begun float8 NOT NULL, updated float8 NOT NULL, digest bytea NOT NULL,
     fixed bytea NOT NULL, headers bytea, body bytea, sealed smallint NOT NULL, reason text NOT NULL, response bytea
 )
 """
-_INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
+INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
 #: The store time: that of the database, unless the journal was given a clock.
 _NOW = "SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)"
 #: Both by a number of rows at once.
-_INSERT = """
+INSERT = """
 INSERT INTO paymentsdk_record
 SELECT id, key, seller, state, owner, now + lease, begun, now, digest, fixed, headers, body, sealed, reason, response
 FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
@@ -46,7 +46,7 @@ FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)
 ) AS new (id, key, seller, state, owner, lease, begun, digest, fixed, headers, body, sealed, reason, response)
 ON CONFLICT (id) DO NOTHING RETURNING id, updated
 """
-_SETTLE = """
+SETTLE = """
 UPDATE paymentsdk_record AS row
 SET state = new.state, owner = '', lease_until = 0, updated = now, reason = new.reason, response = new.response
 FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock, unnest(
@@ -117,9 +117,9 @@ class _Rows:
     def __init__(self, server: Postgres, codec: Codec, now: Callable[[], float] | None) -> None:
         self._codec = codec
         self._now = now
-        self._inserts = Lane(Line(server, _prepare), self._insert, _unavailable)
-        self._settles = Lane(Line(server, _prepare), self._settle, _unavailable)
-        self._works = Lane(Line(server, _prepare), self._transact, _unavailable, most=1)
+        self._inserts = Lane(Line(server, prepare), self._insert, _unavailable)
+        self._settles = Lane(Line(server, prepare), self._settle, _unavailable)
+        self._works = Lane(Line(server, prepare), self._transact, _unavailable, most=1)
 
     def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
         """See `Rows`."""
@@ -141,12 +141,12 @@ class _Rows:
             await lane.aclose()
 
     async def _insert(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
-        kept = dict(cast("list[tuple[int, float]]", await connection.fetch(_INSERT, self._time(), *_arrays(rows))))
+        kept = dict(cast("list[tuple[int, float]]", await connection.fetch(INSERT, self._time(), *arrays(rows))))
         # Of two with one key the first was kept.
         return [kept.pop(cast("int", row[0]), None) for row in rows]
 
     async def _settle(self, connection: Connection, rows: Sequence[Values]) -> list[float | None]:
-        found = await connection.fetch(_SETTLE, self._time(), *_arrays(rows))
+        found = await connection.fetch(SETTLE, self._time(), *arrays(rows))
         settled = {(number, owner): now for number, owner, now in found}
         return [cast("float | None", settled.get((row[0], row[1]))) for row in rows]
 
@@ -164,13 +164,13 @@ def _unavailable(why: str) -> JournalUnavailable:
     return JournalUnavailable(f"PostgreSQL: {why}")
 
 
-def _arrays(rows: Sequence[Values]) -> list[tuple[object, ...]]:
+def arrays(rows: Sequence[Values]) -> list[tuple[object, ...]]:
     """Return *rows* as columns; all processes lock rows in one order, so that none waits for another in a circle."""
     return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
 
 
-async def _prepare(connection: Connection) -> None:
-    if why := await schema(connection, "paymentsdk_record", _VERSION, _TABLE, _INDEX):
+async def prepare(connection: Connection) -> None:
+    if why := await schema(connection, "paymentsdk_record", _VERSION, TABLE, INDEX):
         raise JournalUnavailable(why)
 
 

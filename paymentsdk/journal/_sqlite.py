@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Seal, Table, Transaction, id_of, response_column
@@ -23,7 +25,7 @@ Values: TypeAlias = Sequence[str | float | bytes | None]
 
 #: "paym", in the header of the file: another program's database is refused.
 _APPLICATION = 0x7061796D
-_TABLE = """
+TABLE = """
 CREATE TABLE record (
     seq INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, key TEXT NOT NULL, seller TEXT NOT NULL,
     state INTEGER NOT NULL, owner TEXT NOT NULL,
@@ -31,8 +33,8 @@ CREATE TABLE record (
     headers BLOB, body BLOB, sealed INTEGER NOT NULL, reason TEXT NOT NULL, response BLOB
 ) STRICT
 """
-_INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
-_INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
+INSERT = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 _LOAD = "SELECT * FROM record WHERE id = ?"
 _CLAIM = (
     "SELECT * FROM record WHERE state < 4 AND seller = ? AND (lease_until <= ? OR owner = ?) "
@@ -43,7 +45,7 @@ _REPLACE = (
     "UPDATE record SET state = ?, owner = ?, lease_until = ?, begun = ?, updated = ?, fixed = ?, headers = ?, "
     "body = ?, sealed = ?, reason = ?, response = ? WHERE id = ?"
 )
-_SETTLE = (
+SETTLE = (
     "UPDATE record SET state = ?, owner = '', lease_until = 0, updated = ?, reason = ?, response = ? "
     "WHERE id = ? AND owner = ? AND state = ?"
 )
@@ -53,7 +55,7 @@ _PURGE = (
 )
 
 
-class _Job:
+class Job:
     """What waits for the writing thread: one row that a statement writes, or work on any rows."""
 
     __slots__ = ("error", "future", "loop", "result", "statement", "values", "work")
@@ -118,7 +120,7 @@ class _Transaction:
 class _Rows:
     """The table, as the event loop sees it: whatever is to be done goes to the writing thread."""
 
-    def __init__(self, do: Callable[[_Job], None], codec: Codec, now: Callable[[], float]) -> None:
+    def __init__(self, do: Callable[[Job], None], codec: Codec, now: Callable[[], float]) -> None:
         self._do = do
         self._codec = codec
         self._now = now
@@ -126,21 +128,21 @@ class _Rows:
     def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
         """See `Rows`. The lease counts from here, not from the commit: its owner counts it from before this, too."""
         now = self._now()
-        columns = self._codec.columns(record)._replace(lease_until=now + lease, updated=now)
-        return self._done(_Job(_INSERT, columns, result=now))
+        row = structs.replace(record, lease_until=now + lease, updated=now)
+        return self._done(Job(INSERT, self._codec.columns(row), result=now))
 
     def settle(self, row: Record, *, before: Record) -> Awaitable[float | None]:
         """See `Rows`."""
         now = self._now()
         found = (id_of(row.key), before.owner, CODES[before.state])
         changed = (CODES[row.state], now, row.reason, response_column(row))
-        return self._done(_Job(_SETTLE, (*changed, *found), result=now))
+        return self._done(Job(SETTLE, (*changed, *found), result=now))
 
     def transact(self, work: Work[T]) -> Awaitable[T]:
         """See `Rows`: all jobs that are done together are in one transaction."""
-        return self._done(_Job(work=work))
+        return self._done(Job(work=work))
 
-    def _done(self, job: _Job) -> Awaitable[Any]:
+    def _done(self, job: Job) -> Awaitable[Any]:
         self._do(job)
         return job.future
 
@@ -174,7 +176,7 @@ class SQLiteJournal:
         self._codec = Codec(seal, unseal)
         self._now = now
         self._table = Table(_Rows(self._do, self._codec, now))
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._closed = False
@@ -227,7 +229,7 @@ class SQLiteJournal:
 
     # --- the writing thread -------------------------------------------------------------------------------------------
 
-    def _do(self, job: _Job) -> None:
+    def _do(self, job: Job) -> None:
         """Have the writing thread do *job*; its future has the result once that is durable."""
         if self._closed:
             raise JournalUnavailable("it is closed")
@@ -248,7 +250,7 @@ class SQLiteJournal:
                 try:
                     if database is None:
                         database = rows.database = self._open()
-                    _transact(rows, jobs)
+                    transact(rows, jobs)
                 except (sqlite3.Error, OSError) as error:
                     _drop(database)
                     database = None
@@ -262,9 +264,9 @@ class SQLiteJournal:
                 rows.wiped = not _truncated(database)
         _drop(database)
 
-    def _waiting(self) -> tuple[list[_Job], bool]:
+    def _waiting(self) -> tuple[list[Job], bool]:
         """Return what waits, at least one job, and whether the journal is to be closed then."""
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         job = self._jobs.get()
         while job is not None:
             jobs.append(job)
@@ -308,8 +310,8 @@ class SQLiteJournal:
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if (application, version) == (0, 0) and not database.execute("SELECT 1 FROM sqlite_schema").fetchone():
             for statement in (
-                _TABLE,
-                _INDEX,
+                TABLE,
+                INDEX,
                 f"PRAGMA application_id = {_APPLICATION}",
                 f"PRAGMA user_version = {SCHEMA}",
             ):
@@ -328,7 +330,7 @@ def commit(database: sqlite3.Connection) -> None:
     database.execute("COMMIT")
 
 
-def _transact(rows: _Transaction, jobs: list[_Job]) -> None:
+def transact(rows: _Transaction, jobs: list[Job]) -> None:
     """Do *jobs* in one transaction.
 
     Raises:
@@ -355,9 +357,9 @@ def _transact(rows: _Transaction, jobs: list[_Job]) -> None:
     commit(database)
 
 
-def _at_once(database: sqlite3.Connection, jobs: list[_Job]) -> bool:
+def _at_once(database: sqlite3.Connection, jobs: list[Job]) -> bool:
     """Run each statement once for all *jobs* that have it; return whether each wrote its row."""
-    for statement in (_SETTLE, _INSERT):
+    for statement in (SETTLE, INSERT):
         values = [job.values for job in jobs if job.statement is statement]
         try:
             if values and database.executemany(statement, values).rowcount != len(values):
@@ -377,9 +379,9 @@ def finish(work: Awaitable[T]) -> T:
     raise RuntimeError("the writing thread cannot wait")
 
 
-def _deliver(jobs: list[_Job]) -> None:
+def _deliver(jobs: list[Job]) -> None:
     """Wake those who wait, with one call for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, its_jobs in by_loop.items():
@@ -387,7 +389,7 @@ def _deliver(jobs: list[_Job]) -> None:
             loop.call_soon_threadsafe(_wake, its_jobs)
 
 
-def _wake(jobs: list[_Job]) -> None:
+def _wake(jobs: list[Job]) -> None:
     for job in jobs:
         if job.future.done():
             continue

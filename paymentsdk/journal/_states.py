@@ -307,10 +307,9 @@ def begin(row: Record | None, new: Record, *, now: float, lease: float) -> tuple
 
     A store calls this inside the transaction that read *row*. *now* is in store time; *lease* in seconds.
     """
-    found = find(row, process_of(new.owner), now)
     if row is None:
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
-    line = ON_BEGIN[found]
+    line = ON_BEGIN[find(row, process_of(new.owner), now)]
     if row.digest != new.digest:
         return line.other, row
     if row.owner == new.owner and row.state in HELD:

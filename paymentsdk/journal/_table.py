@@ -7,6 +7,7 @@ what they mean.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -145,6 +146,7 @@ def response_column(record: Record) -> bytes | None:
     return None if record.response is None else _ENCODER.encode(record.response)
 
 
+@lru_cache(maxsize=_MOST_HELD)
 def id_of(key: str) -> int:
     """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1

@@ -74,7 +74,7 @@ def deadly(nth: int, when: str) -> None:
         if number == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def careless(rows: _sqlite._Transaction, jobs: list[_sqlite._Job]) -> None:
+    def careless(rows: _sqlite._Transaction, jobs: list[_sqlite.Job]) -> None:
         """Keep everything in a transaction that is never committed."""
         if not rows.database.in_transaction:
             rows.database.execute("BEGIN IMMEDIATE")
@@ -87,7 +87,7 @@ def deadly(nth: int, when: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if when == "never":
-        _sqlite._transact = careless
+        _sqlite.transact = careless
     else:
         _sqlite.commit = dying
 
