@@ -9,7 +9,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Never, Self, TypedDict, TypeVar, Unpack, cast
 
-import msgspec
 from msgspec import structs
 
 from paymentsdk._auth.accounts import AccountResolver, Accounts
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from paymentsdk._engine.concurrent_map import MapOutcome
     from paymentsdk._engine.journaling import Journaling
     from paymentsdk._engine.recovery import Backoff, Recovery, Sender
-    from paymentsdk.journal import Journal, Record, RecoverySummary, Resolution
+    from paymentsdk.journal import Journal, Record, RecoverySummary
     from paymentsdk.resources.customers import Customers
     from paymentsdk.resources.invoices import Invoices
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -442,7 +441,8 @@ class PaymentsClient(Engine):
         """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
 
         Each is sent again with its kept bytes and key, by the account that it belongs to, until its `not_after`. After
-        that a cancel and a refund of the whole order are looked up; what nobody can tell stays unknown, for a person.
+        that a cancel and a refund are looked up in the order, and an order among what was paid; what does not show
+        there for certain stays unknown, for a person.
 
         Args:
             progress: Called after every batch.
@@ -471,18 +471,22 @@ class PaymentsClient(Engine):
     def _recovery(self, backoff: Backoff | None = None) -> Recovery:
         from paymentsdk._engine.recovery import Recovery
 
-        journaling = self._state.journaling
-        if journaling is None:
+        return Recovery(self._journaling(), self._sender, self._settings.observers, backoff)
+
+    def _journaling(self) -> Journaling:
+        if self._state.journaling is None:
             raise RequestInvalid("journal", "was not given to this client")
-        return Recovery(journaling, self._sender, self._settings.observers, backoff)
+        return self._state.journaling
 
     def _sender(self, account: str | None) -> Sender:
         """Return what recovery needs of one seller."""
         from paymentsdk._engine.recovery import Sender
+        from paymentsdk._look_up import LookUp
 
         if account is not None:
             return self.account(account)._sender(None)  # noqa: SLF001 - it is of this very class
-        return Sender(seller=self._seller, prepare=self._prepare_again, look=self._look_up)
+        look = LookUp(self.orders, self.merchant_orders, self._journaling())
+        return Sender(seller=self._seller, prepare=self._prepare_again, look=look)
 
     def _prepare_again(self, record: Record) -> Call[object, object]:
         """Return the call that sends *record* once more."""
@@ -498,21 +502,6 @@ class PaymentsClient(Engine):
         )
         self._state.deadlines.remove(call.deadline)  # Its attempts have deadlines of their own.
         return call
-
-    async def _look_up(self, record: Record) -> Resolution | None:
-        """Find out by a read whether the cancel or the refund of a whole order has taken effect."""
-        from paymentsdk._engine.recovery import path_values, stored
-        from paymentsdk.resources.orders import CANCEL, REFUND, OrderStatus
-
-        ended = {CANCEL.name: OrderStatus.CANCELED, REFUND.name: OrderStatus.REFUNDED}.get(record.operation)
-        if ended is None or record.body:
-            return None
-        path = path_values(CANCEL, record.path) or path_values(REFUND, record.path)
-        try:
-            seen = await self.orders.get(path["order_id"])
-        except PaymentsError:
-            return None
-        return stored(200, msgspec.json.encode(seen)) if seen.status == ended else None
 
     async def _read_platform_time(self) -> None:
         try:

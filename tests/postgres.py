@@ -6,12 +6,11 @@ import asyncio
 import itertools
 import os
 import pwd
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 #: Where Debian has the programs of a server: not on the path, since several versions may be there.
@@ -28,11 +27,6 @@ class Server:
         self._fsync = fsync
         self._names = itertools.count()
         self.port = free_port()
-        self._user: dict[str, object] = {}
-        if os.geteuid() == 0:
-            user = pwd.getpwnam("postgres")
-            os.chown(folder, user.pw_uid, user.pw_gid)
-            self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._run("initdb", "--username=test", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
 
     def start(self) -> None:
@@ -51,7 +45,7 @@ class Server:
         assert BIN is not None
         command = [str(BIN / program), "-D", str(self._data), *options]
         done = subprocess.run(
-            command, check=False, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **self._user
+            command, check=False, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **_user()
         )
         if done.returncode:
             log = self._log.read_text() if self._log.exists() else ""
@@ -78,21 +72,48 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
+def _user() -> dict[str, object]:
+    """Return as whom a server runs, for `subprocess`: not as root."""
+    if os.geteuid():
+        return {}
+    user = pwd.getpwnam("postgres")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
 @contextmanager
 def running(*, fsync: str = "on") -> Iterator[Server]:
-    """A server for as long as somebody needs it, in a folder of its own."""
+    """A server for as long as somebody needs it, in a folder of its own; it does not outlive this process."""
     # Not below the folders of pytest: those of root are closed to the user of the server.
     folder = Path(tempfile.mkdtemp(prefix="paymentsdk-postgres-"))
-    try:
+    if user := _user():
+        os.chown(folder, user["user"], user["group"])
+    with _removed_in_the_end(folder):
         server = Server(folder, fsync)
         server.start()
-        try:
-            yield server
-        finally:
-            with suppress(RuntimeError):
-                server.stop("immediate")
+        yield server
+
+
+@contextmanager
+def _removed_in_the_end(folder: Path) -> Iterator[None]:
+    """Have a process stop the server in *folder* and remove it, also if this one is killed."""
+    # Nobody writes into the pipe: it ends when the last process that has its other end is gone.
+    script = 'cat; "$0" stop -D "$1/data" -m immediate; rm -rf "$1"'
+    end, ours = os.pipe()
+    watching = subprocess.Popen(
+        ["sh", "-c", script, str(BIN and BIN / "pg_ctl"), str(folder)],
+        cwd="/",
+        stdin=end,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        **_user(),
+    )
+    os.close(end)
+    try:
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(ours)
+        watching.wait()
 
 
 class Wire:

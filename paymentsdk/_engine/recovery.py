@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
@@ -100,6 +101,7 @@ class Recovery:
         self._senders: dict[str, Sender] = {}
         self._told: set[str] = set()
         self._summary = RecoverySummary()
+        self._looking = asyncio.Lock()
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
         """Carry out what is open, batch by batch, and return what has become of it.
@@ -167,7 +169,7 @@ class Recovery:
             attempts: Attempts[object, object] = Attempts(call, recovering=True)
             async with self._journaling.turn(record.key) as later:
                 # What could not be sent this time is sent by the next recovery.
-                drive = driver(call, self._journaling, later, defer=True, look=sender.look)
+                drive = driver(call, self._journaling, later, defer=True, look=partial(self._look, sender))
                 told = await drive.carry_on(record, attempts.send, since=since)
         except (InProgress, JournalUnavailable, RequestInvalid) as error:
             self._add_problem(f"{record.name}: {describe(error)}")
@@ -180,6 +182,11 @@ class Recovery:
         resolved = dict(self._summary.resolved)
         resolved[told.state] = resolved.get(told.state, 0) + 1
         self._summary = structs.replace(self._summary, resolved=resolved)
+
+    async def _look(self, sender: Sender, record: Record) -> Resolution | None:
+        """Look up one record at a time: that may take the whole journal into memory."""
+        async with self._looking:
+            return await sender.look(record)
 
     def _add_problem(self, problem: str) -> None:
         logger.warning("recovery: %s", problem)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -15,6 +17,7 @@ from paymentsdk import JournalUnavailable, RequestInvalid
 from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
+ROOT = Path(__file__).parents[2]
 DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
 REFUSED = Resolution(state=RecordState.REFUSED, reason="no funds", response=StoredResponse(402, {}, b"{}"))
 TOKEN = b"payer-token-0123456789"
@@ -152,7 +155,7 @@ async def test_a_server_that_does_not_answer_is_given_up(
 ) -> None:
     """Where nothing comes back, the call ends after `timeout`, and nothing may be sent."""
     async with wire_to(postgres) as wire:
-        journal = PostgresJournal(wire.dsn(dsn), timeout=0.3)
+        journal = PostgresJournal(wire.dsn(dsn), timeout=2.0)
         await journal.begin(record("first"), lease=60)
         wire.mute = True
 
@@ -362,3 +365,23 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(dsn: str, record:
     assert 0 == await read(dsn, "SELECT count(body) FROM paymentsdk_record")
     for journal in (bare, sealing):
         await journal.aclose()
+
+
+async def test_a_server_of_these_tests_does_not_outlive_them(until) -> None:
+    """Killed like any other process, a test session leaves neither a server nor its files."""
+    lines = "from tests.postgres import running", "with running() as it: print(it._data, it.port, flush=True); input()"
+    session = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "\n".join(lines)),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    data, port = (await session.stdout.readline()).decode().split()
+    socket.create_connection(("127.0.0.1", int(port))).close()
+
+    session.kill()
+    await session.wait()
+
+    await until(lambda: not Path(data).parent.exists())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))

@@ -1,0 +1,145 @@
+"""What became of a record that may not be sent any more, as far as reading shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from paymentsdk.errors import PaymentsError
+from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import TOLERANCE
+from paymentsdk.resources.merchant_orders import MerchantOrders
+from paymentsdk.resources.orders import (
+    CANCEL,
+    CREATE,
+    REFUND,
+    Order,
+    OrderRequest,
+    Orders,
+    OrderStatus,
+    Refund,
+    RefundRequest,
+    Transactions,
+)
+
+if TYPE_CHECKING:
+    from paymentsdk._engine.journaling import Journaling
+
+#: Records in another state have had no effect.
+_EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
+#: More records than a journal has.
+_ALL = 2**31 - 1
+_ORDER = msgspec.json.Decoder(OrderRequest)
+_REFUND = msgspec.json.Decoder(RefundRequest)
+
+
+class LookUp:
+    """Finds out what became of a cancel, a refund, or an order that was paid.
+
+    It says nothing where another record, or something outside of the journal, may have done what it sees.
+
+    Args:
+        orders: Of the seller.
+        merchant_orders: Of the seller.
+        journaling: The journal, whose other records tell what they have done, and the platform's time.
+    """
+
+    def __init__(self, orders: Orders, merchant_orders: MerchantOrders, journaling: Journaling) -> None:
+        self._orders = orders
+        self._merchant_orders = merchant_orders
+        self._journaling = journaling
+
+    async def __call__(self, record: Record) -> Resolution | None:
+        """Return what became of *record*; `None` if that does not show."""
+        try:
+            match record.operation:
+                case CANCEL.name:
+                    return await self._cancel(record)
+                case REFUND.name:
+                    return await self._refund(record)
+                case CREATE.name:
+                    return await self._create(record)
+        except PaymentsError:
+            pass
+        return None
+
+    async def _cancel(self, record: Record) -> Resolution | None:
+        seen = await self._orders.get(_order_id(record))
+        return _done(seen) if seen.status == OrderStatus.CANCELED else None
+
+    async def _refund(self, record: Record) -> Resolution | None:
+        seen = await self._orders.get(_order_id(record))
+        if not record.body:
+            return _done(seen) if seen.status == OrderStatus.REFUNDED else None
+        # Read after the order: what it shows was kept before it was sent.
+        others = [row for row in await self._others(record) if row.path == record.path]
+        known = {_own_refund(row) for row in others if row.state is RecordState.DONE}
+        in_doubt = [row for row in others if row.state is not RecordState.DONE]
+        if None in known or any(not row.body for row in in_doubt):
+            return None  # It may be any of the refunds.
+        wanted = _wanted(record)
+        rivals = sorted([record.key, *(row.key for row in in_doubt if _wanted(row) == wanted)])
+        found = [one for one in seen.refunds if (one.transaction_id, one.amount) == wanted and one.id not in known]
+        if len(found) != len(rivals):
+            return None
+        # Of several with the same bytes it does not matter which is whose, as long as no two have one.
+        return _done(_with_last(seen, found[rivals.index(record.key)]))
+
+    async def _create(self, record: Record) -> Resolution | None:
+        asked, now = _ORDER.decode(record.body or b""), self._journaling.platform_clock.earliest()
+        search = self._merchant_orders.search(
+            external_reference=asked.external_reference,
+            date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),
+            date_created_to=datetime.fromtimestamp(now or record.not_after, UTC),
+            certify=True,
+        )
+        found = await search.collect()
+        for row in await self._others(record):
+            if row.operation == CREATE.name and (row.body is None or _reference(row) == asked.external_reference):
+                return None  # It may be what that one has made.
+        paid = len(found) == 1 and found[0].total_amount == asked.total_amount
+        # The order itself has another id, which a merchant order does not have.
+        return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid") if paid else None
+
+    async def _others(self, record: Record) -> Sequence[Record]:
+        """Return what else the seller has in the journal that may have taken effect."""
+        rows = await self._journaling.journal.records(_EFFECTIVE, limit=_ALL)
+        mine = (record.base_url, record.seller)
+        return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
+
+
+def _done(seen: Order) -> Resolution:
+    response = StoredResponse(200, {}, msgspec.json.encode(seen))
+    return Resolution(state=RecordState.DONE, reason="seen by a read", response=response)
+
+
+def _order_id(record: Record) -> str:
+    return record.path.split("/")[-2]
+
+
+def _reference(record: Record) -> str | None:
+    return _ORDER.decode(record.body or b"").external_reference
+
+
+def _wanted(record: Record) -> tuple[object, object]:
+    """Return the payment and the amount of a partial refund."""
+    asked = _REFUND.decode(record.body or b"").transactions or ()
+    return next(((one.id, one.amount) for one in asked), (None, None))
+
+
+def _own_refund(record: Record) -> str | None:
+    """Return the id of the refund that a record has made: the newest of its response, which comes last."""
+    if record.response is None:
+        return None
+    refunds = REFUND.decode(record.response.body)[0].refunds
+    return refunds[-1].id if refunds else None
+
+
+def _with_last(order: Order, refund: Refund) -> Order:
+    """Return *order* with *refund* as the last, as the platform answers it."""
+    refunds = (*(one for one in order.refunds if one is not refund), refund)
+    return structs.replace(order, transactions=structs.replace(order.transactions or Transactions(), refunds=refunds))

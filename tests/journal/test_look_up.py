@@ -1,0 +1,205 @@
+"""What became of a record whose time is over: recovery reads it, where it shows for certain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
+from paymentsdk.journal import Record, RecordState, SQLiteJournal
+from paymentsdk.resources.orders import Order
+from paymentsdk.sandbox import FaultRule, Sandbox
+from tests.journal.test_client import order
+
+FIVE = Decimal("5.00")
+LOST, FAILED = "lose_response_after_commit", "fail_before_commit"
+
+
+class Seller:
+    """A seller with a journal, and the platform."""
+
+    def __init__(self, sandbox: Sandbox, client: PaymentsClient, journal: SQLiteJournal) -> None:
+        self.sandbox, self.client, self.journal = sandbox, client, journal
+
+    async def paid(self) -> Order:
+        """An order of 10.50 that a buyer has paid."""
+        made = await self.client.orders.create(order(), once="lunch")
+        self.sandbox.buyer.pay(made.id)
+        return await self.client.orders.get(made.id)
+
+    async def refund(self, of: Order, name: str | None, effect: str | None = None, amount: Decimal = FIVE) -> None:
+        """Refund a part, with or without a name; with *effect*, its outcome is in doubt."""
+        if effect is not None:
+            self.sandbox.faults.add(FaultRule(effect=effect, operation="orders.refund", times=1))
+        with suppress(OutcomeUnknown):
+            await self.client.orders.refund(of.id, payment_id=of.payment.id, amount=amount, once=name)
+
+    async def create(self, name: str, effect: str) -> None:
+        """Create an order whose outcome is in doubt."""
+        self.sandbox.faults.add(FaultRule(effect=effect, operation="orders.create", times=1))
+        with pytest.raises(OutcomeUnknown):
+            await self.client.orders.create(order(), once=name)
+
+    async def a_day_later(self) -> dict[str, Record]:
+        """Recover when nothing may be sent any more; return the records by name."""
+        self.sandbox.clock.advance(timedelta(hours=24))
+        before = self.effects()
+        await self.client.orders.get((await self.client.orders.create(order("other"), once="tells the time")).id)
+        await self.client.recover()
+        assert before + 1 == self.effects(), "a recovery after the time has sent a write"
+        return {row.name: row for row in await self.journal.records(tuple(RecordState))}
+
+    def effects(self) -> int:
+        """What the platform has done."""
+        return sum(entry.kind in {"order_created", "refund"} for entry in self.sandbox.ledger())
+
+
+@pytest.fixture
+async def seller(tmp_path: Path) -> AsyncIterator[Seller]:
+    """A seller without retries."""
+    journal = SQLiteJournal(tmp_path / "payments.db")
+    async with (
+        Sandbox() as sandbox,
+        PaymentsClient(
+            sandbox.access_token, base_url=sandbox.base_url, journal=journal, retry=RetryPolicy(attempts=1)
+        ) as client,
+    ):
+        yield Seller(sandbox, client, journal)
+
+
+def refund_of(row: Record) -> str:
+    """The refund that a record stands for."""
+    from paymentsdk.resources.orders import REFUND
+
+    return REFUND.decode(row.response.body)[0].refunds[-1].id
+
+
+async def test_a_partial_refund_shows_in_its_order(seller: Seller) -> None:
+    """What took effect is done, also if another record has refunded as much before; its refund comes last."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "first")
+    await seller.refund(lunch, "in doubt", LOST)
+
+    rows = await seller.a_day_later()
+
+    assert {RecordState.DONE} == {rows[name].state for name in ("first", "in doubt")}
+    made = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "refund"]
+    assert made == [refund_of(rows[name]) for name in ("first", "in doubt")]
+    again = await seller.client.orders.refund(lunch.id, payment_id=lunch.payment.id, amount=FIVE, once="in doubt")
+    assert made[1] == again.refunds[-1].id
+
+
+async def test_a_refund_of_another_record_proves_nothing(seller: Seller) -> None:
+    """The control: an equal refund that another record has made is not taken for the one in doubt."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "first")
+    await seller.refund(lunch, "in doubt", FAILED)
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
+
+
+async def _with_another_amount(seller: Seller, lunch: Order) -> None:
+    await seller.refund(lunch, "of another amount", amount=Decimal("4.00"))
+
+
+async def _outside(seller: Seller, lunch: Order) -> None:
+    await seller.refund(lunch, None)
+    await seller.refund(lunch, None, amount=Decimal("0.50"))
+
+
+async def _purged(seller: Seller, lunch: Order) -> None:
+    await seller.refund(lunch, "first")
+    await seller.refund(lunch, "first")  # Waits until it is kept as done.
+    await seller.journal.purge(2e9)
+
+
+async def _whole(seller: Seller, lunch: Order) -> None:
+    seller.sandbox.faults.add(FaultRule(effect=FAILED, operation="orders.refund", times=1))
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.orders.refund(lunch.id, once="whole")
+
+
+@pytest.mark.parametrize(
+    ("before", "effect", "state"),
+    [
+        (_with_another_amount, LOST, RecordState.DONE),
+        (_with_another_amount, FAILED, RecordState.UNKNOWN),
+        (_outside, LOST, RecordState.UNKNOWN),
+        (_purged, LOST, RecordState.UNKNOWN),
+        (_whole, LOST, RecordState.UNKNOWN),
+    ],
+)
+async def test_what_may_be_anothers_stays_unknown(
+    seller: Seller, before: Callable[[Seller, Order], object], effect: str, state: RecordState
+) -> None:
+    """A refund of another amount is no rival; one from outside, a purged record and a whole refund in doubt may be."""
+    lunch = await seller.paid()
+    await before(seller, lunch)
+    await seller.refund(lunch, "in doubt", effect)
+
+    assert state is (await seller.a_day_later())["in doubt"].state
+
+
+@pytest.mark.parametrize(("second", "state"), [(LOST, RecordState.DONE), (FAILED, RecordState.UNKNOWN)])
+async def test_equal_refunds_in_doubt_are_done_together(seller: Seller, second: str, state: RecordState) -> None:
+    """Of two with the same bytes both show, each with a refund of its own, or it does not show which one it was."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "one", LOST)
+    await seller.refund(lunch, "two", second)
+
+    rows = await seller.a_day_later()
+
+    assert {state} == {rows[name].state for name in ("one", "two")}
+    if state is RecordState.DONE:
+        assert 2 == len({refund_of(rows[name]) for name in ("one", "two")})
+
+
+async def test_an_order_that_was_paid_is_done(seller: Seller) -> None:
+    """Its id is not known, so a call with its name says that it is done and has no value."""
+    await seller.create("lunch", LOST)
+    (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
+    seller.sandbox.buyer.pay(made)
+
+    rows = await seller.a_day_later()
+
+    assert (RecordState.DONE, None) == (rows["lunch"].state, rows["lunch"].response)
+    with pytest.raises(OutcomeUnknown, match="it is done"):
+        await seller.client.orders.create(order(), once="lunch")
+
+
+@pytest.mark.parametrize("effect", [LOST, FAILED])
+async def test_an_order_that_nobody_paid_does_not_show(seller: Seller, effect: str) -> None:
+    """Whether it was made is for a person to say."""
+    await seller.create("lunch", effect)
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["lunch"].state
+
+
+async def test_an_order_of_another_record_proves_nothing(seller: Seller) -> None:
+    """The control: the same ticket was sold and paid under another name."""
+    await seller.paid()
+    await seller.create("lunch/2", FAILED)
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["lunch/2"].state
+
+
+@pytest.mark.parametrize(("effect", "state"), [(LOST, RecordState.DONE), (FAILED, RecordState.UNKNOWN)])
+async def test_a_cancel_and_a_whole_refund_show_in_the_order(seller: Seller, effect: str, state: RecordState) -> None:
+    """The state of the order says whether they took effect."""
+    lunch = await seller.paid()
+    dinner = await seller.client.orders.create(order("dinner"), once="dinner")
+    for operation in ("orders.cancel", "orders.refund"):
+        seller.sandbox.faults.add(FaultRule(effect=effect, operation=operation, times=1))
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.orders.cancel(dinner.id, once="cancel")
+    with pytest.raises(OutcomeUnknown):
+        await seller.client.orders.refund(lunch.id, once="refund")
+
+    rows = await seller.a_day_later()
+
+    assert {state} == {rows[name].state for name in ("cancel", "refund")}
