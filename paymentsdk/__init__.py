@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paymentsdk._auth.token_store import (
         FileTokenStore,
         LockingTokenStore,
+        MarkingTokenStore,
         MemoryTokenStore,
         TokenPair,
         TokenStore,
@@ -112,6 +113,7 @@ __all__ = [
     "Limits",
     "LockingTokenStore",
     "MapOutcome",
+    "MarkingTokenStore",
     "MemoryTokenStore",
     "NoAnswer",
     "NotFound",
@@ -188,6 +190,7 @@ _HOMES = {
     "JournalUnavailable": "errors",
     "Limits": "_operation.operation",
     "LockingTokenStore": "_auth.token_store",
+    "MarkingTokenStore": "_auth.token_store",
     "MapOutcome": "_engine.concurrent_map",
     "MemoryTokenStore": "_auth.token_store",
     "NoAnswer": "errors",

@@ -12,7 +12,19 @@ from paymentsdk.journal._key import derive_key
 from paymentsdk.journal._postgres import PostgresJournal
 from paymentsdk.journal._protocol import Journal
 from paymentsdk.journal._sqlite import SQLiteJournal
-from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal._states import (
+    Action,
+    Record,
+    RecordState,
+    Resolution,
+    StoredResponse,
+    begin_record,
+    is_claimable,
+    renew_lease,
+    resolve_record,
+    take_over,
+    tombstone,
+)
 from paymentsdk.journal._summary import RecoverySummary
 
 __all__ = [
@@ -27,5 +39,11 @@ __all__ = [
     "Resolution",
     "SQLiteJournal",
     "StoredResponse",
+    "begin_record",
     "derive_key",
+    "is_claimable",
+    "renew_lease",
+    "resolve_record",
+    "take_over",
+    "tombstone",
 ]

@@ -11,8 +11,9 @@ from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 class Journal(Protocol):
     """Keeps records of writes beyond the life of a process. ``paymentsdk.testing.journal_conformance`` checks one.
 
-    Every method but ``get`` reads a row, decides by ``paymentsdk.journal``'s table of states and writes the row in one
-    transaction, and returns once that is durable. Several processes may use one journal.
+    Every method but ``get`` reads a row, decides, writes the row in one transaction, and returns once that is durable.
+    Several processes may use one journal. What it decides is not the journal's: ``begin_record``, ``renew_lease``,
+    ``resolve_record``, ``is_claimable``, ``take_over`` and ``tombstone`` return each row as it has to be kept.
 
     Each raises ``JournalUnavailable`` where it cannot do so, and then nothing may be sent that depends on it.
     """

@@ -246,6 +246,11 @@ class Record(Struct, frozen=True, kw_only=True):
     """What the platform answered; of ``DONE`` and ``REFUSED``."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether recovery still has to work on it; else it is closed, but for a late ``DONE``."""
+        return self.state in OPEN
+
+    @property
     def recoverable(self) -> bool:
         """Whether recovery can send it again by itself."""
         return self.keyed and self.body is not None
@@ -302,10 +307,16 @@ def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> b
             return False
 
 
-def begin(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:
+def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:
     """Decide what the call of *new* does with the *row* that it finds, and return the row as it has to be kept.
 
-    A store calls this inside the transaction that read *row*. *now* is in store time; *lease* in seconds.
+    A journal calls this in the transaction that has read *row*, and writes the row unless it is the same object.
+
+    Args:
+        row: What is kept under the key of *new*; ``None`` if nothing is.
+        new: The record that is begun, with its owner.
+        now: Seconds on the clock of the leases.
+        lease: Seconds for which the owner holds the row.
     """
     if row is None:
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
@@ -318,17 +329,17 @@ def begin(row: Record | None, new: Record, *, now: float, lease: float) -> tuple
     action = line.same if row.keyed else line.unkeyed
     match action:
         case Action.RESUME:
-            return action, take(row, owner=new.owner, now=now, lease=lease, body=new.body)
+            return action, take_over(row, owner=new.owner, now=now, lease=lease, body=new.body)
         case Action.SEND_AGAIN:
             return action, structs.replace(new, lease_until=now + lease, updated=now)
         case _:
             return action, row
 
 
-def take(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
+def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
     """Return an open *row* without a living owner as *owner* takes it over.
 
-    It may have been sent, unless its owner wrote that nothing was.
+    It may have been sent, unless its owner wrote that nothing was. Not recoverable without its *body*.
     """
     state = RecordState.PENDING if row.state is RecordState.DEFERRED else RecordState.SENT
     if not may_replace(row, state, owner=owner, now=now):
@@ -337,14 +348,14 @@ def take(row: Record, *, owner: str, now: float, lease: float, body: bytes | Non
     return structs.replace(row, state=state, owner=owner, lease_until=now + lease, updated=now, body=kept)
 
 
-def renew(row: Record, *, owner: str, now: float, lease: float) -> Record:
+def renew_lease(row: Record, *, owner: str, now: float, lease: float) -> Record:
     """Return *row* with its lease renewed; unchanged if *owner* has lost it."""
     if row.owner != owner or row.state not in HELD:
         return row
     return structs.replace(row, lease_until=now + lease, updated=now)
 
 
-def resolve(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
+def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
     """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state."""
     if not may_replace(row, resolution.state, owner=owner, now=now):
         return row
@@ -361,7 +372,7 @@ def resolve(row: Record, resolution: Resolution, *, owner: str, now: float) -> R
     )
 
 
-def purged(row: Record) -> Record:
+def tombstone(row: Record) -> Record:
     """Return what retention leaves of a closed *row*: enough to see a second use of its name."""
     return structs.replace(row, headers={}, body=None, response=None)
 

@@ -214,7 +214,7 @@ class Table:
     async def begin(self, record: Record, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
         if (now := await self._rows.insert(record, lease)) is not None:
-            action, row = states.begin(None, record, now=now, lease=lease)
+            action, row = states.begin_record(None, record, now=now, lease=lease)
         else:
             action, row = await self._rows.transact(lambda rows: _begin(rows, record, lease))
         if row.owner == record.owner:
@@ -229,7 +229,7 @@ class Table:
         """See `Journal.renew`."""
 
         def renewed(row: Record, now: float) -> Record:
-            return states.renew(row, owner=owner, now=now, lease=lease)
+            return states.renew_lease(row, owner=owner, now=now, lease=lease)
 
         return await self._rows.transact(lambda rows: _change(rows, key, renewed))
 
@@ -237,12 +237,12 @@ class Table:
         """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read."""
         held = self._held.pop(key, None)
         if held is not None and held.owner == owner and not held.sensitive:
-            row = states.resolve(held, resolution, owner=owner, now=held.updated)
+            row = states.resolve_record(held, resolution, owner=owner, now=held.updated)
             if row is not held and (now := await self._rows.settle(row, before=held)) is not None:
                 return structs.replace(row, updated=now)
 
         def resolved(row: Record, now: float) -> Record:
-            return states.resolve(row, resolution, owner=owner, now=now)
+            return states.resolve_record(row, resolution, owner=owner, now=now)
 
         return await self._rows.transact(lambda rows: _change(rows, key, resolved))
 
@@ -289,7 +289,7 @@ async def _begin(rows: Transaction, record: Record, lease: float) -> tuple[Actio
     known = await _load(rows, record.key)
     if known is None:
         raise JournalUnavailable(f"the row of {record.key} has just been deleted")
-    action, row = states.begin(known, record, now=await rows.now(), lease=lease)
+    action, row = states.begin_record(known, record, now=await rows.now(), lease=lease)
     if row is not known:
         await rows.replace([row])
     return action, row
@@ -315,6 +315,6 @@ async def _claim(
         found = [row for row in found if row.key in among]
     own = [row for row in found if row.owner == owner]
     free = [row for row in found if row.owner != owner and states.is_claimable(row, now)]
-    taken = [states.take(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
+    taken = [states.take_over(row, owner=owner, now=now, lease=lease) for row in free[: max(0, limit - len(own))]]
     await rows.replace(taken)
     return _oldest([*own, *taken])

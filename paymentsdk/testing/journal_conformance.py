@@ -317,6 +317,54 @@ async def _recovery_takes_the_open_records_of_its_sellers(processes: Processes) 
 
 
 @_case
+async def _a_claim_has_a_limit(processes: Processes) -> None:
+    """`claim` and `records` return up to *limit*, the oldest; of an owner, `claim` returns what it holds already."""
+    journal = processes.journal()
+    for number in range(4):
+        await journal.begin(structs.replace(_record(f"n-{number}"), begun=500.0 - number), lease=_LEASE)
+    processes.time += _LEASE
+
+    taken = [await journal.claim(["77"], owner="b/1", lease=_LEASE, limit=limit) for limit in (2, 2, 3)]
+    listed = await journal.records([RecordState.PENDING, RecordState.SENT], limit=3)
+
+    names = [[row.name for row in rows] for rows in taken]
+    _expect(names == [["n-3", "n-2"], ["n-3", "n-2"], ["n-3", "n-2", "n-1"]], f"claimed {names}")
+    _expect([row.name for row in listed] == ["n-3", "n-2", "n-1"], f"listed {listed}")
+
+
+@_case
+async def _a_row_is_claimed_once(processes: Processes) -> None:
+    """Of many processes that claim at the same time, each row goes to one."""
+    journals = [processes.journal() for _ in range(3)]
+    for number in range(6):
+        await journals[0].begin(_record(f"n-{number}"), lease=_LEASE)
+    processes.time += _LEASE
+
+    taken = await asyncio.gather(
+        *(journal.claim(["77"], owner=f"{i}/1", lease=_LEASE) for i, journal in enumerate(journals))
+    )
+
+    names = sorted(row.name for rows in taken for row in rows)
+    _expect(names == [f"n-{number}" for number in range(6)], f"claimed {names}")
+
+
+@_case
+async def _a_key_is_the_identity(processes: Processes) -> None:
+    """Two keys are two records: with one name, of two sellers, and where they differ in upper and lower case alone."""
+    journal = processes.journal()
+    record = _record()
+    others = (_record(seller="88", owner="b/1"), structs.replace(record, key=record.key.swapcase(), owner="c/1"))
+    for one in (record, *others):
+        action, _ = await journal.begin(one, lease=_LEASE)
+        _expect(action is Action.SEND, f"{action} for a key that is new")
+    await journal.resolve(record.key, _done(), owner="a/1")
+
+    for one in others:
+        kept = await journal.get(one.key)
+        _expect(kept is not None and (kept.key, kept.owner) == (one.key, one.owner), f"kept {kept!r}")
+
+
+@_case
 async def _retention_leaves_a_tombstone(processes: Processes) -> None:
     """`purge` takes bytes and responses of old closed records; their names stay used, and open ones stay whole."""
     journal = processes.journal()

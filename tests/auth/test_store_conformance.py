@@ -13,12 +13,12 @@ from msgspec import structs
 from paymentsdk import (
     FileTokenStore,
     LockingTokenStore,
+    MarkingTokenStore,
     PostgresTokenStore,
     SQLiteTokenStore,
     TokenPair,
     TokenStore,
 )
-from paymentsdk._auth.token_store import MarkingTokenStore
 from paymentsdk.testing.token_store_conformance import CASES, Case
 
 

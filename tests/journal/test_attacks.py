@@ -71,10 +71,12 @@ class EchoingPlatform(Platform):
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
+        #: Of writes.
         self.times: list[float] = []
 
     def __call__(self, request: Request) -> Response:
-        self.times.append(self.clock.now())
+        if request.method != "GET":
+            self.times.append(self.clock.now())
         self.reads += request.method == "GET"
         response = super().__call__(request)
         if b"external_reference" not in request.body or response.status != 201:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class MemoryJournal:
         """See `Journal`."""
         if self.closed:
             raise JournalUnavailable("it is closed")
-        action, row = _states.begin(self.rows.get(record.key), record, now=self.now(), lease=lease)
+        action, row = _states.begin_record(self.rows.get(record.key), record, now=self.now(), lease=lease)
         self.rows[row.key] = row
         return action, row
 
@@ -36,12 +37,12 @@ class MemoryJournal:
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal`."""
-        self.rows[key] = _states.renew(self.rows[key], owner=owner, now=self.now(), lease=lease)
+        self.rows[key] = _states.renew_lease(self.rows[key], owner=owner, now=self.now(), lease=lease)
         return self.rows[key]
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal`."""
-        self.rows[key] = _states.resolve(self.rows[key], resolution, owner=owner, now=self.now())
+        self.rows[key] = _states.resolve_record(self.rows[key], resolution, owner=owner, now=self.now())
         return self.rows[key]
 
     async def claim(
@@ -54,13 +55,12 @@ class MemoryJournal:
         keys: Collection[str] | None = None,
     ) -> list[Record]:
         """See `Journal`."""
-        rows = sorted(filter(self.is_claimable, self.rows.values()), key=lambda row: row.begun)
-        rows = [row for row in rows if keys is None or row.key in keys]
-        taken = [_states.take(row, owner=owner, now=self.now(), lease=lease) for row in rows if row.seller in sellers][
-            :limit
-        ]
+        rows = [row for row in self.rows.values() if row.seller in sellers and (keys is None or row.key in keys)]
+        own = [row for row in rows if row.owner == owner and row.is_open]
+        free = sorted(filter(self.is_claimable, rows), key=lambda row: row.begun)[: limit - len(own)]
+        taken = [_states.take_over(row, owner=owner, now=self.now(), lease=lease) for row in free]
         self.rows.update({row.key: row for row in taken})
-        return taken
+        return sorted(own + taken, key=lambda row: row.begun)
 
     def is_claimable(self, row: Record) -> bool:
         """Whether recovery may take it."""
@@ -73,7 +73,7 @@ class MemoryJournal:
     async def purge(self, before: float) -> int:
         """See `Journal`."""
         old = [row for row in self.rows.values() if row.state in _states.CLOSED and row.begun < before]
-        self.rows.update({row.key: _states.purged(row) for row in old})
+        self.rows.update({row.key: _states.tombstone(row) for row in old})
         return len(old)
 
     async def aclose(self) -> None:
@@ -199,6 +199,40 @@ async def claims_more_than_it_is_asked_for(self, sellers: Collection[str], *, ke
     return await MemoryJournal.claim(self, sellers, **more)
 
 
+@breaking("claim")
+async def claims_all_there_is(self, sellers: Collection[str], *, limit: int = 0, **more: Any):
+    """Takes no notice of the limit."""
+    return await MemoryJournal.claim(self, sellers, limit=1_000, **more)
+
+
+@breaking("records")
+async def lists_all_there_is(self, among: Collection[RecordState], *, limit: int = 0):
+    """Takes no notice of the limit."""
+    return await MemoryJournal.records(self, among)
+
+
+@breaking("claim")
+async def forgets_what_it_has_claimed(self, sellers: Collection[str], *, owner: str, **more: Any):
+    """Leaves out what the owner holds."""
+    before = {key for key, row in self.rows.items() if row.owner == owner}
+    return [row for row in await MemoryJournal.claim(self, sellers, owner=owner, **more) if row.key not in before]
+
+
+@breaking("claim")
+async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, **more: Any):
+    """Reads in one transaction, and writes in another."""
+    free = [row for row in self.rows.values() if self.is_claimable(row)]
+    await asyncio.sleep(0)
+    return [_states.take_over(row, owner=owner, now=self.now(), lease=lease) for row in free]
+
+
+@breaking("begin")
+async def compares_no_case(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+    """Takes two keys for one."""
+    key = next((key for key in self.rows if key.lower() == record.key.lower()), record.key)
+    return await MemoryJournal.begin(self, structs.replace(record, key=key), lease=lease)
+
+
 @breaking("purge")
 async def purges_names(self, before: float) -> int:
     """Leaves no tombstone."""
@@ -234,6 +268,11 @@ async def stays_open(self) -> None:
         ("what is deferred was not sent", doubts_everything),
         ("recovery takes the open records of its sellers", claims_for_everybody),
         ("recovery takes the open records of its sellers", claims_more_than_it_is_asked_for),
+        ("a claim has a limit", claims_all_there_is),
+        ("a claim has a limit", lists_all_there_is),
+        ("a claim has a limit", forgets_what_it_has_claimed),
+        ("a row is claimed once", claims_what_another_claims),
+        ("a key is the identity", compares_no_case),
         ("retention leaves a tombstone", purges_names),
         ("an unknown key is an error", makes_rows),
         ("a closed journal says so", stays_open),

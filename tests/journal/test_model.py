@@ -146,7 +146,7 @@ CONTROLS: Mapping[str, Control] = {
         "two effects of one record", "kill", replaced={"timing": (_states, lambda record, now: Timing.IN_TIME)}
     ),
     "5-pending-of-the-dead-is-in-doubt": Control(
-        "and it took effect", "kill fail_to_send", replaced={"take": (_states, trust_everything)}
+        "and it took effect", "kill fail_to_send", replaced={"take_over": (_states, trust_everything)}
     ),
     "6-durable-before-heard": Control(
         "and it took effect", "fail_to_send fill_the_disk", replaced={"HEARD": (_states, frozenset())}

@@ -79,7 +79,7 @@ async def cut(request: pytest.FixtureRequest, postgres: Server) -> AsyncIterator
 
 
 @pytest.mark.control("paymentsdk._postgres.is_passing", never, raises=JournalUnavailable)
-@pytest.mark.control("paymentsdk.journal._table.states.begin", around=lost_begins)
+@pytest.mark.control("paymentsdk.journal._table.states.begin_record", around=lost_begins)
 async def test_a_begin_whose_commit_was_cut_is_read_back(
     cut, dsn: str, record: Callable[..., Record], request: pytest.FixtureRequest
 ) -> None:

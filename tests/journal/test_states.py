@@ -14,12 +14,12 @@ from paymentsdk.journal._states import (
     Action,
     Found,
     Right,
-    begin,
+    begin_record,
     digest,
     is_claimable,
-    renew,
-    resolve,
-    take,
+    renew_lease,
+    resolve_record,
+    take_over,
 )
 from paymentsdk.journal._time import PlatformClock
 from paymentsdk.testing import FakeClock
@@ -94,25 +94,25 @@ def test_only_the_owner_settles_and_done_wins(state: RecordState, after: RecordS
     """A stranger may write `DONE` over everything, and nothing else over what a living owner holds."""
     row = record(state=state, lease_until=100.0)
 
-    by_stranger = resolve(row, Resolution(state=after), owner="q/1", now=50.0)
+    by_stranger = resolve_record(row, Resolution(state=after), owner="q/1", now=50.0)
 
     if after is RecordState.DONE and state is not RecordState.DONE:
         assert RecordState.DONE is by_stranger.state
     elif state in {RecordState.PENDING, RecordState.SENT}:
         assert row == by_stranger
-    assert row == resolve(row, Resolution(state=after), owner="p/1", now=50.0) or after in TRANSITIONS[state]
+    assert row == resolve_record(row, Resolution(state=after), owner="p/1", now=50.0) or after in TRANSITIONS[state]
 
 
 def test_a_lost_lease_is_not_renewed() -> None:
     """Whoever took a row over keeps it: the owner before finds its name gone."""
     row = record(lease_until=100.0)
 
-    taken = take(row, owner="q/1", now=100.0, lease=60.0)
+    taken = take_over(row, owner="q/1", now=100.0, lease=60.0)
 
     assert (RecordState.SENT, "q/1", 160.0) == (taken.state, taken.owner, taken.lease_until)
-    assert taken == renew(taken, owner="p/1", now=110.0, lease=60.0)
-    assert 170.0 == renew(taken, owner="q/1", now=110.0, lease=60.0).lease_until
-    assert row == take(row, owner="q/1", now=99.0, lease=60.0)
+    assert taken == renew_lease(taken, owner="p/1", now=110.0, lease=60.0)
+    assert 170.0 == renew_lease(taken, owner="q/1", now=110.0, lease=60.0).lease_until
+    assert row == take_over(row, owner="q/1", now=99.0, lease=60.0)
 
 
 @pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
@@ -130,7 +130,7 @@ def test_an_operation_without_a_key_is_not_resumed() -> None:
     """What the platform cannot recognise is sent once: its unknown outcome is reported, never sent again."""
     row = record(keyed=False, lease_until=10.0)
 
-    action, now = begin(row, record("q/1", keyed=False), now=20.0, lease=60.0)
+    action, now = begin_record(row, record("q/1", keyed=False), now=20.0, lease=60.0)
 
     assert (Action.UNKNOWN, row) == (action, now)
 

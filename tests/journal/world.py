@@ -516,7 +516,7 @@ class WorldJournal:
 
         def write() -> tuple[Action, Record]:
             row = self.world.rows.get(record.key)
-            action, now = _states.begin(row, record, now=self._now(), lease=lease)
+            action, now = _states.begin_record(row, record, now=self._now(), lease=lease)
             self.world.rows[now.key] = now
             self.world.begun(record, action)
             return action, now
@@ -535,11 +535,13 @@ class WorldJournal:
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """See `Journal`."""
-        return await self._change(key, lambda row: _states.renew(row, owner=owner, now=self._now(), lease=lease))
+        return await self._change(key, lambda row: _states.renew_lease(row, owner=owner, now=self._now(), lease=lease))
 
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """See `Journal`."""
-        return await self._change(key, lambda row: _states.resolve(row, resolution, owner=owner, now=self._now()))
+        return await self._change(
+            key, lambda row: _states.resolve_record(row, resolution, owner=owner, now=self._now())
+        )
 
     async def _change(self, key: str, change: Callable[[Record], Record]) -> Record:
         def write() -> Record:
@@ -561,7 +563,7 @@ class WorldJournal:
                 for row in self.world.rows.values()
                 if _states.is_claimable(row, now) and (row.seller in sellers or self.world.faults.claims_all)
             ]
-            taken = [_states.take(row, owner=owner, now=now, lease=lease) for row in rows]
+            taken = [_states.take_over(row, owner=owner, now=now, lease=lease) for row in rows]
             self.world.rows.update({row.key: row for row in taken})
             return taken
 
