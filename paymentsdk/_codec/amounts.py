@@ -6,6 +6,7 @@ They decode like any other, and each is a trap: the first comparison with NaN ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cache
@@ -13,6 +14,7 @@ from typing import cast
 
 from msgspec import inspect
 
+from paymentsdk._codec.codegen import compile_function
 from paymentsdk._codec.type_walk import alternatives
 
 #: Says whether a value holds an unusable amount.
@@ -20,6 +22,15 @@ Check = Callable[[object], bool]
 
 #: An amount with more digits before or behind the point is a memory bomb for the first who rounds or prints it.
 MOST_PLACES = 99
+_DIGITS = f"[0-9]{{1,{MOST_PLACES}}}"
+#: A number that may become a `Decimal`, as a number or as text.
+PLAIN = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
+
+
+def read_number(text: str) -> Decimal | float:
+    """Read a number with a point or an exponent, so that nothing of an amount is lost."""
+    # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
+    return Decimal(text) if PLAIN.match(text) else float(text)
 
 
 def is_sound(amount: Decimal) -> bool:
@@ -30,34 +41,21 @@ def is_sound(amount: Decimal) -> bool:
 def compile_check(kind: type) -> Check:
     """Return what says whether a decoded value of *kind* holds an unusable amount: `is_sound`, but fast.
 
-    The way through the members is written as Python source and compiled, as dataclasses are: the interpreter takes an
-    attribute that is named in the source twice as fast as one that is looked up by its name. A value in which the
-    check itself fails counts as unusable.
+    A value in which the check itself fails counts as unusable.
     """
     deeper: dict[str, object] = {}
 
     def again(part: type) -> str:
         """Return the source of the check of *part*, which holds itself; none can be as deep as its values."""
         if part == kind:
-            return "check"
+            return "compiled"
         name = f"again{len(deeper)}"
         deeper[name] = cache(lambda: compile_check(part))
         return f"{name}()"
 
     found = list(_source(inspect.type_info(kind), (), again))
-    scope = {"suspect": _suspects(MOST_PLACES), **deeper}
-    # Defaults of arguments are found faster than globals.
-    given = "".join(f", {name}={name}" for name in scope)
-    lines = [
-        f"def check(v0{given}):",
-        "    try:",
-        *_indented(found, 2),
-        "        return False",
-        "    except Exception:",
-        "        return True",
-    ]
-    exec("\n".join(lines), scope)  # noqa: S102 - the source holds nothing but names of members
-    return cast("Check", scope["check"])
+    lines = ["try:", *_indented(found), "    return False", "except Exception:", "    return True"]
+    return cast("Check", compile_function("v0", lines, {"suspect": _suspects(MOST_PLACES), **deeper}))
 
 
 def _source(info: inspect.Type, above: tuple[type | None, ...], again: Callable[[type], str]) -> Iterator[str]:
@@ -83,8 +81,8 @@ def _source(info: inspect.Type, above: tuple[type | None, ...], again: Callable[
                     yield from _indented(inner)
 
 
-def _indented(lines: list[str], levels: int = 1) -> Iterator[str]:
-    return (levels * "    " + line for line in lines)
+def _indented(lines: list[str]) -> Iterator[str]:
+    return ("    " + line for line in lines)
 
 
 def _suspects(most: int) -> list[bool]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec import DecodeError, Struct
 
@@ -34,55 +35,73 @@ class Anomaly(Struct, frozen=True):
     """Whether it could not be repaired, and is missing from the result."""
 
 
+#: A place in a response: `$`, or that of what is around it, and the name of a member or the number of an entry there.
+#: Only what is told of a place is spelt out: of most of a hundred thousand, nothing is.
+Place: TypeAlias = "str | tuple[Place, str | int]"
+
+
+def spell(place: Place) -> str:
+    """Return *place* as it is told: `$.results[3].debit_date`."""
+    steps: list[str] = []
+    while not isinstance(place, str):
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return place + "".join(reversed(steps))
+
+
+def kind_of(value: object) -> str:
+    """Say what a value read from JSON is."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
 class Reports:
     """The anomalies of a response: the first hundred, those that nobody may miss, and the number of the others.
 
     Args:
-        found: The first of them.
         essential: Says of which anomaly beyond the hundred the first one has to be told: see `Identity.unreadable`.
     """
 
     __slots__ = ("_essential", "_first", "_kept", "_missed", "_rest")
 
-    def __init__(self, found: Iterable[Anomaly] = (), essential: Callable[[Anomaly], bool] | None = None) -> None:
+    def __init__(self, essential: Callable[[Anomaly], bool] | None = None) -> None:
         self._kept: list[Anomaly] = []
         self._missed: list[Anomaly] = []
         self._rest = 0
         #: The first of the rest, and of those that are missing, if there are such: nobody may take it for repaired.
         self._first: Anomaly | None = None
         self._essential = essential
-        self.add(found)
 
-    def add(self, found: Iterable[Anomaly]) -> None:
-        """Take further ones."""
-        for anomaly in found:
-            if len(self._kept) < MOST_REPORTS:
-                self._kept.append(anomaly)
-            elif not anomaly.dropped:
-                self._rest += 1
-                self._first = self._first or anomaly
-            elif anomaly.path.endswith("]"):
-                # A walk counts them, since the platform does.
-                self._missed.append(anomaly)
-            elif self._essential is not None and self._essential(anomaly):
-                self._missed.append(anomaly)
-                self._essential = None
-            else:
-                self._rest += 1
-                self._first = self._first if self._first is not None and self._first.dropped else anomaly
+    def add(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+        """Take one more; in *reason*, `{}` stands for what *value* is."""
+        # Nearly all of many are only counted, so that is cheap.
+        if self._first is not None and (not dropped or (self._first.dropped and not self._is_told(place))):
+            self._rest += 1
+            return
+        found = Anomaly(spell(place), value, reason.replace("{}", kind_of(value)), dropped=dropped)
+        if len(self._kept) < MOST_REPORTS:
+            self._kept.append(found)
+        elif not dropped:
+            self._rest += 1
+            self._first = self._first or found
+        elif isinstance(place[-1], int):
+            # A walk counts them, since the platform does.
+            self._missed.append(found)
+        elif self._essential is not None and self._essential(found):
+            self._missed.append(found)
+            self._essential = None
+        else:
+            self._rest += 1
+            self._first = self._first if self._first is not None and self._first.dropped else found
+
+    def _is_told(self, place: Place) -> bool:
+        """Whether what is missing at *place* is an entry of a list, or may be essential."""
+        return isinstance(place[-1], int) or self._essential is not None
 
     @property
     def total(self) -> int:
         """How many were taken, told or only counted."""
         return len(self._kept) + len(self._missed) + self._rest
-
-    def only_counts(self, *, dropped: bool) -> bool:
-        """Whether a further one is only counted, unless it is about an entry of a list."""
-        return self._essential is None and self._first is not None and (self._first.dropped or not dropped)
-
-    def count(self, number: int) -> None:
-        """Count further ones, of which `only_counts` is true."""
-        self._rest += number
 
     def all(self) -> tuple[Anomaly, ...]:
         """Return them."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator
 from functools import cached_property
 from types import GenericAlias
 from typing import Generic, TypeVar, cast
@@ -19,16 +18,21 @@ from msgspec import Struct, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Reports
-from paymentsdk._codec.relaxed import RelaxedRows, RowType
+from paymentsdk._codec.relaxed import RelaxedRows
 from paymentsdk._codec.slices import Rows
 
 R = TypeVar("R")
 T = TypeVar("T")
 
-#: Bytes from which on an response is repaired in slices: less takes few milliseconds, even if all of it is malformed.
+#: Bytes from which on other tasks have turns while a response is decoded: less takes few milliseconds, even if all of
+#: it is malformed.
 LARGE = 65_536
+#: Bytes from which on the rows of a response are repaired one by one, which is cheaper if there are several.
+SEVERAL_ROWS = 4_096
 #: Bytes from which on any response is decoded in slices.
 HUGE = 1_048_576
+#: What the decoder says of a day without a time.
+_NO_TIMESTAMP = "RFC3339"
 #: What an response without members looks like.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
@@ -78,13 +82,14 @@ class ResponseDecoder(Generic[R]):
         """Do what `decode` does, a large page of rows in slices of some milliseconds, with a pause after each."""
         if len(body) < HUGE and (done := self._read(body)):
             return done
-        rows = self._rows if len(body) >= LARGE else None
+        rows = self._rows if len(body) >= SEVERAL_ROWS else None
         split = (yield from rows.split(body)) if rows is not None else None
         if rows is None or split is None:
             return self._read(body) or self._repair(body)
         around, entries = split
-        value, anomalies = self._read(around) or self._repair(around)
-        reports = Reports(anomalies, self._essential)
+        reports = Reports(self._essential)
+        read = self._read(around)
+        value = read[0] if read else self._repaired(around, reports)
         found = yield from rows.decode(entries, reports)
         make = type(getattr(value, rows.name))
         whole = structs.replace(cast(Struct, value), **{rows.name: make(found)})
@@ -96,34 +101,32 @@ class ResponseDecoder(Generic[R]):
         return None if value is None else (value, ())
 
     def _read_as(self, body: bytes, exact: Callable[[bytes], T], unusable: Callable[[T], bool]) -> T | None:
-        for spelt in self._spellings(body):
-            with suppress(*MALFORMED):
-                value = exact(spelt)
-                if not unusable(value):
-                    return value
-        return None
+        try:
+            value = exact(body)
+        except MALFORMED as error:
+            dated = self._dated(body) if _NO_TIMESTAMP in str(error) else None
+            return None if dated is None else self._read_as(dated, exact, unusable)
+        return None if unusable(value) else value
 
-    def _spellings(self, body: bytes) -> Iterator[bytes]:
-        """Yield *body*, and *body* with a time behind each day without one, which the contract has as well.
+    def _dated(self, body: bytes) -> bytes | None:
+        """Return *body* with a time behind each day without one, which the contract has as well; `None` without such.
 
-        A page of them would take ten times as long to repair.
+        A page of them would take several times as long to repair.
         """
-        yield body
-        if self._dates is not None:
-            dated, count = self._dates.subn(rb'\1T00:00:00Z"', body)
-            if count:
-                yield dated
+        dated, count = self._dates.subn(rb'\1T00:00:00Z"', body) if self._dates is not None else (body, 0)
+        return dated if count else None
 
     def _repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Return what can be read of *body*, and report the rest."""
         if self._empty and body.strip() in _EMPTY:
             return self._type(), (Anomaly("$", "", "the body is empty; every member is unset"),)
-        value, anomalies = self._repaired(body)
-        return cast(R, value), Reports(anomalies, self._essential).all()
+        reports = Reports(self._essential)
+        value = self._repaired(body, reports)
+        return cast(R, value), reports.all()
 
     @cached_property
-    def _repaired(self) -> Callable[[bytes], tuple[object, list[Anomaly]]]:
-        """Reads and repairs a body."""
+    def _repaired(self) -> Callable[[bytes, Reports], object]:
+        """Reads and repairs a body, and reports what was wrong."""
         from paymentsdk._codec import repair  # only a malformed response needs it
 
         return repair.compile_body(self._type)
@@ -146,8 +149,7 @@ class ResponseDecoder(Generic[R]):
         name, on_wire, row = found
         exact = msgspec.json.Decoder(GenericAlias(list, (row,))).decode
         unusable = amounts.compile_check(row)
-        members, entry = repair.compile_row(row)
-        kind = RowType(row, members, unusable, entry)
+        kind = repair.compile_row(row)
         return Rows(
             name=name,
             on_wire=on_wire,

@@ -8,45 +8,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import cache
-from typing import cast
+from functools import cache, lru_cache
+from typing import Protocol, cast
 
 import msgspec
-from msgspec import Struct, ValidationError, inspect, structs
+from msgspec import NODEFAULT, UNSET, Struct, ValidationError, inspect, structs
 
 from paymentsdk._codec import amounts
-from paymentsdk._codec.anomaly import MALFORMED, Anomaly, DecodingError
-from paymentsdk._codec.relaxed import Member, RepairRow
-from paymentsdk._codec.timestamps import read_day, read_epoch, read_loosely, read_timestamp
+from paymentsdk._codec.anomaly import MALFORMED, DecodingError, Place, Reports, kind_of
+from paymentsdk._codec.relaxed import Member, RowType
+from paymentsdk._codec.timestamps import in_utc, read_day, read_epoch, read_iso, read_loosely, read_timestamp
 from paymentsdk._codec.type_walk import Marks, alternatives, walk
 from paymentsdk._secrets import MASK
 
-_DIGITS = f"[0-9]{{1,{amounts.MOST_PLACES}}}"
-_PLAIN_AMOUNT = re.compile(rf"[-+]?{_DIGITS}(\.{_DIGITS})?([eE][-+]?[0-9]{{1,2}})?\Z")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
-_UNSET: tuple[object, ...] = ("", [], {})
 _NO_OBJECT: tuple[object, ...] = ("", [])
+#: Types whose values are taken as JSON has them.
+_PLAIN = ((inspect.StrType(), str), (inspect.IntType(), int), (inspect.BoolType(), bool))
 #: Types of values that are no strings.
 _NO_STRINGS = (
     *(inspect.StructType, inspect.VarTupleType, inspect.ListType, inspect.NoneType),
     *(inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.DecimalType),
 )
+_NEARLY_STRINGS: dict[type, Callable[..., object]] = {int: str, Decimal: str, bool: lambda value: str(value).lower()}
 _NEARLY_TIMESTAMPS: dict[type, Callable[..., object]] = {str: read_loosely, int: read_epoch}
+#: Longer values of an enum are not remembered.
+_LONGEST_KNOWN = 64
 _WRITE = msgspec.json.Encoder(decimal_format="number").encode
 
-#: Takes a value as read from JSON, never null, its place and the list to report to; returns it typed, or `None`.
-Repair = Callable[[object, str, list[Anomaly]], object]
+
+class Report(Protocol):
+    """Takes an anomaly, as `Reports.add` does."""
+
+    def __call__(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None: ...
 
 
-def _number(text: str) -> Decimal | float:
-    # A hostile exponent stays a float: as a Decimal it would be a memory bomb for the first who rounds it.
-    return Decimal(text) if _PLAIN_AMOUNT.match(text) else float(text)
+#: Takes a value as read from JSON, never null, its place and what to report to; returns it typed, or `None`.
+Repair = Callable[[object, Place, Report], object]
 
 
-_READ = msgspec.json.Decoder(float_hook=_number).decode
+_READ = msgspec.json.Decoder(float_hook=amounts.read_number).decode
 
 
 def _untyped(body: bytes) -> object:
@@ -56,36 +59,30 @@ def _untyped(body: bytes) -> object:
         raise DecodingError(f"the body is not JSON: {error}") from None
 
 
-def compile_body(kind: type) -> Callable[[bytes], tuple[object, list[Anomaly]]]:
-    """Compile what reads and repairs a body: it returns the value, and what was wrong.
+def compile_body(kind: type) -> Callable[[bytes, Reports], object]:
+    """Compile what reads and repairs a body, and reports what was wrong.
 
     It raises `DecodingError` where nothing in the body can be trusted.
     """
     repair = repair_for(inspect.type_info(kind))
 
-    def read(body: bytes) -> tuple[object, list[Anomaly]]:
+    def read(body: bytes, reports: Reports) -> object:
         raw = _untyped(body)
         if not isinstance(raw, dict):
-            raise DecodingError(f"the body holds {_kind(raw)}, not an object")
-        anomalies: list[Anomaly] = []
-        return repair(raw, "$", anomalies), anomalies
+            raise DecodingError(f"the body holds {kind_of(raw)}, not an object")
+        return repair(raw, "$", reports.add)
 
     return read
 
 
-def compile_row(kind: type[Struct]) -> tuple[dict[str, Member], RepairRow]:
-    """Compile the repair of each member of a row, by its name in JSON, and that of a whole row."""
+def compile_row(kind: type[Struct]) -> RowType:
+    """Compile the repair of each member of a row, and that of a whole row."""
     info = cast("inspect.StructType", inspect.type_info(kind))
     repair = repair_for(info)
-
-    def of_member(repair: Repair) -> RepairRow:
-        return lambda raw, path, anomalies: repair(_untyped(raw), path, anomalies)
-
-    members = {
-        f.encode_name: Member(f.name, f.required, empty, _may_be_null(f.type), of_member(one))
-        for f, one, empty in _members(kind, info.fields)
-    }
-    return members, lambda raw, path, anomalies: _entry(repair, _untyped(raw), path, anomalies, of_structs=True)
+    members = {f.encode_name: Member(f.name, restore, _is_free(f.type)) for f, restore in _members(kind, info.fields)}
+    return RowType(
+        kind, members, lambda raw, place, report: _entry(repair, _untyped(raw), place, report, of_structs=True)
+    )
 
 
 def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
@@ -140,9 +137,9 @@ def _repair_for(info: inspect.Type, marks: Marks) -> Repair:
     """Compile the repair for a type that is no union."""
     match info:
         case inspect.CustomType() if marks.get("day"):
-            return _leaf(date, _NEARLY_TIMESTAMPS, exact=read_day)
+            return _leaf(date, _NEARLY_TIMESTAMPS, read_day, (str,))
         case _ if marks.get("day"):
-            return _leaf(datetime, _NEARLY_TIMESTAMPS, exact=_day)
+            return _leaf(datetime, _NEARLY_TIMESTAMPS, _day, (str,))
         case inspect.StructType(cls=cls, fields=fields):
             return _struct(cls, fields)
         case inspect.VarTupleType(item_type=item):
@@ -152,7 +149,7 @@ def _repair_for(info: inspect.Type, marks: Marks) -> Repair:
         case inspect.DictType(
             value_type=inspect.AnyType() | inspect.CustomType() | inspect.Metadata(type=inspect.CustomType())
         ):
-            return _leaf(dict, {}, exact=_free_object)
+            return _leaf(dict, {}, _free_form, (dict,))
         case _:
             return _repair_for_value(info)
 
@@ -161,51 +158,90 @@ def _repair_for_value(info: inspect.Type) -> Repair:
     """Compile the repair for a type that holds no others."""
     match info:
         case inspect.EnumType(cls=cls):
-            return _leaf(cls, {int: lambda number: cls(str(number)), Decimal: lambda number: cls(str(number))})
+            return _enum(cls)
         case inspect.StrType(min_length=least):
-            exact = _text if least else None
-            return _leaf(str, {int: str, Decimal: str, bool: lambda value: str(value).lower()}, exact)
+            return _leaf(str, _NEARLY_STRINGS, _text, (str,)) if least else _leaf(str, _NEARLY_STRINGS)
         case inspect.IntType():
             return _leaf(int, {str: _int, Decimal: _whole})
         case inspect.BoolType():
             return _leaf(bool, {str: {"true": True, "false": False}.__getitem__, int: {0: False, 1: True}.__getitem__})
         case inspect.FloatType():
-            return _leaf(float, {str: _float}, exact=_float_of_number)
+            return _leaf(float, {str: _float}, _float, (int, Decimal))
         case inspect.DecimalType():
-            return _leaf(Decimal, {}, exact=_decimal)
+            return _leaf(Decimal, {}, _decimal, (int, Decimal, str))
         case inspect.DateTimeType():
-            return _leaf(datetime, _NEARLY_TIMESTAMPS, exact=read_timestamp)
+            return _timestamp()
         case _:
             raise TypeError(f"nobody knows how to repair {info}")
+
+
+def _enum(cls: type) -> Repair:
+    # Far cheaper than `msgspec.convert`, which looks at the type each time.
+    read: Callable[[bytes], object] = msgspec.json.Decoder(cls).decode
+    known = lru_cache(maxsize=256)(lambda text: read(_WRITE(text)))
+
+    def named(value: object) -> object:
+        text = str(value)
+        return known(text) if len(text) <= _LONGEST_KNOWN else read(_WRITE(text))
+
+    return _leaf(cls, {int: named, Decimal: named}, named, (str,))
+
+
+def _timestamp() -> Repair:
+    other = _leaf(datetime, {int: read_epoch})
+
+    def run(value: object, place: Place, report: Report) -> object:
+        # What is malformed has no offset, as a rule, or is no date at all: neither costs an exception.
+        found = read_iso(value) if isinstance(value, str) else None
+        if isinstance(value, str) and value[:1].isdigit() and (found is None or found.tzinfo):
+            try:
+                return read_timestamp(value)
+            except ValueError:
+                pass
+        if found is None:
+            return other(value, place, report)
+        report(place, value, "expected datetime, got a text; mended")
+        return in_utc(found)
+
+    return run
 
 
 def _leaf(
     wanted: type,
     repairs: dict[type, Callable[..., object]],
-    exact: Callable[[object], object] | None = None,
+    exact: Callable[..., object] | None = None,
+    takes: tuple[type, ...] | None = None,
 ) -> Repair:
-    """Repair a single value: *exact*, or the type, reads what follows the contract, and *repairs* what nearly does."""
-    is_plain = exact is None and wanted in (str, int, bool)
-    # What only nearly follows the contract needs no exception to be found.
-    nearly = frozenset() if exact else frozenset(repairs)
+    """Repair a single value.
 
-    def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        try:
-            if not is_plain and type(value) not in nearly:
-                return exact(value) if exact else msgspec.convert(value, wanted)
-            if type(value) is wanted:
-                return value
-        except (ValidationError, ValueError, TypeError):
-            pass
-        except RecursionError:
-            anomalies.append(Anomaly(path, None, "is nested too deeply; dropped", dropped=True))
-            return None
-        if (repair := repairs.get(type(value))) is not None:
-            with suppress(ValueError, KeyError, ArithmeticError, OSError):  # OSError: beyond all calendars.
+    *exact* reads what follows the contract, of the types that it *takes*, or of any; without it the type is that of
+    the value. *repairs* read what nearly follows it.
+    """
+    name = wanted.__name__ if isinstance(wanted, type) else str(wanted)
+    plain = wanted if exact is None else None
+    repaired_as, dropped_as = (f"expected {name}, got {{}}; {what}" for what in ("mended", "dropped"))
+
+    def run(value: object, place: Place, report: Report) -> object:
+        kind = type(value)
+        if kind is plain:
+            return value
+        if exact is not None and (takes is None or kind in takes):
+            try:
+                return exact(value)
+            except (ValidationError, ValueError, TypeError):
+                pass
+            except RecursionError:
+                report(place, None, "is nested too deeply; dropped", dropped=True)
+                return None
+        if (repair := repairs.get(kind)) is not None:
+            try:
                 repaired = repair(value)
-                anomalies.append(Anomaly(path, value, f"expected {wanted.__name__}, got {_kind(value)}; mended"))
+            except (ValidationError, ValueError, KeyError, ArithmeticError, OSError):  # OSError: beyond all calendars.
+                pass
+            else:
+                report(place, value, repaired_as)
                 return repaired
-        anomalies.append(_mismatched(path, value, wanted.__name__ if isinstance(wanted, type) else str(wanted)))
+        _report_mismatch(place, value, report, dropped_as)
         return None
 
     return run
@@ -214,11 +250,11 @@ def _leaf(
 def _masked(inner: Repair) -> Repair:
     """Repair a credential, and report it without showing it."""
 
-    def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        found: list[Anomaly] = []
-        repaired = inner(value, path, found)
-        anomalies.extend(structs.replace(anomaly, value=MASK) for anomaly in found)
-        return repaired
+    def run(value: object, place: Place, report: Report) -> object:
+        def masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+            report(place, MASK, reason.replace("{}", kind_of(value)), dropped=dropped)
+
+        return inner(value, place, masked)
 
     return run
 
@@ -226,54 +262,79 @@ def _masked(inner: Repair) -> Repair:
 def _union(repairs: list[Repair]) -> Repair:
     """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
 
-    def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
-        tries: list[tuple[object, list[Anomaly]]] = []
+    def run(value: object, place: Place, report: Report) -> object:
+        tries: list[tuple[object, list[Callable[[Report], None]]]] = []
         for repair in repairs:
-            found: list[Anomaly] = []
-            tries.append((repair(value, path, found), found))
+            found: list[Callable[[Report], None]] = []
+            tries.append((repair(value, place, _kept_in(found)), found))
             if not found:
                 return tries[-1][0]
         best, found = next((one for one in tries if one[0] is not None), tries[0])
-        anomalies.extend(found)
+        for hand_on in found:
+            hand_on(report)
         return best
 
     return run
 
 
-def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Repair, str | None]]:
-    """Return the members of *cls*, each with its repair, and with what stands for it where it is missing."""
+def _kept_in(found: list[Callable[[Report], None]]) -> Report:
+    """Return what keeps reports in *found*, until it is known which try counts."""
+
+    def keep(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
+        found.append(lambda report: report(place, value, reason, dropped=dropped))
+
+    return keep
+
+
+def _members(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> list[tuple[inspect.Field, Repair]]:
+    """Return the members of *cls*, each with what reads it: a value, null, or `UNSET` for none."""
     secrets: frozenset[str] = getattr(cls, "__secrets__", frozenset())
     kinds = {f.name: f.type for f in structs.fields(cls)}
     repairs = [(f, _member(f.type, kinds[f.name])) for f in fields]
-    return [(f, _masked(repair) if f.name in secrets else repair, _empty(f.type)) for f, repair in repairs]
+    return [(f, _restored(f, _masked(repair) if f.name in secrets else repair)) for f, repair in repairs]
+
+
+def _restored(f: inspect.Field, repair: Repair) -> Repair:
+    """Compile what reads a member of the Struct at a place: its value, or what it has without one."""
+    on_wire, required = f.encode_name, f.required
+    empty, may_be_null = _empty(f.type), _may_be_null(f.type)
+    missing = f"is missing; read as {'None' if empty is None else 'empty'}"
+    make = f.default_factory
+    plain: set[type[object]] = {kind for one in alternatives(f.type) for info, kind in _PLAIN if one.type == info}
+
+    def run(value: object, place: Place, report: Report) -> object:
+        if type(value) in plain:
+            return value
+        if value is not None and value is not UNSET:
+            repaired = repair(value, (place, on_wire), report)
+            if repaired is not None:
+                return repaired
+        if not required:
+            return f.default if make is NODEFAULT else make()
+        if value is None and may_be_null:
+            return None
+        if place == "$":
+            raise DecodingError(f"the body has no usable {on_wire!r}")
+        if value is None or value is UNSET:
+            report((place, on_wire), None, missing)
+        return empty  # A row without its id is still a row: it must not vanish from a walk.
+
+    return run
 
 
 def _struct(cls: type[Struct], fields: tuple[inspect.Field, ...]) -> Repair:
-    compiled = cache(lambda: _members(cls, fields))  # At the first use, so that a type may hold itself.
+    # At the first use, so that a type may hold itself.
+    compiled = cache(lambda: [(f.name, f.encode_name, restore) for f, restore in _members(cls, fields)])
 
-    def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
+    def run(value: object, place: Place, report: Report) -> object:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-            anomalies.append(Anomaly(path, value, "a list of one stands for its object"))
+            report(place, value, "a list of one stands for its object")
             value = value[0]
         if not isinstance(value, dict):
-            anomalies.append(_mismatched(path, value, "an object"))
+            _report_mismatch(place, value, report, "expected an object, got {}; dropped")
             return None
-        members = {}
-        for f, repair, empty in compiled():
-            raw = value.get(f.encode_name)
-            repaired = None if raw is None else repair(raw, f"{path}.{f.encode_name}", anomalies)
-            if repaired is not None:
-                members[f.name] = repaired
-            elif f.required and raw is None and f.encode_name in value and _may_be_null(f.type):
-                members[f.name] = None
-            elif f.required and path == "$":
-                raise DecodingError(f"the body has no usable {f.encode_name!r}")
-            elif f.required:
-                if raw is None:
-                    read_as = "None" if empty is None else "empty"
-                    anomalies.append(Anomaly(f"{path}.{f.encode_name}", None, f"is missing; read as {read_as}"))
-                members[f.name] = empty  # A row without its id is still a row: it must not vanish from a walk.
-        return cls(**members)
+        get = value.get
+        return cls(**{name: restore(get(on_wire, UNSET), place, report) for name, on_wire, restore in compiled()})
 
     return run
 
@@ -287,6 +348,11 @@ def _may_be_null(info: inspect.Type) -> bool:
     )
 
 
+def _is_free(info: inspect.Type) -> bool:
+    """Whether a type holds free-form data."""
+    return any(isinstance(found.type, inspect.AnyType | inspect.CustomType | inspect.RawType) for found in walk(info))
+
+
 def _empty(info: inspect.Type) -> str | None:
     """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
     return "" if any(isinstance(one.type, inspect.StrType) for one in alternatives(info)) else None
@@ -298,54 +364,42 @@ def _member(info: inspect.Type, kind: object) -> Repair:
         return repair_for(info)
     except TypeError:
         read = msgspec.json.Decoder(kind).decode
-        return _leaf(cast(type, kind), {}, exact=lambda value: read(_WRITE(value)))
+        return _leaf(cast(type, kind), {}, lambda value: read(_WRITE(value)))
 
 
 def _list(item: Repair, make: type[list[object] | tuple[object, ...]], *, of_structs: bool) -> Repair:
-    def run(value: object, path: str, anomalies: list[Anomaly]) -> object:
+    def run(value: object, place: Place, report: Report) -> object:
         if isinstance(value, dict) and value and of_structs:
-            anomalies.append(Anomaly(path, value, "an object stands for a list of one"))
+            report(place, value, "an object stands for a list of one")
             value = [value]
         if not isinstance(value, list):
-            anomalies.append(_mismatched(path, value, "a list", unset="stands for an empty list"))
+            _report_mismatch(place, value, report, "expected a list, got {}; dropped", "stands for an empty list")
             return None
-        rows = []
-        for i, raw in enumerate(value):
-            row = _entry(item, raw, f"{path}[{i}]", anomalies, of_structs=of_structs)
-            if row is not None:
-                rows.append(row)
-        return make(rows)
+        rows = (_entry(item, raw, (place, i), report, of_structs=of_structs) for i, raw in enumerate(value))
+        return make(row for row in rows if row is not None)
 
     return run
 
 
-def _entry(item: Repair, raw: object, path: str, anomalies: list[Anomaly], *, of_structs: bool) -> object:
+def _entry(item: Repair, raw: object, place: Place, report: Report, *, of_structs: bool) -> object:
     """Repair an entry of a list; `None` if nothing is left of it."""
     if raw is None or (of_structs and raw in _NO_OBJECT):
-        anomalies.append(Anomaly(path, raw, "is no entry; dropped", dropped=True))
+        report(place, raw, "is no entry; dropped", dropped=True)
         return None
-    return item(raw, path, anomalies)
+    return item(raw, place, report)
 
 
-def _mismatched(path: str, value: object, wanted: str, unset: str = "stands for unset; read as None") -> Anomaly:
+def _report_mismatch(
+    place: Place, value: object, report: Report, reason: str, unset: str = "stands for unset; read as None"
+) -> None:
     """Say what became of a value that nothing can be made of: nothing is lost with one that stands for unset."""
-    if value in _UNSET:
-        return Anomaly(path, value, unset)
-    return Anomaly(path, value, f"expected {wanted}, got {_kind(value)}; dropped", dropped=True)
+    if not value and isinstance(value, str | list | dict):
+        report(place, value, unset)
+    else:
+        report(place, value, reason, dropped=True)
 
 
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def _float(text: str) -> float:
-    return float(_decimal(text))
-
-
-def _float_of_number(value: object) -> float:
-    if type(value) not in (int, Decimal):
-        raise TypeError(value)
+def _float(value: object) -> float:
     return float(_decimal(value))
 
 
@@ -363,17 +417,11 @@ def _whole(number: Decimal) -> int:
 
 def _decimal(value: object) -> Decimal:
     """Read an amount of an answer: any plain number, as a number or as text."""
-    if type(value) in (int, Decimal) or (isinstance(value, str) and _PLAIN_AMOUNT.match(value)):
+    if not isinstance(value, str) or amounts.PLAIN.match(value):
         amount = Decimal(cast(str, value))
         if amounts.is_sound(amount):
             return amount
     raise ValueError("not an amount")
-
-
-def _free_object(value: object) -> object:
-    if not isinstance(value, dict):
-        raise TypeError(value)
-    return _free_form(value)
 
 
 def _free_form(value: object) -> object:
@@ -390,10 +438,9 @@ def _free_form(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    text = msgspec.convert(value, str)
-    if not text:
+    if not value:
         raise ValueError("empty")
-    return text
+    return cast(str, value)
 
 
 def _day(value: object) -> datetime:

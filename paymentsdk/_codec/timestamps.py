@@ -14,6 +14,9 @@ from paymentsdk.errors import RequestInvalid
 #: A date alone, as the contract writes it.
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _Timestamp: TypeAlias = Annotated[datetime, Meta(tz=True)]
+_write = msgspec.json.Encoder().encode
+# Far cheaper than `msgspec.convert`, which looks at the type each time.
+_read = msgspec.json.Decoder(_Timestamp).decode
 
 
 def read_timestamp(value: object) -> datetime:
@@ -22,7 +25,9 @@ def read_timestamp(value: object) -> datetime:
     Raises:
         ValueError: It is none.
     """
-    return msgspec.convert(value, _Timestamp)
+    if isinstance(value, str):
+        return _read(_write(value))
+    raise ValueError(value)
 
 
 def read_day(value: object) -> date:
@@ -34,14 +39,32 @@ def read_day(value: object) -> date:
     return date.fromisoformat(value) if isinstance(value, str) and DATE.match(value) else read_timestamp(value)
 
 
+def read_iso(text: str) -> datetime | None:
+    """Read a date alone, a timestamp with or without an offset, and the other forms of ISO 8601; `None` for others."""
+    text = text.strip()
+    if not text[:1].isdigit():
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def in_utc(found: datetime) -> datetime:
+    """Return *found* with its offset, or as UTC if it has none."""
+    # `replace` takes four times as long.
+    return found if found.tzinfo else datetime.combine(found, found.time(), UTC)
+
+
 def read_loosely(text: str) -> datetime:
-    """Read a date alone, a timestamp without an offset, and the other forms of ISO 8601, as UTC if nothing is said.
+    """Read what `read_iso` reads, as UTC if nothing is said.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It is nothing of that.
     """
-    found = datetime.fromisoformat(text.strip())
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    if (found := read_iso(text)) is None:
+        raise ValueError(text)
+    return in_utc(found)
 
 
 def read_epoch(number: int) -> datetime:

@@ -7,8 +7,9 @@ from decimal import Decimal
 import pytest
 from msgspec import Struct, inspect
 
-from paymentsdk import OPERATIONS, Anomaly
+from paymentsdk import OPERATIONS
 from paymentsdk._codec import amounts, repair
+from paymentsdk._codec.anomaly import Reports
 from tests.engine.declared import leaves
 
 
@@ -62,9 +63,9 @@ class Node(Struct):
 def test_a_type_that_holds_itself() -> None:
     """A type may hold itself: its repair is made as deep as the answer goes."""
     mend = repair.repair_for(inspect.type_info(Node))
-    anomalies: list[Anomaly] = []
+    reports = Reports()
 
-    node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", anomalies)
+    node = mend({"id": 1, "node": {"id": 2, "node": {"id": "3", "amount": "4"}}}, "$", reports.add)
 
     assert ("1", "2", "3", 4) == (node.id, node.node.id, node.node.node.id, node.node.node.amount)
-    assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in anomalies]
+    assert ["$.id", "$.node.id", "$.node.node.amount"] == [anomaly.path for anomaly in reports.all()]
