@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
@@ -30,6 +32,18 @@ def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
 def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of *headers* whose values no traceback shows: one of them may be a credential."""
     return {name: masked(value) for name, value in headers.items()}
+
+
+@lru_cache(maxsize=8)  # Many responses come within a second.
+def http_date(text: str | None) -> datetime | None:
+    """Return the moment in a ``Date`` or ``Retry-After``; ``None`` if it is none. Without a zone, it is in UTC."""
+    from email.utils import parsedate_to_datetime  # not cheap to import
+
+    try:
+        moment = parsedate_to_datetime(text or "")
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def check_name(name: str, path: str) -> None:

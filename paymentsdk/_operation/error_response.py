@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from paymentsdk._headers import http_date
 from paymentsdk._operation.operation import Operation
 from paymentsdk._operation.rules import RetryClass, declared
 from paymentsdk._secrets import scrub
@@ -71,15 +72,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text.lstrip("0")[:9] or 0)
-    sent = header(headers, "Date")
-    if not text or not sent:
-        return None
-    from email.utils import parsedate_to_datetime  # rare, and not cheap to import
-
-    try:
-        return max(0.0, (parsedate_to_datetime(text) - parsedate_to_datetime(sent)).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return None
+    until, sent = http_date(text), http_date(header(headers, "Date"))
+    return None if until is None or sent is None else max(0.0, (until - sent).total_seconds())
 
 
 def _read(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:

@@ -8,12 +8,12 @@ total, none is missing. Where rows can join, only a single page that has all of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 
+from paymentsdk._headers import http_date
 from paymentsdk._operation.operation import PageShape
 from paymentsdk.errors import RequestInvalid
+from paymentsdk.transports.base import header
 
 #: How late a row may appear in a window that has ended.
 LAG = timedelta(minutes=15)
@@ -87,16 +87,7 @@ class Certificate:
             return f"a total of {MOST_CERTIFIED} or more is not believed: search with a smaller window"
         if self._until is None:
             return "it does not fit on one page, and rows can join between two"
-        now = _date(headers)
+        now = http_date(header(headers, "Date"))
         if now is None or self._until + LAG > now:
             return "it does not fit on one page, and its window has not ended 15 minutes ago"
         return None
-
-
-def _date(headers: Mapping[str, str]) -> datetime | None:
-    """Return the platform's time."""
-    text = next((value for name, value in headers.items() if name.lower() == "date"), "")
-    with suppress(ValueError):
-        moment = parsedate_to_datetime(text)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return None

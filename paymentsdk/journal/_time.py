@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Protocol
+
+from paymentsdk._headers import http_date
 
 
 class LocalClock(Protocol):
@@ -57,12 +58,9 @@ class PlatformClock:
         """Take the ``Date`` header of a response that came just now; ignore one that is missing or no date."""
         if date is None or (date == self._date and self.since(self._seen) < 1.0):
             return  # It has no fractions: the first response of a second says most, and costs the others nothing.
-        try:
-            shown = parsedate_to_datetime(date).timestamp()
-        except (ValueError, TypeError, OverflowError):
-            return
-        self.set(shown)
-        self._date = date
+        if (shown := http_date(date)) is not None:
+            self.set(shown.timestamp())
+            self._date = date
 
     def set(self, shown: float) -> None:
         """Take *shown* as the platform's time of this moment, in seconds since the epoch."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from paymentsdk._codec.anomaly import MOST_REPORTS
+from paymentsdk._headers import http_date
 from paymentsdk.errors import BadRequest
 from paymentsdk.reconcile._certificate import Sight
 from paymentsdk.reconcile._proof import GRAINS, Question, Sample, prove
 from paymentsdk.reconcile._rows import AMOUNTS, SEARCH_ORDERS, Order
 from paymentsdk.reconcile._tasks import together
 from paymentsdk.reconcile._windows import NO_DATE, milliseconds, moment_of
+from paymentsdk.transports.base import header
 
 if TYPE_CHECKING:
     from paymentsdk._codec.anomaly import Anomaly
@@ -159,17 +158,8 @@ def ids_of(orders: Sequence[Order]) -> tuple[str | None, ...]:
 
 def platform_time(headers: Mapping[str, str]) -> int:
     """Return the platform's time, in milliseconds since 1970; this machine's, if the platform does not say it."""
-    text = next((value for name, value in headers.items() if name.lower() == "date"), "")
-    with suppress(ValueError):
-        return _read_date(text)
-    return milliseconds(datetime.now(UTC))
-
-
-# Many responses come within a second.
-@lru_cache(maxsize=8)
-def _read_date(text: str) -> int:
-    moment = parsedate_to_datetime(text)
-    return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    moment = http_date(header(headers, "Date"))
+    return milliseconds(datetime.now(UTC) if moment is None else moment)
 
 
 def _with_unreadable(orders: Sequence[Order], anomalies: Sequence[Anomaly]) -> Sequence[Order]:

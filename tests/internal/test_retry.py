@@ -66,7 +66,7 @@ def test_the_pauses_of_many_calls_are_spread(asked: int) -> None:
         ({"Retry-After": "Fri, 31 Jan 2026 11:00:00 GMT", "Date": DATE}, 0.0),
         ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 GMT"}, None),
         ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 GMT", "Date": "yesterday"}, None),
-        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 -0000", "Date": DATE}, None),
+        ({"Retry-After": "Fri, 31 Jan 2026 12:00:30 -0000", "Date": DATE}, 30.0),
         ({"Retry-After": "soon", "Date": DATE}, None),
         ({"Retry-After": "-5", "Date": DATE}, None),
         ({"Retry-After": "1.5", "Date": DATE}, None),

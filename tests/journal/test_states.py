@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec import structs
 
@@ -155,6 +157,20 @@ def test_ages_count_on_the_clock_of_the_platform() -> None:
     clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")
     local.advance(10)
     assert (1_700_000_011.0, 1_700_000_010.0) == (clock.now(), clock.earliest())
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone of a process cannot be set there")
+def test_a_date_without_a_zone_is_not_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in UTC, as all dates of HTTP: three hours off, a record would be sent after its key is forgotten."""
+    clock = PlatformClock(FakeClock())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "America/Sao_Paulo")
+        time.tzset()
+        clock.observe("Tue, 14 Nov 2023 22:13:20")
+        shown = clock.earliest()
+    time.tzset()
+
+    assert 1_700_000_000.0 == shown
 
 
 @pytest.mark.parametrize(("jump", "now", "earliest"), [(3600, 3611, 10), (-3600, 11, 0)])

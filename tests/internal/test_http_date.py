@@ -1,0 +1,40 @@
+"""Moments in the header fields of responses: one reader for the age of records, for walks, and for `Retry-After`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paymentsdk._headers import http_date
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("Sat, 31 Jan 2026 12:00:00 GMT", NOON),
+        ("Sat, 31 Jan 2026 09:00:00 -0300", NOON),
+        ("Sat, 31 Jan 2026 12:00:00 -0000", NOON),
+        ("Sat, 31 Jan 2026 12:00:00", NOON),
+        ("Saturday, 31-Jan-26 12:00:00 GMT", NOON),
+        ("Sat, 31 Jan 2026 12:00:00 +99999999999999", None),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_date_is_a_moment_or_none(text: str | None, moment: datetime | None) -> None:
+    """Whatever zone it has; without one it is in UTC, as all dates of HTTP are."""
+    assert moment == http_date(text)
+
+
+@given(st.text(max_size=40))
+def test_no_date_is_too_odd(text: str) -> None:
+    """Whatever stands there, reading it raises nothing, and a moment has a zone."""
+    moment = http_date(text)
+
+    assert moment is None or moment.utcoffset() is not None
