@@ -68,6 +68,11 @@ LOADS = (
         for flow in ("off", "gate", "adaptive")
     ),
     *(
+        Load(name=f"{count} callers, 80 ms away", flow=flow, groups=(Group(count),), latency=0.08)
+        for count in (16, 64)
+        for flow in ("gate", "adaptive")
+    ),
+    *(
         Load(name="20 sellers, one with half", flow=flow, groups=_TWENTY, limit=10**9, latency=POOL_LATENCY, pool=POOL)
         for flow in ("gate", "adaptive, 16 at once")
     ),

@@ -151,7 +151,7 @@ class Limiter:
         if self.meter is not None:
             self.meter.add(now)
             if self.in_flight + 1 >= self.concurrency:
-                self.concurrency = grown_concurrency(self.concurrency)
+                self.concurrency = grown_concurrency(self.concurrency, self.pace)
         if self.gate is not None and opens_gate(self.gate, sent_at, status):
             self.open(now)
 

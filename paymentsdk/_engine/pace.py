@@ -57,8 +57,10 @@ def opens_gate(gate: Gate, sent_at: float, status: int) -> bool:
 
 #: After a 429 the rate is this part of what was served, and comes back to it after so many seconds.
 CUT, RECOVERY = 0.9, 6.0
-#: While a rate is only guessed it grows by this factor each second.
-SEARCH = 2.0
+#: While a rate is only guessed it grows by this factor each second. Faster overshoots where a response takes a while.
+SEARCH = 1.5
+#: The mean over the last second is so much of a rate that grows like that.
+LAG = 0.8
 #: No seller is slower than this, in requests per second.
 LEAST_RATE = 1.0
 #: Seconds without a 429 after which a rate is forgotten: it has grown to the hundredfold by then.
@@ -84,7 +86,7 @@ def rate_at(pace: Pace, now: float) -> float:
     """Return the requests per second that may go out at *now*.
 
     It grows as a CUBIC congestion window (RFC 9438): fast back to where the limit was, slowly past it, then ever
-    faster, since the limit must have moved. A guess doubles each second, as in slow start.
+    faster, since the limit must have moved. A guess grows by half each second, in the way of slow start.
     """
     elapsed = now - pace.since
     if pace.is_guess:
@@ -136,8 +138,8 @@ def measured(meter: Meter, pace: Pace | None, now: float) -> float:
     if pace is None:
         return meter.rate(now)
     rate = rate_at(pace, now)
-    # While a rate doubles each second, the mean of the last second lags behind. Otherwise the rate itself was too much.
-    return max(meter.rate(now), CUT * rate) if pace.is_guess else min(meter.rate(now), rate)
+    # The mean of the last second lags behind a rate that is searched for. Otherwise the rate itself was too much.
+    return max(meter.rate(now), LAG * rate) if pace.is_guess else min(meter.rate(now), rate)
 
 
 def pace_of(served: float, meter: Meter, now: float) -> Pace:
@@ -161,9 +163,12 @@ def next_slot(pace: Pace, slot: float, now: float) -> float:
 FIRST_CONCURRENCY, LEAST_CONCURRENCY = 16.0, 8.0
 
 
-def grown_concurrency(concurrency: float) -> float:
-    """Return the bound after a request was served while all places were taken: 5 % more in a round trip."""
-    return concurrency + 0.05
+def grown_concurrency(concurrency: float, pace: Pace | None) -> float:
+    """Return the bound after a request was served while all places were taken: 5 % more in a round trip.
+
+    Where a learned rate holds the requests back, twice as many: the bound must not hold back more than that.
+    """
+    return concurrency + (0.05 if pace is None or pace.is_guess else 1.0)
 
 
 def concurrency_after_cut(concurrency: float) -> float:

@@ -48,6 +48,17 @@ async def test_callers_stay_below_a_limit_that_nobody_told_them(clock, run, coun
     assert platform.statuses[200] >= 0.90 * 30 * platform.rate
 
 
+@pytest.mark.parametrize(("count", "burst"), [(16, 10), (64, 10), (64, None)])
+async def test_a_distant_platform_is_used_as_well(clock, run, count, burst):
+    """Each refusal is known 80 ms late, with others on their way by then; the bars are the same."""
+    platform = Limiter(clock, burst=burst, latency=0.08)
+    callers = await run(platform, ADAPTIVE, {"count": count}, seconds=20.0)
+
+    assert platform.refused <= 0.02
+    assert 0 == callers.failed
+    assert platform.statuses[200] >= 0.90 * 20 * platform.rate
+
+
 async def test_without_the_adaptive_form_a_fifth_is_refused(clock, run):
     """Negative control: the platform does refuse."""
     platform = Limiter(clock)

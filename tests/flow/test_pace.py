@@ -108,11 +108,11 @@ def test_a_rate_grows_until_the_next_429(ceiling, earlier, later, is_guess) -> N
     assert LEAST_RATE * CUT <= rate_at(pace, first) <= rate_at(pace, second) * (1 + 1e-9)
 
 
-def test_a_guess_doubles_each_second() -> None:
+def test_a_guess_grows_by_half_each_second() -> None:
     """What was not measured may be far off."""
     pace = Pace(10.0, 0.0, is_guess=True)
 
-    assert pytest.approx([9.0, 18.0, 36.0]) == [rate_at(pace, second) for second in (0.0, 1.0, 2.0)]
+    assert pytest.approx([9.0, 13.5, 20.25]) == [rate_at(pace, second) for second in (0.0, 1.0, 2.0)]
 
 
 def test_a_burst_becomes_a_rate_with_the_time_that_the_gate_was_closed() -> None:
@@ -167,11 +167,13 @@ def test_lateness_is_caught_up_with_but_idle_time_is_not_saved() -> None:
 
 
 def test_the_concurrency_grows_by_a_twentieth_in_a_round_trip_and_is_cut_by_a_third() -> None:
-    """Each of 20 requests that are served adds its part; a 429 never leaves less than eight places."""
+    """Each of 20 requests that are served adds its part, or a whole one under a learned rate; a 429 leaves eight."""
     concurrency = 20.0
     for _ in range(20):
-        concurrency = grown_concurrency(concurrency)
+        concurrency = grown_concurrency(concurrency, None)
 
     assert pytest.approx(21.0) == concurrency
+    assert 21.0 == grown_concurrency(20.0, Pace(100.0, 0.0))
+    assert 20.05 == grown_concurrency(20.0, Pace(100.0, 0.0, is_guess=True))
     assert pytest.approx(14.0) == concurrency_after_cut(20.0)
     assert 8.0 == concurrency_after_cut(8.0)
