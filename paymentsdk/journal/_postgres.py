@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from operator import itemgetter
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
 from paymentsdk.errors import JournalUnavailable
@@ -54,6 +54,10 @@ FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8)
 ) AS new (id, owner, before, state, reason, response)
 WHERE row.id = new.id AND row.owner = new.owner AND row.state = new.before RETURNING row.id, new.owner, updated
 """
+#: With the store time, as a last column.
+_READ = (
+    "SELECT *, coalesce($2::float8, extract(epoch FROM clock_timestamp())::float8) FROM paymentsdk_record WHERE id = $1"
+)
 _LOAD = "SELECT * FROM paymentsdk_record WHERE id = $1 FOR UPDATE"
 _CLAIM = """
 SELECT * FROM paymentsdk_record
@@ -108,7 +112,11 @@ class _Transaction:
 
     async def _select(self, statement: str, *values: object) -> list[Record]:
         rows = await self._connection.fetch(statement, *values)
-        return [self._codec.record(Columns._make(cast("tuple[object, ...]", row))) for row in rows]
+        return [_record(self._codec, row) for row in rows]
+
+
+def _record(codec: Codec, row: Values) -> Record:
+    return codec.record(Columns._make(cast("tuple[object, ...]", row)))
 
 
 class _Rows:
@@ -119,7 +127,7 @@ class _Rows:
         self._now = now
         self._inserts = Lane(Line(server, prepare), self._insert, _unavailable)
         self._settles = Lane(Line(server, prepare), self._settle, _unavailable)
-        self._works = Lane(Line(server, prepare), self._transact, _unavailable, most=1)
+        self._works = Lane(Line(server, prepare), self._work, _unavailable, most=1)
 
     def insert(self, record: Record, lease: float) -> Awaitable[float | None]:
         """See `Rows`."""
@@ -131,9 +139,24 @@ class _Rows:
         number, code = id_of(row.key), CODES[before.state]
         return self._settles.do((number, before.owner, code, CODES[row.state], row.reason, response_column(row)))
 
+    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
+        """See `Rows`."""
+
+        async def found(connection: Connection) -> tuple[Record | None, float]:
+            for *columns, now in await connection.fetch(_READ, id_of(key), self._time()):
+                return _record(self._codec, columns), cast("float", now)
+            return None, 0.0
+
+        return self._works.do(found)
+
     def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
         """See `Rows`."""
-        return cast("Awaitable[T]", self._works.do(work))
+
+        async def transacted(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(_Transaction(connection, self._codec, self._time()))
+
+        return self._works.do(transacted)
 
     async def aclose(self) -> None:
         """Wait for what is being written, and close the connections."""
@@ -150,11 +173,8 @@ class _Rows:
         settled = {(number, owner): now for number, owner, now in found}
         return [cast("float | None", settled.get((row[0], row[1]))) for row in rows]
 
-    async def _transact(
-        self, connection: Connection, works: Sequence[Callable[[Transaction], Awaitable[object]]]
-    ) -> list[object]:
-        async with connection.transaction():
-            return [await work(_Transaction(connection, self._codec, self._time())) for work in works]
+    async def _work(self, connection: Connection, works: Sequence[Callable[[Connection], Awaitable[Any]]]) -> list[Any]:
+        return [await work(connection) for work in works]
 
     def _time(self) -> float | None:
         return None if self._now is None else self._now()

@@ -138,6 +138,14 @@ class _Rows:
         changed = (CODES[row.state], now, row.reason, response_column(row))
         return self._done(Job(SETTLE, (*changed, *found), result=now))
 
+    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
+        """See `Rows`."""
+
+        async def found(rows: Transaction) -> tuple[Record | None, float]:
+            return await rows.load(key), await rows.now()
+
+        return self.transact(found)
+
     def transact(self, work: Work[T]) -> Awaitable[T]:
         """See `Rows`: all jobs that are done together are in one transaction."""
         return self._done(Job(work=work))

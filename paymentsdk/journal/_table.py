@@ -195,6 +195,10 @@ class Rows(Protocol):
         """
         ...
 
+    def read(self, key: str) -> Awaitable[tuple[Record | None, float]]:
+        """Return the row with the number of *key*, and the store time; others may change the row meanwhile."""
+        ...
+
     def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
         """Do *work* as one step that is durable in the end.
 
@@ -216,14 +220,17 @@ class Table:
         if (now := await self._rows.insert(record, lease)) is not None:
             action, row = states.begin_record(None, record, now=now, lease=lease)
         else:
-            action, row = await self._rows.transact(lambda rows: _begin(rows, record, lease))
+            known, now = await self._rows.read(record.key)
+            action, row = _begun(known, record, now, lease)
+            if row is not known:
+                action, row = await self._rows.transact(lambda rows: _begin(rows, record, lease))
         if row.owner == record.owner:
             self._hold(row)
         return action, row
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
-        return await self._rows.transact(lambda rows: _load(rows, key))
+        return _checked((await self._rows.read(key))[0], key)
 
     async def renew(self, key: str, owner: str, lease: float) -> Record:
         """See `Journal.renew`."""
@@ -277,26 +284,30 @@ def _oldest(rows: list[Record]) -> list[Record]:
     return sorted(rows, key=lambda row: row.begun)
 
 
-async def _load(rows: Transaction, key: str) -> Record | None:
-    row = await rows.load(key)
+def _checked(row: Record | None, key: str) -> Record | None:
     if row is not None and row.key != key:
         raise JournalUnavailable(f"the keys {key} and {row.key} cannot be told apart")
     return row
 
 
-async def _begin(rows: Transaction, record: Record, lease: float) -> tuple[Action, Record]:
+def _begun(known: Record | None, record: Record, now: float, lease: float) -> tuple[Action, Record]:
     """Begin what was begun before."""
-    known = await _load(rows, record.key)
-    if known is None:
+    if _checked(known, record.key) is None:
         raise JournalUnavailable(f"the row of {record.key} has just been deleted")
-    action, row = states.begin_record(known, record, now=await rows.now(), lease=lease)
+    return states.begin_record(known, record, now=now, lease=lease)
+
+
+async def _begin(rows: Transaction, record: Record, lease: float) -> tuple[Action, Record]:
+    """Begin what was begun before, where that changes its row."""
+    known = await rows.load(record.key)
+    action, row = _begun(known, record, await rows.now(), lease)
     if row is not known:
         await rows.replace([row])
     return action, row
 
 
 async def _change(rows: Transaction, key: str, change: Callable[[Record, float], Record]) -> Record:
-    row = await _load(rows, key)
+    row = _checked(await rows.load(key), key)
     if row is None:
         raise LookupError(f"there is no record with the key {key}")
     changed = change(row, await rows.now())

@@ -167,6 +167,26 @@ async def test_a_server_that_does_not_answer_is_given_up(
         await journal.aclose()
 
 
+async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str, record: Callable[..., Record]) -> None:
+    """One to begin it, which finds it there, and one to read it; a new name takes one."""
+    async with wire_to(postgres) as wire:
+        journal, requests = PostgresJournal(wire.dsn(dsn), timeout=30.0), list[bytes]()
+
+        async def taken(name: str) -> tuple[Action, int]:
+            requests.clear()
+            action, _ = await journal.begin(record(name), lease=60)
+            return action, len(requests)
+
+        for _ in range(2):  # Connects, and has the server prepare its statements.
+            await journal.begin(record("first"), lease=60)
+            await journal.resolve(record("first").key, DONE, owner="p/1")
+        wire.cut_request = requests.append
+
+        assert (Action.SEND, 1) == await taken("new")
+        assert (Action.RETURN, 2) == await taken("first")
+        await journal.aclose()
+
+
 # --- a server that dies -----------------------------------------------------------------------------------------------
 
 
