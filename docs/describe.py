@@ -6,8 +6,9 @@ import ast
 import inspect as python
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
 from itertools import chain, pairwise
-from textwrap import dedent
 
 from msgspec import inspect
 
@@ -43,7 +44,7 @@ def attributes(cls: type) -> dict[str, str]:
     """Return what the attributes of *cls* mean: the text below each, in the class or in its `__init__`."""
     if cls.__module__.partition(".")[0] != "paymentsdk":  # There may be no source.
         return {}
-    tree = ast.parse(dedent(python.getsource(cls)))
+    tree = _classes(cls.__module__)[cls.__name__]
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     told = {}
     for one, below in chain.from_iterable(map(pairwise, bodies)):
@@ -55,6 +56,13 @@ def attributes(cls: type) -> dict[str, str]:
             ):
                 told[name] = markdown(text)
     return told
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes that *module* defines, by name; no two of one module have the same."""
+    tree = ast.parse(python.getsource(import_module(module)))
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def opening(doc: str | None) -> str:

@@ -30,7 +30,7 @@ def connect(directory: Path, *, dies_at: int = 0, rate: float = 0.0) -> Payments
         nonlocal calls
         calls += 1
         with (directory / "calls").open("a") as file:
-            file.write(f"{os.getpid()} {time.time()}\n")
+            file.write(f"{os.getpid()} {time.monotonic()}\n")
         if calls == dies_at and (directory / "dies").exists():
             (directory / "dies").unlink()
             os.kill(os.getpid(), signal.SIGKILL)

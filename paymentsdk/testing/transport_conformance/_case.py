@@ -13,7 +13,7 @@ from msgspec import Struct
 from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 
 #: A rule runs no longer than this, in seconds, whatever the transport does.
-_LONGEST = 30.0
+_LONGEST = 60.0
 #: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
 _TURNS = 20
 
