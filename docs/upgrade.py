@@ -26,7 +26,7 @@ or two; a type checker finds every one. What 0.2 adds is in the [changelog](../c
 
 ## Look at these first
 
-- **Plain `http` to another machine is refused**: pass `allow_http=True`, or set `PAYMENTSDK_ALLOW_HTTP=1`, where you
+- **Plain `http` to another machine is rejected**: pass `allow_http=True`, or set `PAYMENTSDK_ALLOW_HTTP=1`, where you
   mean it. This machine is always allowed.
 - **A walk that ends early raises `Incomplete`** with a `resume_point`; in 0.1 it ended as if it were whole.
 - **`RefreshFailed` is new**: a token that could not be refreshed for now. `ReauthorizationRequired` is left for a grant

@@ -41,7 +41,7 @@ def build(root: Path) -> subprocess.CompletedProcess[str]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built from a copy of the pages."""
     root = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs", root / "docs")
     for name in ("mkdocs.yml", "CHANGELOG.md"):
         shutil.copy(ROOT / name, root)
     done = build(root)
@@ -106,6 +106,13 @@ def test_no_markup_of_another_system_is_shown(pages: dict[str, str]):
     found = [(path, match[0]) for path, page in pages.items() for match in re.finditer(r":[a-z]+:`|<autoref", page)]
 
     assert [] == found
+
+
+def test_nothing_else_is_published(site: Path):
+    """What writes the pages lies beside them, and stays there."""
+    kinds = {path.suffix for path in site.rglob("*") if path.is_file() and path.name != "LICENSE"}
+
+    assert {".css", ".html", ".inv", ".js", ".json", ".png", ".xml"} == kinds
 
 
 def test_nothing_comes_from_elsewhere(pages: dict[str, str]):
