@@ -41,6 +41,8 @@ DESCRIPTORS = Path("/dev/fd")
 TURNS = 5
 #: Seconds that the other end of a connection, in a thread of its own, has to see that it was closed.
 GRACE = 1.0
+#: How the reasons of skips begin that are about what is not installed.
+MISSING = ("needs ", "could not import ")
 #: Seconds after which `until` takes what it waits for as lost: many times what the slowest machine needs.
 PATIENCE = 30.0
 
@@ -73,13 +75,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that is skipped for what the machine lacks (`needs ...`), where PAYMENTSDK_TESTS_NEED_ALL is set.
+    """Fail a test that is skipped for what is not installed, where PAYMENTSDK_TESTS_NEED_ALL is set.
 
-    The gate sets it: there, a browser that could not be installed must not pass for tests that passed.
+    Its reason is `needs ...`, or what `pytest.importorskip` says. The gate sets the variable: there, a browser that
+    could not be installed must not pass for tests that passed.
     """
     report = yield
     reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
-    if os.environ.get("PAYMENTSDK_TESTS_NEED_ALL") and reason.removeprefix("Skipped: ").startswith("needs "):
+    if os.environ.get("PAYMENTSDK_TESTS_NEED_ALL") and reason.removeprefix("Skipped: ").startswith(MISSING):
         report.outcome, report.longrepr = "failed", f"not to be skipped here: {reason}"
     return report
 

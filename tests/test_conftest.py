@@ -112,6 +112,9 @@ import pytest
 def test_looks_at_a_page():
     pytest.skip("needs a browser")
 
+def test_uses_a_package():
+    pytest.importorskip("no_such_package")
+
 def test_is_of_no_use_here():
     pytest.skip("this system has no such thing")
 """
@@ -120,10 +123,10 @@ def test_is_of_no_use_here():
 def test_where_all_is_needed_a_skip_for_what_is_missing_fails(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate sets a variable, and a test that needs what is not installed fails there; elsewhere it is skipped."""
     monkeypatch.delenv("PAYMENTSDK_TESTS_NEED_ALL", raising=False)
-    run(SKIPS).assert_outcomes(skipped=2)
+    run(SKIPS).assert_outcomes(skipped=3)
 
     monkeypatch.setenv("PAYMENTSDK_TESTS_NEED_ALL", "1")
-    run(SKIPS).assert_outcomes(failed=1, skipped=1)
+    run(SKIPS).assert_outcomes(failed=2, skipped=1)
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

@@ -344,6 +344,6 @@ def test_pytest_finds_the_plugin_by_itself() -> None:
     """The installed package declares it, so that a user has to do nothing."""
     declared = [point.value for point in entry_points(group="pytest11") if point.name == "paymentsdk"]
     if not declared:
-        pytest.skip("the package was installed before it declared its plugin: install it again")
+        pytest.skip("needs the package, installed since it declares its plugin: install it again")
 
     assert ["paymentsdk.pytest_plugin"] == declared
