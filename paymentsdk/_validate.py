@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from inspect import iscoroutinefunction
-from ipaddress import ip_address
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
@@ -72,6 +71,8 @@ def is_loopback(host: str) -> bool:
     """Whether *host* is this machine: ``localhost`` or a name below it, ``127.0.0.0/8`` or ``::1``."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
+    from ipaddress import ip_address  # only who makes a client needs it
+
     try:
         return ip_address(host).is_loopback
     except ValueError:

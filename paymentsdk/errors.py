@@ -40,7 +40,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import datetime
-from http import HTTPStatus
 from traceback import walk_tb
 
 from msgspec import Struct
@@ -470,12 +469,13 @@ _BY_STATUS: dict[int, type[APIError]] = {
 }
 
 #: Codes of a refusal whose class says more than their status does.
+_SERVER_ERROR = 500
 _BY_CODE: dict[str, type[APIError]] = {"idempotency_key_already_used": IdempotencyConflict}
 
 
 def error_class(status: int, code: str | None) -> type[APIError]:
     """Return the class for an answer of *status* with *code*."""
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # Whatever its code: it is no refusal.
+    if status >= _SERVER_ERROR:  # Whatever its code: it is no refusal.
         return ServerError
     return _BY_CODE.get(code or "") or _BY_STATUS.get(status, APIError)
 

@@ -24,8 +24,9 @@ from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
 
-_RULE = re.compile(r"\(\?#(?P<rule>[^)]*)\)")
-_PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
+#: Not compiled here, as at every import: only a body that is refused needs these two, and `_RULES`.
+_RULE = r"\(\?#(?P<rule>[^)]*)\)"
+_PLACE = r"(?s)(?P<reason>.*) - at `(?P<path>[^`]*)`\Z"
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
 
 
@@ -139,22 +140,19 @@ def _in_clear(value: object) -> str:
 
 #: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
 _RULES = {
-    re.compile(beginning): rule
-    for beginning, rule in {
-        r"JSON is malformed": "syntax",
-        r"Object missing required field": "required",
-        r"Object contains unknown field": "unknown",
-        r"Invalid enum value": "choice",
-        r"Expected `array` of length (>=|>)": "min_items",
-        r"Expected `array` of length (<=|<)": "max_items",
-        r"Expected `\w+` of length (>=|>)": "min_length",
-        r"Expected `\w+` of length (<=|<)": "max_length",
-        r"Expected `str` matching regex": "pattern",
-        r"Expected `\w+` (>=|>)": "min",
-        r"Expected `\w+` (<=|<)": "max",
-        r"Expected `object.*, got ": "object",
-        r"Expected .*, got ": "type",
-    }.items()
+    r"JSON is malformed": "syntax",
+    r"Object missing required field": "required",
+    r"Object contains unknown field": "unknown",
+    r"Invalid enum value": "choice",
+    r"Expected `array` of length (>=|>)": "min_items",
+    r"Expected `array` of length (<=|<)": "max_items",
+    r"Expected `\w+` of length (>=|>)": "min_length",
+    r"Expected `\w+` of length (<=|<)": "max_length",
+    r"Expected `str` matching regex": "pattern",
+    r"Expected `\w+` (>=|>)": "min",
+    r"Expected `\w+` (<=|<)": "max",
+    r"Expected `object.*, got ": "object",
+    r"Expected .*, got ": "type",
 }
 
 
@@ -163,13 +161,13 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
 
     If it was found in a *body*, it says which values there are, where only some may stand.
     """
-    match = _PLACE.match(str(error))
+    match = re.match(_PLACE, str(error))
     path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
         # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
         return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason, cause.rule)
-    rule = next((rule for beginning, rule in _RULES.items() if beginning.match(reason)), "value")
+    rule = next((rule for beginning, rule in _RULES.items() if re.match(beginning, reason)), "value")
     if reason.startswith("Expected `str` matching regex"):
         reason = rule_of(reason) or reason
     if body is not None and reason.startswith("Invalid enum value"):
@@ -182,7 +180,7 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
 
 def rule_of(pattern: str) -> str | None:
     """Return what *pattern* asks for: patterns of members say it in a comment such as `(?#must begin with dev_)`."""
-    found = _RULE.search(pattern)
+    found = re.search(_RULE, pattern)
     return found and found["rule"]
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from paymentsdk._validate import ALLOW_HTTP, is_loopback
 from paymentsdk.errors import RequestInvalid
 
-_BASE_URL = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9.\-_~%]+)*/?\Z")
+_BASE_URL = r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9.\-_~%]+)*/?\Z"
 
 
 def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
@@ -40,8 +38,11 @@ def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
 
 def _host(base_url: str) -> str | None:
     """Return the host of *base_url* in lower case; ``None`` if that is no address to send requests to."""
-    if not isinstance(base_url, str) or not _BASE_URL.match(base_url):
+    if not isinstance(base_url, str) or not re.match(_BASE_URL, base_url):
         return None
+    from ipaddress import ip_address  # only who makes a client needs them
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(base_url)
         host, port = parts.hostname, parts.port

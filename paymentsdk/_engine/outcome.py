@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from paymentsdk._engine.failures import OWN_ERRORS, AttemptFailed
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 R = TypeVar("R")
+
+_BAD_REQUEST = 400
 
 
 def final_error(
@@ -68,7 +69,7 @@ def _kind_of_error(
     """Say which of the three outcomes of `paymentsdk.errors` it is, or what else kept the call from being made."""
     doubtful = history.ambiguous_attempts > 0 and not last.settled
     # It is no refusal: whoever sent the caller elsewhere may have acted on the request before.
-    redirected = last.error is not None and last.error.status < HTTPStatus.BAD_REQUEST
+    redirected = last.error is not None and last.error.status < _BAD_REQUEST
     if operation.writes and (doubtful or redirected):
         return OutcomeUnknown(_reason(last))
     if last.error is not None:
@@ -92,6 +93,6 @@ def _kind_of_error(
 def _reason(last: AttemptFailed) -> str:
     """Say why a write stays in doubt; for a 4xx in a form that a program can read."""
     error = last.error
-    if error is None or error.status < HTTPStatus.BAD_REQUEST or last.kind is Failure.SERVER:
+    if error is None or error.status < _BAD_REQUEST or last.kind is Failure.SERVER:
         return last.reason
     return f"platform_error:{visible(error.code or str(error.status))}"

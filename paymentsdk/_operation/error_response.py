@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
 from itertools import islice
 from typing import TypeVar
 
@@ -169,6 +168,8 @@ def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> s
 
 def _phrase(status: int) -> str:
     try:
+        from http import HTTPStatus  # only a response without words needs it
+
         return HTTPStatus(status).phrase
     except ValueError:
         return "no message"

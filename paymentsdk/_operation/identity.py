@@ -26,7 +26,7 @@ _CERTAIN = 2
 #: Members that only an error response has, unless the result declares them.
 _OF_ERRORS = ("error", "message")
 _ERROR_MEMBER = re.compile(rb'"(?:error|message|status"\s*:\s*[45"])')
-_INDEX = re.compile(r"\[\d*\]")
+_INDEX = r"\[\d*\]"
 _UNSET: tuple[object, ...] = (None, "", [], {})
 
 _Read: TypeAlias = Callable[[object], object]
@@ -127,7 +127,7 @@ class Identity:
             self._of_entry = [_step(echo, body, entry, ()) for echo in addition.echoes]
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
             _check_member("id", entry, addition.member)
-        self._places = tuple(f"$.{_INDEX.sub('', member)}." for member in self.members)
+        self._places = tuple(f"$.{re.sub(_INDEX, '', member)}." for member in self.members)
 
     def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
@@ -210,7 +210,7 @@ class Identity:
         """Whether *anomaly* is about what was to be compared, or holds it, and could not be read."""
         if not anomaly.dropped or anomaly.value in _UNSET:
             return False
-        place = f"{_INDEX.sub('', anomaly.path)}."
+        place = f"{re.sub(_INDEX, '', anomaly.path)}."
         return place != "$." and any(one.startswith(place) for one in self._places)
 
 

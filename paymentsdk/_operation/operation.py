@@ -27,8 +27,8 @@ B = TypeVar("B", contravariant=True)
 R = TypeVar("R", covariant=True)
 P = TypeVar("P")
 
-_METHOD = re.compile(r"[A-Z]+\Z")
-_PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z")
+_METHOD = r"[A-Z]+\Z"
+_PATH = r"(/([A-Za-z0-9._~!$&'()*+,;=:@%-]|{[A-Za-z_][A-Za-z0-9_]*})*)+\Z"
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -180,11 +180,11 @@ class Operation(Generic[B, R]):
     """It cannot be sent again when a kept connection breaks, so it travels on a new one."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, str) or not _METHOD.match(self.method):
+        if not isinstance(self.method, str) or not re.match(_METHOD, self.method):
             raise RequestInvalid(f"{self.name}.method", "must be an HTTP method in capitals, such as POST")
         # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
         # token would go to whoever has that.
-        if not isinstance(self.path, str) or not _PATH.match(self.path):
+        if not isinstance(self.path, str) or not re.match(_PATH, self.path):
             reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
             raise RequestInvalid(f"{self.name}.path", reason)
         if not isinstance(self.retry, RetryClass):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from http import HTTPStatus
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -31,6 +30,8 @@ ANY_CODE = "*"
 KEY_ALREADY_USED = "idempotency_key_already_used"
 #: How often a keyed write is sent again after a 4xx that does not settle it.
 MAX_UNSETTLED = 2
+#: Not those of `http`: to import them takes longer than to import this file.
+_BAD_REQUEST, _SERVER_ERROR = 400, 500
 
 
 class RetryClass(Enum):
@@ -132,9 +133,9 @@ def classify_status(status: int, code: str | None = None) -> Failure:
             return Failure.CONFLICT
         case 429:
             return Failure.RATE_LIMITED
-        case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        case _ if _BAD_REQUEST <= status < _SERVER_ERROR:
             return Failure.REFUSED
-        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        case _ if status >= _SERVER_ERROR:
             return Failure.SERVER
         case _:
             return Failure.TURNED_AWAY
@@ -191,7 +192,7 @@ _NEVER_SETTLE_CODE = frozenset({"bad_request", "bad-request", ANY_CODE})
 def can_settle(status: int, code: str) -> bool:
     """Whether a refusal may be declared with `settles=True`."""
     return (
-        HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+        _BAD_REQUEST <= status < _SERVER_ERROR
         and status not in _NEVER_SETTLE_STATUS
         and code not in _NEVER_SETTLE_CODE
         and not says_in_progress(code)
