@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Generator
 from functools import cached_property
 from types import GenericAlias
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import MALFORMED, Anomaly, Reports
-from paymentsdk._codec.relaxed import RelaxedRows
-from paymentsdk._codec.slices import Rows
+
+if TYPE_CHECKING:
+    from paymentsdk._codec.slices import Rows
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -141,7 +142,9 @@ class ResponseDecoder(Generic[R]):
     @cached_property
     def _rows(self) -> Rows | None:
         """The member with the rows, if this is a response with one kind of rows."""
-        from paymentsdk._codec import repair
+        from paymentsdk._codec import repair  # only a large page needs these
+        from paymentsdk._codec.relaxed import RelaxedRows
+        from paymentsdk._codec.slices import Rows
 
         found = repair.rows_of(self._type)
         if found is None:

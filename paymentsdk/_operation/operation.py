@@ -99,7 +99,7 @@ def _place(part: object, name: str) -> str:
     return place
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False, match_args=False)
 class Operation(Generic[B, R]):
     """One operation: what goes out, what comes back, and what a failure means.
 

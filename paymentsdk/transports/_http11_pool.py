@@ -10,7 +10,6 @@ from contextlib import suppress
 from socket import AddressFamily, gaierror
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 from typing import TypeAlias
-from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from msgspec import Struct, field
@@ -334,6 +333,8 @@ def _closed() -> ClientClosed:
 
 def _parse(origin: str) -> Server:
     """Return the server that *origin* names."""
+    from urllib.parse import urlsplit  # once for each server, and not for who only imports
+
     try:
         url = urlsplit(origin)
         port = url.port
