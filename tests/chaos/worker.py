@@ -27,6 +27,7 @@ from paymentsdk import (
     AiohttpTransport,
     APIError,
     Deferred,
+    Http11Transport,
     InProgress,
     JournalUnavailable,
     NotSent,
@@ -127,19 +128,19 @@ class Diary:
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
-class NotingTransport(AiohttpTransport):
-    """Writes down the key, the bytes and the time of each write before it is sent."""
+class NotingTransport:
+    """Writes down the key, the bytes and the time of each write before one of our transports sends it."""
 
-    def __init__(self, diary: Diary) -> None:
-        super().__init__()
-        self._diary = diary
+    def __init__(self, diary: Diary, transport: AiohttpTransport | Http11Transport) -> None:
+        self._diary, self._transport = diary, transport
+        self.discard, self.aclose = transport.discard, transport.aclose
 
     async def send(self, request: Request) -> Response:
         if request.url.endswith("/oauth/token"):
             self._diary.write(refresh=sha256(request.body).hexdigest())
         elif key := request.headers.get("X-Idempotency-Key"):
             self._diary.write(key=key, at=time.time(), digest=sha256(request.body).hexdigest())
-        response = await super().send(request)
+        response = await self._transport.send(request)
         refused = response.status == UNAUTHORIZED or b"invalid_access_token" in response.body  # A preference: 400.
         if refused and (token := request.headers.get("Authorization")):
             # Of the seller whose user id it ends with. Whoever dies here refreshes nothing.
@@ -276,7 +277,8 @@ def client_of(plan: Plan, sent: Diary) -> PaymentsClient:
             name: RefreshingToken(store=store_at(plan, place)) for place, its in enumerate(plan.sellers) for name in its
         },
         journal=None if plan.control else journal_at(plan.journal, plan.leases_ahead),
-        transport=NotingTransport(sent),
+        # The processes of a run use either, as it comes.
+        transport=NotingTransport(sent, AiohttpTransport() if os.getpid() % 2 else Http11Transport()),
         clock=ShiftedClock(plan.wall_ahead),
         retry=RetryPolicy(attempts=3, base_delay=0.05, max_delay=0.3),
         timeout=Timeout(total=4.0, attempt=1.0, connect=1.0),

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from paymentsdk import OPERATIONS, APIError, OutcomeUnknown, PaymentsClient
+from paymentsdk import OPERATIONS, AiohttpTransport, APIError, Http11Transport, OutcomeUnknown, PaymentsClient
 from paymentsdk._clock import SystemClock
 from paymentsdk._codec.timestamps import timestamp
 from paymentsdk._engine.retry import RetryBudgets
@@ -117,6 +117,8 @@ class Swift(SystemClock):
 class Machine(RuleBasedStateMachine):
     """A sandbox that a client asks, its buyer and its clock; and the model beside it."""
 
+    transport: type[AiohttpTransport | Http11Transport] = AiohttpTransport
+
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -135,6 +137,7 @@ class Machine(RuleBasedStateMachine):
             base_url=self.sandbox.base_url,
             client_id=self.sandbox.client_id,
             client_secret=self.sandbox.client_secret,
+            transport=self.transport(),
             clock=self.clock,
             strict=True,
         )
@@ -656,6 +659,26 @@ class Machine(RuleBasedStateMachine):
             assert back.get(record.source, ZERO) == record.merchant_order.refunded_amount
 
 
+class FastMachine(Machine):
+    """The same over the fast transport."""
+
+    transport = Http11Transport
+
+
+def happens(machine: type[Machine], *, share: int) -> None:
+    """Let things happen, so many as are one in *share* of what other tests have for examples."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max(1, settings().max_examples // share),
+            stateful_step_count=40,
+            # A failure is shown as it is found: to make it smaller would take the controls minutes.
+            phases=[Phase.explicit, Phase.generate],
+            report_multiple_bugs=False,
+        ),
+    )
+
+
 @pytest.mark.control("paymentsdk.sandbox._idempotency.replay", lambda *_, **__: None)
 @pytest.mark.control(
     "paymentsdk.sandbox._handlers.merchant_orders.revert",
@@ -664,13 +687,9 @@ class Machine(RuleBasedStateMachine):
 )
 def test_what_happens_is_what_the_contract_promises():
     """In whatever order, with whatever faults in between: each effect once, and a search that finds what there is."""
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=settings().max_examples // 10,
-            stateful_step_count=40,
-            # A failure is shown as it is found: to make it smaller would take the controls minutes.
-            phases=[Phase.explicit, Phase.generate],
-            report_multiple_bugs=False,
-        ),
-    )
+    happens(Machine, share=10)
+
+
+def test_so_it_is_over_the_fast_transport():
+    """The ledger has the same to say over either transport; what makes the test fail is shown above."""
+    happens(FastMachine, share=20)
