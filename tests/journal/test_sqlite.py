@@ -24,6 +24,7 @@ from tests.journal.dies import FATES, Ledger, driver
 
 ROOT = Path(__file__).parents[2]
 DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
+REFUSED = Resolution(state=RecordState.REFUSED, reason="no")
 TOKEN = b"payer-token-0123456789"
 
 
@@ -146,6 +147,55 @@ async def test_what_waits_is_committed_together(
 
     assert [Action.SEND] * 100 == [action for action, _ in answers]
     assert len(commits) <= 10
+
+
+async def test_what_is_committed_together_fails_alone(path: Path, record: Callable[..., Record]) -> None:
+    """A known name, and a record that another one took over, are no matter of the others."""
+    time, journals = [0.0], [SQLiteJournal(path, now=lambda: time[0]) for _ in range(2)]
+    for name in ("known", "lost", "kept"):
+        await journals[0].begin(record(name), lease=60)
+    time[0] = 60.0
+    await journals[1].claim(["77"], owner="q/1", lease=60, keys=[record("lost").key])
+
+    (action, _), lost, kept, *new = await asyncio.gather(
+        journals[0].begin(record("known", body=b"{}"), lease=60),
+        journals[0].resolve(record("lost").key, REFUSED, owner="p/1"),
+        journals[0].resolve(record("kept").key, REFUSED, owner="p/1"),
+        *(journals[0].begin(record(f"new/{number}"), lease=60) for number in range(5)),
+    )
+    rows = {row.name: (row.state, row.owner) for row in await journals[1].records(tuple(RecordState))}
+    await asyncio.gather(*(journal.aclose() for journal in journals))
+
+    assert (Action.CONFLICT, "q/1", RecordState.REFUSED) == (action, lost.owner, kept.state)
+    assert [Action.SEND] * 5 == [action for action, _ in new]
+    assert {
+        "known": (RecordState.PENDING, "p/1"),
+        "lost": (RecordState.SENT, "q/1"),
+        "kept": (RecordState.REFUSED, ""),
+        **{f"new/{number}": (RecordState.PENDING, "p/1") for number in range(5)},
+    } == rows
+
+
+async def test_text_that_cannot_be_kept_fails_alone(path: Path, record: Callable[..., Record]) -> None:
+    """Who brings it hears of it, and what is committed together with it is kept."""
+    journal = SQLiteJournal(path)
+    names = ("kept", "odd")
+    for name in names:
+        await journal.begin(record(name), lease=60)
+
+    told = await asyncio.gather(
+        *(
+            journal.resolve(record(name).key, structs.replace(REFUSED, reason=reason), owner="p/1")
+            for name, reason in zip(names, ("no", "\ud800"), strict=True)
+        ),
+        journal.begin(record("new"), lease=60),
+        return_exceptions=True,
+    )
+    rows = {row.name: row.state for row in await journal.records(tuple(RecordState))}
+    await journal.aclose()
+
+    assert isinstance(told[1], UnicodeEncodeError)
+    assert {"kept": RecordState.REFUSED, "odd": RecordState.PENDING, "new": RecordState.PENDING} == rows
 
 
 async def test_many_may_open_a_new_file_at_once(path: Path, record: Callable[..., Record]) -> None:
