@@ -259,14 +259,14 @@ class SQLiteJournal:
                     if database is None:
                         database = rows.database = self._open()
                     transact(rows, jobs)
-                except (sqlite3.Error, OSError) as error:
+                except JournalUnavailable as error:
+                    for job in jobs:
+                        job.error = error
+                except Exception as error:  # noqa: BLE001 - a defect, too: those who wait would do so for ever
                     _drop(database)
                     database = None
                     for job in jobs:
                         job.error = JournalUnavailable(f"{self._path}: {error}")
-                except JournalUnavailable as error:
-                    for job in jobs:
-                        job.error = error
                 _deliver(jobs)
             if database is not None and rows.wiped and (last or self._jobs.empty()):
                 rows.wiped = not _truncated(database)

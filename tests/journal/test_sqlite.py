@@ -260,6 +260,24 @@ async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Rec
     await journal.aclose()
 
 
+async def test_a_defect_leaves_nobody_waiting(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong in the thread that writes, its callers hear of it, and it goes on."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    journal = SQLiteJournal(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(_sqlite, "transact", fail)
+        with pytest.raises(JournalUnavailable, match="no room"):
+            await journal.begin(record(), lease=60)
+
+    assert Action.SEND is (await journal.begin(record(), lease=60))[0]
+    await journal.aclose()
+
+
 async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
     """Where no file can be made, the error names it."""
     journal = SQLiteJournal(tmp_path / "nowhere" / "journal.db")
