@@ -49,7 +49,6 @@ def _alone(subject: Subject, tracers: TracerProvider) -> Call:
             "url.template": operation.path,
             "server.address": "127.0.0.1",
             "server.port": 80,
-            "url.scheme": "http",
             "url.full": url,
             "paymentsdk.operation": operation.name,
         }

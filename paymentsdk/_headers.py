@@ -21,12 +21,21 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _VALUE = re.compile(r"[ -~]{1,1024}\Z")
 
 
+def merge(fields: dict[str, str], more: Mapping[str, str]) -> None:
+    """Put *more* into *fields*, in place of those of the same name, in whatever case it is written."""
+    for name in more:
+        if name not in fields:
+            size, wanted = len(name), name.lower()  # Most differ in their length: an observer may add to each request.
+            for one in [one for one in fields if len(one) == size and one.lower() == wanted]:
+                del fields[one]
+    fields.update(more)
+
+
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return *fields* and *more*, which replace those of the same name, in whatever case it is written."""
-    replaced, sizes = {name.lower() for name in more}, {len(name) for name in more}
-    # Most differ in their length already: an observer may add a field to each request.
-    kept = {name: value for name, value in fields.items() if len(name) not in sizes or name.lower() not in replaced}
-    return {**kept, **more}
+    """Return *fields* with *more* merged into them."""
+    both = dict(fields)
+    merge(both, more)
+    return both
 
 
 def masked_values(headers: Mapping[str, str]) -> dict[str, str]:
@@ -67,14 +76,22 @@ def check_headers(
         RequestInvalid: A name or a value has characters that do not belong in a header, or the name is reserved. The
             error shows no value.
     """
-    if not isinstance(headers, Mapping):
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
-    fields = dict(headers)
-    for name, value in fields.items():
-        check_name(name, path)
+    checked = {}
+    for name, value in headers.items():
+        if type(name) is not str or not _is_name(name):
+            check_name(name, path)
         if name.lower() in reserved:
             raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
         if not isinstance(value, str) or not _VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
-    return {str.__str__(name): str.__str__(value) for name, value in fields.items()}
+        # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as.
+        checked[str.__str__(name)] = str.__str__(value)
+    return checked
+
+
+@lru_cache(maxsize=256)
+def _is_name(name: str) -> bool:
+    """Whether *name* is that of a header; programs have few, and an observer may add one to each request."""
+    return _NAME.match(name) is not None

@@ -276,7 +276,6 @@ def _request(method: str, route: str, origin: str, account: str | None) -> _Labe
         "url.template": route,
         "server.address": parts.hostname or "",
         "server.port": parts.port or (443 if parts.scheme == "https" else 80),
-        "url.scheme": parts.scheme,
     }
     if account is not None:
         request["paymentsdk.account"] = account

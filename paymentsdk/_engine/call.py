@@ -36,7 +36,7 @@ from paymentsdk._engine.response_checks import compare, credentials, mask_reques
 from paymentsdk._engine.result import Result
 from paymentsdk._engine.retry import KEY_LIFETIME, Retries, key_expired, should_refresh_token
 from paymentsdk._engine.settings import connect_timeout, end_of_attempt
-from paymentsdk._headers import merged
+from paymentsdk._headers import merge
 from paymentsdk._operation.rules import Failure, RetryClass
 from paymentsdk._secrets import masked
 from paymentsdk.errors import ClientClosed, OutcomeUnknown, PaymentsError, RefreshFailed, RequestInvalid
@@ -289,7 +289,7 @@ class Call(PreparedCall[B, R], eq=False):
         operation = self.operation
         headers = Headers(self.settings.headers)
         if operation.own_headers:
-            headers = Headers(merged(headers, operation.own_headers))
+            merge(headers, operation.own_headers)
         if self.token is not None:
             headers["Authorization"] = "Bearer " + self.token
         if self.content:
@@ -297,9 +297,9 @@ class Call(PreparedCall[B, R], eq=False):
         if self.key is not None:
             headers[operation.key_header] = self.key
         if self.headers is not None:
-            headers = Headers(merged(headers, self.headers))
+            merge(headers, self.headers)
         if self.settings.observers and (added := self.added_headers()):
-            headers = Headers(merged(headers, added))
+            merge(headers, added)
         left = self.deadline.when - self.sending
         return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
             operation.method,

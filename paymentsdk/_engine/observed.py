@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
@@ -183,10 +184,13 @@ class ObservedCall(Progress, Generic[B, R], eq=False):
             headers=given,
         )
         events.tell(started, self.settings.observers)
+        reserved = self.operation.reserved_headers
+        with suppress(RequestInvalid):
+            return check_headers(given, reserved=reserved) if given else given
         added: dict[str, str] = {}
         for name, value in given.items():
             try:
-                added |= check_headers({name: value}, reserved=self.operation.reserved_headers)
+                added |= check_headers({name: value}, reserved=reserved)
             except RequestInvalid as error:
                 events.header_left_out(self.operation.name, error)
         return added

@@ -112,7 +112,6 @@ async def test_a_call_is_a_span_and_each_attempt_a_child(exported: Exported) -> 
         "http.request.method": "GET",
         "server.address": "platform.test",
         "server.port": 8443,
-        "url.scheme": "https",
         "url.template": "/v1/orders/{order_id}",
         "url.full": "https://platform.test:8443/v1/orders/ORD1",
         "paymentsdk.operation": "orders.get",
