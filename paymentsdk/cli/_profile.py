@@ -57,8 +57,8 @@ def profiles() -> dict[str, object]:
     """Return the profiles in the file, by name; none if there is no file.
 
     Raises:
-        RequestInvalid: Others can read or change it, or it is no regular file, or not TOML. The error shows nothing of
-            what is in it.
+        RequestInvalid: It cannot be read, or others can read or change it, or it is no regular file, or not TOML. The
+            error shows nothing of what is in it.
     """
     file = _file()
     try:
@@ -67,6 +67,8 @@ def profiles() -> dict[str, object]:
             return tomllib.load(opened)
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise RequestInvalid(str(file), error.strerror or str(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise RequestInvalid(str(file), f"is not TOML: {error}") from None
 

@@ -341,13 +341,16 @@ def test_a_profile_that_is_none(run, sandbox, text: str, complaint: str):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no FIFO")
-def test_a_profile_that_is_no_file(run, sandbox):
+@pytest.mark.parametrize(
+    ("make", "complaint"), [(os.mkfifo, "is not a regular file"), (os.mkdir, "Is a directory")], ids=["fifo", "folder"]
+)
+def test_a_profile_that_is_no_file(run, sandbox, make: Callable[[str, int], None], complaint: str):
     """Nobody waits for who writes into a pipe."""
-    os.mkfifo(os.environ["PAYMENTSDK_PROFILES"], 0o600)
+    make(os.environ["PAYMENTSDK_PROFILES"], 0o600)
 
     code, _, err = run("merchant-orders", "search", "--profile", "shop")
 
-    assert (2, True) == (code, "profiles.toml: is not a regular file" in err)
+    assert (2, True) == (code, f"profiles.toml: {complaint}" in err)
 
 
 @pytest.mark.parametrize("missing", ["PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"])
