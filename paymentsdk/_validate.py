@@ -1,4 +1,4 @@
-"""Checks of what a caller hands over besides bodies: objects with methods, and addresses."""
+"""Checks of what a caller hands over besides bodies: objects with methods, numbers and addresses."""
 
 from __future__ import annotations
 
@@ -28,6 +28,27 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
     if sync is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, sync))):
         raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
+
+
+def check_within(name: str, value: int, least: int, most: int) -> int:
+    """Return *value* if it is a whole number from *least* to *most*.
+
+    Raises:
+        RequestInvalid: It is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise RequestInvalid(name, f"must be a whole number, {least:,} to {most:,}")
+    return value
+
+
+def check_bool(name: str, value: object) -> None:
+    """Refuse what is neither `True` nor `False`: the text "false" of some environment is true.
+
+    Raises:
+        RequestInvalid: It is something else.
+    """
+    if type(value) is not bool:
+        raise RequestInvalid(name, "must be True or False")
 
 
 def check_seconds(name: str, value: float, *, zero: bool = False) -> float:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
+from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, PaymentsError, RequestInvalid
 
 T = TypeVar("T")
@@ -54,8 +55,7 @@ def check_map(function: object, items: object, concurrency: int) -> None:
         raise RequestInvalid("function", f"must be a function, not {type(function).__name__}")
     if not isinstance(items, AsyncIterable | Iterable):
         raise RequestInvalid("items", f"must be an iterable or an async iterable, not {type(items).__name__}")
-    if type(concurrency) is not int or not 1 <= concurrency <= _MOST:
-        raise RequestInvalid("concurrency", f"must be 1 to {_MOST}")
+    check_within("concurrency", concurrency, 1, _MOST)
 
 
 async def concurrent_map(

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from paymentsdk._engine.limiter import NO_PERMIT, Limiter, Permit, Turn
 from paymentsdk._engine.settings import Priority
-from paymentsdk._validate import check_methods, check_seconds
+from paymentsdk._validate import check_bool, check_methods, check_seconds, check_within
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
@@ -71,12 +71,10 @@ class FlowControl(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("gate", "adaptive"):
-            if type(getattr(self, name)) is not bool:  # The text "false" of some environment is true.
-                raise RequestInvalid(f"flow.{name}", "must be True or False")
+            check_bool(f"flow.{name}", getattr(self, name))
         if self.adaptive and not self.gate:
             raise RequestInvalid("flow.gate", "must be True where flow.adaptive is")
-        if type(self.max_in_flight) is not int or not 1 <= self.max_in_flight <= _MOST_IN_FLIGHT:
-            raise RequestInvalid("flow.max_in_flight", f"must be 1 to {_MOST_IN_FLIGHT}")
+        check_within("flow.max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT)
         check_seconds("flow.max_wait", self.max_wait)
         check_methods("flow.share", self.share, "reserve")
 

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from paymentsdk._engine.failures import AttemptFailed
 from paymentsdk._operation.rules import MAX_UNSETTLED, TABLE, Failure, RetryClass, Verdict
-from paymentsdk._validate import check_seconds
-from paymentsdk.errors import RequestInvalid
+from paymentsdk._validate import check_bool, check_seconds, check_within
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,13 +47,10 @@ class RetryPolicy(Struct, frozen=True):
     object can then exist twice. After a 5xx or a 408 such a write is never sent again."""
 
     def __post_init__(self) -> None:
-        if type(self.attempts) is not int or not 1 <= self.attempts <= _MOST_ATTEMPTS:
-            raise RequestInvalid("retry.attempts", f"must be 1 to {_MOST_ATTEMPTS}")
+        check_within("retry.attempts", self.attempts, 1, _MOST_ATTEMPTS)
         for name in ("base_delay", "max_delay", "max_retry_after"):
             check_seconds(f"retry.{name}", getattr(self, name), zero=True)
-        if type(self.retry_unkeyed) is not bool:
-            # The text "false" of some environment is true.
-            raise RequestInvalid("retry.retry_unkeyed", "must be True or False")
+        check_bool("retry.retry_unkeyed", self.retry_unkeyed)
 
 
 class History(Struct, eq=False):

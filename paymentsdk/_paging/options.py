@@ -7,7 +7,6 @@ from typing import Annotated, TypedDict
 
 from msgspec import Meta
 
-from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import RequestInvalid
 
 MOST_PREFETCH = 64
@@ -53,13 +52,3 @@ def check_names(filters: Mapping[str, object]) -> None:
     for name, option in (("limit", "page_size"), ("offset", "start")):
         if name in filters:
             raise RequestInvalid(name, f"is not a filter: use {option}")
-
-
-def check_within(name: str, value: int, least: int, most: int) -> None:
-    """Refuse a number out of bounds.
-
-    Raises:
-        RequestInvalid: It is not a whole number from *least* to *most*.
-    """
-    if type(value) not in (int, ResumePoint) or not least <= value <= most:
-        raise RequestInvalid(name, f"must be a whole number, {least} to {most}")

@@ -20,8 +20,9 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._paging.certificate import Certificate, check_filters
 from paymentsdk._paging.cursor import Cursor, PageSummary
-from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS, check_names, check_within
+from paymentsdk._paging.options import LARGEST_OFFSET, MOST_PREFETCH, MOST_ROWS, check_names
 from paymentsdk._resume_point import ResumePoint
+from paymentsdk._validate import check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:

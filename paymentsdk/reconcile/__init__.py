@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._book import Book
 from paymentsdk.reconcile._dask import DaskExecutor
@@ -30,7 +31,7 @@ from paymentsdk.reconcile._rows import check_installed
 from paymentsdk.reconcile._search import Search
 from paymentsdk.reconcile._walk import Plan, Progress, Walk, WalkReport
 from paymentsdk.reconcile._walker import MOST_IN_FLIGHT
-from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds, whole_number
+from paymentsdk.reconcile._windows import MILLISECOND, Rules, Window, milliseconds
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -97,7 +98,8 @@ async def reconcile(
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
     check_installed()
-    window, rules, in_flight = _window(created), _rules(lag, max_window), _in_flight(in_flight)
+    check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
+    window, rules = _window(created), _rules(lag, max_window)
     async with AsyncExitStack() as stack:
         diff, columns = await stack.enter_async_context(loaded(book, Path(out)))
         names = sorted({*diff.accounts(), *(accounts or ())})
@@ -158,7 +160,8 @@ async def walk(
         PaymentsError: A call failed, as `client.call` says. What was done by then is kept.
     """
     check_installed()
-    window, rules, in_flight = _window(created), _rules(lag, max_window), _in_flight(in_flight)
+    check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
+    window, rules = _window(created), _rules(lag, max_window)
     names = [""] if accounts is None else sorted({*accounts})
     if not names:
         raise RequestInvalid("accounts", "is empty")
@@ -195,8 +198,4 @@ def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, Payments
 def _rules(lag: timedelta, max_window: int) -> Rules:
     if not timedelta(0) <= lag <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
-    return Rules(lag=lag // MILLISECOND, max_window=whole_number("max_window", max_window, 2, 100_000))
-
-
-def _in_flight(in_flight: int) -> int:
-    return whole_number("in_flight", in_flight, 1, MOST_IN_FLIGHT)
+    return Rules(lag=lag // MILLISECOND, max_window=check_within("max_window", max_window, 2, 100_000))

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
+from paymentsdk._validate import check_within
 from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
-from paymentsdk.reconcile._windows import whole_number
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -40,7 +40,7 @@ class DaskExecutor:
     def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
         self._connect = connect
         self._address = address
-        self._in_flight = whole_number("in_flight", in_flight, 1, MOST_PER_WORKER)
+        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
         self._run = uuid4().hex
         self._cluster: Any = None
         self._threads = 0

@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from paymentsdk._validate import check_within
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.reconcile._job import MOST_PER_WORKER, Job, JobDone, do
 from paymentsdk.reconcile._tasks import cancel
-from paymentsdk.reconcile._windows import whole_number
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
@@ -48,8 +48,8 @@ class ProcessExecutor:
 
     def __init__(self, connect: Callable[[], PaymentsClient], *, processes: int, in_flight: int = 16) -> None:
         self._connect = connect
-        self._processes = whole_number("processes", processes, 1, 256)
-        self._in_flight = whole_number("in_flight", in_flight, 1, MOST_PER_WORKER)
+        self._processes = check_within("processes", processes, 1, 256)
+        self._in_flight = check_within("in_flight", in_flight, 1, MOST_PER_WORKER)
         self._workers: list[_Worker] = []
 
     @property

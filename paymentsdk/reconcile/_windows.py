@@ -12,8 +12,6 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from paymentsdk.errors import RequestInvalid
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 #: Below it, a moment is the platform's word for no date at all: the year 1, in any zone.
@@ -114,14 +112,3 @@ def milliseconds(moment: datetime) -> int:
 def moment_of(number: int) -> datetime:
     """Return the moment that is *number* milliseconds after 1970."""
     return EPOCH + number * MILLISECOND
-
-
-def whole_number(name: str, value: int, least: int, most: int) -> int:
-    """Return the setting *value*; refuse it if it is no whole number or out of bounds.
-
-    Raises:
-        RequestInvalid: It is; *name* says which.
-    """
-    if type(value) is not int or not least <= value <= most:
-        raise RequestInvalid(name, f"must be a whole number, {least} to {most:,}")
-    return value
