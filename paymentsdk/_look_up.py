@@ -11,7 +11,7 @@ from msgspec import structs
 
 from paymentsdk.errors import PaymentsError
 from paymentsdk.journal import Record, RecordState, Resolution, StoredResponse
-from paymentsdk.journal._states import TOLERANCE
+from paymentsdk.journal._states import NO_LIMIT, TOLERANCE
 from paymentsdk.resources.merchant_orders import MerchantOrders
 from paymentsdk.resources.orders import (
     CANCEL,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Records in another state have had no effect.
 _EFFECTIVE = tuple(set(RecordState) - {RecordState.REFUSED, RecordState.NOT_SENT, RecordState.EXPIRED})
-#: More records than a journal has.
-_ALL = 2**31 - 1
 _ORDER = msgspec.json.Decoder(OrderRequest)
 _REFUND = msgspec.json.Decoder(RefundRequest)
 
@@ -107,7 +105,7 @@ class LookUp:
 
     async def _others(self, record: Record) -> Sequence[Record]:
         """Return what else the seller has in the journal that may have taken effect."""
-        rows = await self._journaling.journal.records(_EFFECTIVE, limit=_ALL)
+        rows = await self._journaling.journal.records(_EFFECTIVE, limit=NO_LIMIT)
         mine = (record.base_url, record.seller)
         return [row for row in rows if row.key != record.key and (row.base_url, row.seller) == mine]
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from paymentsdk._secrets import masked
+from paymentsdk._validate import check_seconds
 from paymentsdk.errors import RequestInvalid, visible
 
 A = TypeVar("A")
@@ -80,16 +81,14 @@ class Postgres:
         timeout: Seconds that a piece of work may take, with all new connections that it needs.
 
     Raises:
-        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
     """
 
     def __init__(self, dsn: str, *, timeout: float) -> None:
         if not is_dsn(dsn):
             raise RequestInvalid("dsn", "must be postgresql://user:password@host:port/database")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise RequestInvalid("timeout", "must be above 0 seconds")
         self._dsn = masked(dsn)
-        self.timeout: float = float(timeout)
+        self.timeout: float = float(check_seconds("timeout", timeout))
 
     async def connect(self, prepare: Callable[[Connection], Awaitable[None]]) -> Connection:
         """Return a new connection that *prepare* has prepared, and on which a commit is on the disk.

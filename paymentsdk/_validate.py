@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import iscoroutinefunction
+from typing import TypeAlias
 
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
 _DAY = 86_400
+#: Encrypts bytes that are kept, or decrypts them.
+Seal: TypeAlias = Callable[[bytes], bytes]
 #: The variable that allows plain http to another machine where it is ``1``.
 ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 
@@ -28,6 +32,16 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
         raise RequestInvalid(name, f"must have {' and '.join(missing)}, which {type(value).__name__} lacks")
     if sync is not None and (iscoroutinefunction(value) or iscoroutinefunction(getattr(value, sync))):
         raise RequestInvalid(name, f"{sync} of {type(value).__name__} must not be async: it is not awaited")
+
+
+def check_seals(seal: Seal | None, unseal: Seal | None) -> None:
+    """Refuse a seal without what undoes it, and the other way round.
+
+    Raises:
+        TypeError: One of them is missing.
+    """
+    if (seal is None) is not (unseal is None):
+        raise TypeError("give seal and unseal, or neither")
 
 
 def check_within(name: str, value: int, least: int, most: int) -> int:

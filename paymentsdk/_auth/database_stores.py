@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from hashlib import sha256
 from pathlib import Path
@@ -17,10 +17,10 @@ import msgspec
 from paymentsdk._auth.token_store import LONGEST_LOCK, TokenPair, check_pair, file_lock, fingerprint
 from paymentsdk._postgres import Connection, Line, Postgres, is_error, schema
 from paymentsdk._secrets import masked
+from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import RequestInvalid
 
 T = TypeVar("T")
-Seal: TypeAlias = Callable[[bytes], bytes]
 Row: TypeAlias = Sequence[object]
 
 #: Both databases take these: SQLite has `$1` for a name.
@@ -57,8 +57,7 @@ class _DatabaseTokenStore:
     def __init__(self, table: _Table, name: str, seal: Seal | None, unseal: Seal | None) -> None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise RequestInvalid("name", "must be text that is not empty")
-        if (seal is None) is not (unseal is None):
-            raise TypeError("give seal and unseal, or neither")
+        check_seals(seal, unseal)
         self._table = table
         self._name = name
         self._seal = seal
@@ -176,7 +175,8 @@ class PostgresTokenStore(_DatabaseTokenStore):
         timeout: Seconds that one statement may take, new connections included.
 
     Raises:
-        RequestInvalid: *name* is empty or no text, *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+        RequestInvalid: *name* is empty or no text, *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and
+            at most a day.
     """
 
     __slots__ = ()

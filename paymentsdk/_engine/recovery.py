@@ -17,7 +17,7 @@ from paymentsdk._engine import events
 from paymentsdk._engine.once import LEASE, Attempts, driver, tell_resolved
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RequestInvalid, describe
 from paymentsdk.journal._events import RecordsOpen
-from paymentsdk.journal._states import OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
+from paymentsdk.journal._states import NO_LIMIT, OPEN, Record, RecordState, Resolution, StoredResponse, Timing, timing
 from paymentsdk.journal._summary import RecoverySummary
 from paymentsdk.journal._time import Moment
 
@@ -34,8 +34,6 @@ logger = logging.getLogger("paymentsdk")
 
 #: Records that are carried out at once: as many requests are in flight.
 BATCH = 16
-#: More records than a journal has.
-ALL = 2**31 - 1
 
 
 class Sender(Struct, frozen=True):
@@ -151,10 +149,10 @@ class Recovery:
             return [], since
         keys = None if self._backoff is None else {row.key for row in rows}
         sellers = tuple(self._senders)
-        return await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=ALL, keys=keys), since
+        return await self._journaling.journal.claim(sellers, owner=owner, lease=LEASE, limit=NO_LIMIT, keys=keys), since
 
     async def _open(self) -> list[Record]:
-        return await self._journaling.journal.records(OPEN, limit=ALL)
+        return await self._journaling.journal.records(OPEN, limit=NO_LIMIT)
 
     def _tell_open(self, rows: Sequence[Record]) -> None:
         """Tell the observers what is open."""

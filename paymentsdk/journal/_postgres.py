@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from paymentsdk._postgres import Connection, Lane, Line, Postgres, Values, schema
+from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
 from paymentsdk.journal._table import (
@@ -16,7 +17,6 @@ from paymentsdk.journal._table import (
     SCHEMA,
     Codec,
     Columns,
-    Seal,
     Table,
     Transaction,
     id_of,
@@ -215,7 +215,7 @@ class PostgresJournal:
         now: The clock of the leases, in seconds since the epoch, in place of the database's; the same for all.
 
     Raises:
-        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0.
+        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
     """
 
     def __init__(

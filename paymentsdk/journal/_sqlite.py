@@ -15,9 +15,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import structs
 
+from paymentsdk._validate import Seal
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution
-from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Seal, Table, Transaction, id_of, response_column
+from paymentsdk.journal._table import CODES, SCHEMA, Codec, Columns, Table, Transaction, id_of, response_column
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Transaction], Awaitable[T]]

@@ -23,6 +23,8 @@ from msgspec import Struct, structs
 
 #: Seconds after which no record is sent any more: the platform remembers a key for 24 hours, and clocks differ.
 LONGEST_RESEND = 23 * 3600.0
+#: As a limit: more records than a journal has.
+NO_LIMIT = 2**31 - 1
 #: Seconds by which the platform's machines may disagree before its time counts as having gone back.
 TOLERANCE = 60.0
 

@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
 
+from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import JournalUnavailable
 from paymentsdk.journal import _states as states
 from paymentsdk.journal._states import Action, Record, RecordState, Resolution, StoredResponse
 
 T = TypeVar("T")
-Seal: TypeAlias = Callable[[bytes], bytes]
 
 #: The version of the table.
 SCHEMA = 1
 #: Open states come first, so that an index finds them by ``state < 4``.
 CODES = {state: code for code, state in enumerate(RecordState)}
 _STATES = dict(enumerate(RecordState))
-#: More rows than there are.
-_ALL = 2**31 - 1
 #: Rows that a process holds at most in memory: more of them are settled with a read.
 _MOST_HELD = 10_000
 
@@ -80,8 +78,7 @@ class Codec:
     """
 
     def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
-        if (seal is None) is not (unseal is None):
-            raise TypeError("give seal and unseal, or neither")
+        check_seals(seal, unseal)
         self._seal = seal
         self._unseal = unseal
 
@@ -320,7 +317,7 @@ async def _claim(
     rows: Transaction, sellers: Sequence[str], owner: str, lease: float, *, limit: int, among: frozenset[str] | None
 ) -> list[Record]:
     now = await rows.now()
-    wanted = limit if among is None else _ALL
+    wanted = limit if among is None else states.NO_LIMIT
     found = _oldest(await rows.claimable(sellers, owner, now, wanted))
     if among is not None:
         found = [row for row in found if row.key in among]

@@ -13,13 +13,10 @@ from msgspec import Struct
 
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.journal import Journal, Record, RecordState
-from paymentsdk.journal._states import OPEN
+from paymentsdk.journal._states import NO_LIMIT, OPEN
 from paymentsdk.reconcile._outcome import BookRow
 from paymentsdk.resources import orders, preferences
 from paymentsdk.resources.orders import RefundStatus
-
-#: More records than a journal has.
-_ALL = 2**31 - 1
 
 
 class _Item(Struct):
@@ -63,7 +60,7 @@ _MADE = msgspec.json.Decoder(_Made, strict=False)
 
 async def open_records(journal: Journal) -> list[Record]:
     """Return the records that are open."""
-    return await journal.records(OPEN, limit=_ALL)
+    return await journal.records(OPEN, limit=NO_LIMIT)
 
 
 def open_write(record: Record) -> OpenWrite:
@@ -77,7 +74,7 @@ async def rows_of_journal(journal: Journal) -> list[BookRow]:
     Raises:
         RequestInvalid: Nothing says which reference a record is about: it was created without one.
     """
-    records = await journal.records((*OPEN, RecordState.DONE), limit=_ALL)
+    records = await journal.records((*OPEN, RecordState.DONE), limit=NO_LIMIT)
     changes: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         order_id = _order_id(record)

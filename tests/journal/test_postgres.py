@@ -248,7 +248,7 @@ def test_another_address_is_refused(dsn: object) -> None:
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), True, "5"])
 def test_a_timeout_is_above_0(timeout: object) -> None:
     """Without time nothing could be kept."""
-    with pytest.raises(RequestInvalid, match="timeout: must be above 0 seconds"):
+    with pytest.raises(RequestInvalid, match="timeout: must be above 0 and at most 86400 seconds"):
         PostgresJournal("postgresql://127.0.0.1/db", timeout=timeout)
 
 
