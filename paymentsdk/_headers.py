@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
+from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._secrets import masked
 from paymentsdk.errors import RequestInvalid
 
@@ -52,7 +53,7 @@ def http_date(text: str | None) -> datetime | None:
         moment = parsedate_to_datetime(text or "")
     except (ValueError, TypeError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return in_utc(moment)
 
 
 def check_name(name: str, path: str) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from paymentsdk._validate import is_loopback
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._buyer import Buyer
@@ -117,7 +118,7 @@ class Sandbox:
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
-        if not public and not _is_loopback(host):
+        if not public and not is_loopback(host):
             raise ValueError(f"{host} can be reached by other machines: set `public` to allow that")
         self._host, self._port, self._live_tokens = host, port, live_tokens
         self._names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
@@ -385,9 +386,3 @@ def _in_url(host: str) -> str:
         if address.is_unspecified:
             return "127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "[::1]"
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
