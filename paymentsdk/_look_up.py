@@ -38,7 +38,7 @@ _REFUND = msgspec.json.Decoder(RefundRequest)
 class LookUp:
     """Finds out what became of a cancel, a refund, or an order that was paid.
 
-    It says nothing where another record, or something outside of the journal, may have done what it sees.
+    It says nothing where another record may have done what it sees, nor where there is more than the records explain.
 
     Args:
         orders: Of the seller.
@@ -131,10 +131,10 @@ def _wanted(record: Record) -> tuple[object, object]:
 
 def _own_refund(record: Record) -> str | None:
     """Return the id of the refund that a record has made: the newest of its response, which comes last."""
-    if record.response is None:
+    refunds = () if record.response is None else REFUND.decode(record.response.body)[0].refunds
+    if not refunds or (record.body and _wanted(record) != (refunds[-1].transaction_id, refunds[-1].amount)):
         return None
-    refunds = REFUND.decode(record.response.body)[0].refunds
-    return refunds[-1].id if refunds else None
+    return refunds[-1].id
 
 
 def _with_last(order: Order, refund: Refund) -> Order:

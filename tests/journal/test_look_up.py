@@ -9,9 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.journal import Record, RecordState, SQLiteJournal
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.test_client import order
@@ -113,9 +114,19 @@ async def _outside(seller: Seller, lunch: Order) -> None:
 
 
 async def _purged(seller: Seller, lunch: Order) -> None:
-    await seller.refund(lunch, "first")
-    await seller.refund(lunch, "first")  # Waits until it is kept as done.
+    for _ in range(2):
+        await seller.refund(lunch, "first")
     await seller.journal.purge(2e9)
+
+
+async def _with_the_refund_of_another(seller: Seller, lunch: Order) -> None:
+    for _ in range(2):  # The second waits until it is kept as done.
+        await seller.refund(lunch, "first", amount=Decimal("4.00"))
+    (first,) = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "first"]
+    odd = structs.replace(first, key="odd", name="odd", body=first.body.replace(b"4.00", b"5.00"), owner="p/1")
+    await seller.journal.begin(odd, lease=60.0)
+    done = Resolution(state=RecordState.DONE, response=first.response)
+    await seller.journal.resolve("odd", done, owner="p/1")
 
 
 async def _whole(seller: Seller, lunch: Order) -> None:
@@ -131,13 +142,14 @@ async def _whole(seller: Seller, lunch: Order) -> None:
         (_with_another_amount, FAILED, RecordState.UNKNOWN),
         (_outside, LOST, RecordState.UNKNOWN),
         (_purged, LOST, RecordState.UNKNOWN),
+        (_with_the_refund_of_another, LOST, RecordState.UNKNOWN),
         (_whole, LOST, RecordState.UNKNOWN),
     ],
 )
 async def test_what_may_be_anothers_stays_unknown(
     seller: Seller, before: Callable[[Seller, Order], object], effect: str, state: RecordState
 ) -> None:
-    """A refund of another amount is no rival; one from outside, a purged record and a whole refund in doubt may be."""
+    """A refund of another amount is no rival; one from outside, of no known response, or a whole one may be."""
     lunch = await seller.paid()
     await before(seller, lunch)
     await seller.refund(lunch, "in doubt", effect)
