@@ -50,7 +50,7 @@ class Seller:
         """Recover when nothing may be sent any more; return the records by name."""
         self.sandbox.clock.advance(timedelta(hours=24))
         before = self.effects()
-        await self.client.orders.get((await self.client.orders.create(order("other"), once="tells the time")).id)
+        await self.client.orders.create(order("other"), once="tells the time")
         await self.client.recover()
         assert before + 1 == self.effects(), "a recovery after the time has sent a write"
         return {row.name: row for row in await self.journal.records(tuple(RecordState))}
@@ -215,3 +215,16 @@ async def test_a_cancel_and_a_whole_refund_show_in_the_order(seller: Seller, eff
     rows = await seller.a_day_later()
 
     assert {state} == {rows[name].state for name in ("cancel", "refund")}
+
+
+async def test_a_read_that_fails_says_nothing(seller: Seller) -> None:
+    """The record stays unknown, and the next recovery reads once more."""
+    lunch = await seller.paid()
+    await seller.refund(lunch, "in doubt", LOST)
+    seller.sandbox.faults.add(FaultRule(effect="refuse", operation="orders.get", status=404, times=1))
+
+    assert RecordState.UNKNOWN is (await seller.a_day_later())["in doubt"].state
+    await seller.client.recover()
+    await seller.client.orders.refund(lunch.id, payment_id=lunch.payment.id, amount=FIVE, once="in doubt")
+    (row,) = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "in doubt"]
+    assert row.response is not None
