@@ -10,24 +10,27 @@ import argparse
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import tables
 from benchmarks.bars import BARS, Bar, Reading, readings
-from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, save
+from benchmarks.contestants import BASELINE
+from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, ratio, save
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 #: The benches, and what they are run with for the page.
 BENCHES: Mapping[str, Sequence[str]] = {
-    "bench_call": ("--full", "--rounds", "7"),
+    "bench_call": ("--full", "--rounds", "5"),
     "bench_connections": (),
     "bench_layers": ("--rounds", "25"),
-    "bench_decode": (),
-    "bench_pages": ("--rounds", "3"),
+    "bench_decode": ("--rounds", "5"),
+    "bench_pages": ("--rounds", "2"),
     "bench_import": (),
     "bench_cold": (),
     "bench_retry": (),
@@ -85,9 +88,27 @@ def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
     return lambda results: tables.pivot(part(results), "contestant", ("method", "in flight"))
 
 
+#: From the least that a call can cost to the whole of it: on the fast transport, and on the default one.
+PARTS = ("floor", "http11, no engine", "paymentsdk, http11", "aiohttp by hand", "aiohttp, no engine", "paymentsdk")
+
+
+def parts_table(results: Mapping[str, Result]) -> str:
+    """Return what the parts of a call cost, as a share of the same call with bare aiohttp."""
+    rows = results["bench_call"].rows
+    lines = [f"| | {' | '.join(PARTS)} |", f"| --- |{' --: |' * len(PARTS)}"]
+    for tls, method, width in product(("no", "yes"), ("GET", "POST"), (16, 128)):
+        key: Key = {"loop": "asyncio", "tls": tls, "method": method, "in flight": width}
+        base = matching(rows, {**key, "contestant": BASELINE})
+        found = [matching(rows, {**key, "contestant": name}) for name in PARTS]
+        cells = [f"{ratio(one[0], base[0]):.2f}" if one and base else "" for one in found]
+        lines.append(f"| {method}{', TLS' * (tls == 'yes')}, {width} in flight | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 #: The tables of the page, by the name in their marker.
 TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
     "bars": bars_table,
+    "parts": parts_table,
     "bench_call": _call("asyncio", "no"),
     "bench_call_tls": _call("asyncio", "yes"),
     "bench_call_uvloop": _call("uvloop", "no"),
@@ -131,6 +152,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
     Raises:
         CalledProcessError: One failed.
     """
+    began = time.monotonic()
     for name in benches:
         settings = ["--quick"] if quick else BENCHES[name]
         command = [sys.executable, "-m", f"benchmarks.{name}", *settings, "--out", str(folder)]
@@ -140,12 +162,13 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
             runs += filter(None, [load(name, folder)])
         if len(runs) > 1:
             save(pooled(runs), folder)
+        print(f"{name}: {time.monotonic() - began:.0f} s since the beginning", file=sys.stderr)
 
 
 def main() -> None:
     """Run if asked to, print the bars, write the page if asked to."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    line.add_argument("--run", action="store_true", help="run the benches first; half an hour or more in all")
+    line.add_argument("--run", action="store_true", help="run the benches first, for a quarter of an hour")
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")
