@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._engine.engine import Engine
+from paymentsdk._engine.result import Result
 from paymentsdk._engine.settings import CallOptions
 from paymentsdk._operation.operation import Operation, PageShape
 from paymentsdk._operation.rules import ErrorCode
@@ -267,25 +268,15 @@ class Resource:
         self,
         operation: Operation[B, R],
         body: B | None,
-        options: KeyedWriteOptions,
+        options: WriteOptions,
         *,
         headers: Mapping[str, str] | None = None,
         **path: str,
     ) -> R:
-        """Carry out a write that takes an idempotency key."""
-        result = await self._engine.call(
-            operation,
-            body,
-            query=None,
-            idempotency_key=options.get("idempotency_key"),
-            first_sent_at=options.get("first_sent_at"),
-            once=options.get("once"),
-            not_after=options.get("not_after"),
-            defer=options.get("defer", False),
-            headers=headers,
-            **path,
-        )
-        return result.value
+        """Carry out a write with the options that its method was given."""
+        # A name that is no option is taken for a placeholder, and refused: the key of a misspelt one would be random.
+        call: Callable[..., Awaitable[Result[R]]] = self._engine.call
+        return (await call(operation, body, headers=headers, **options, **path)).value
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")

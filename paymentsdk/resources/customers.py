@@ -240,6 +240,4 @@ class Customers(Resource):
             NotFound: What the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again then answers ``"101"``.
         """
-        once, not_after = options.get("once"), options.get("not_after")
-        call = self._engine.call(CREATE, customer, once=once, not_after=not_after, defer=options.get("defer", False))
-        return (await call).value
+        return await self._write(CREATE, customer, options)

@@ -678,6 +678,4 @@ class Preferences(Resource):
             BadRequest: The platform refused; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
-        once, not_after = options.get("once"), options.get("not_after")
-        call = self._engine.call(CREATE, preference, once=once, not_after=not_after, defer=options.get("defer", False))
-        return (await call).value
+        return await self._write(CREATE, preference, options)

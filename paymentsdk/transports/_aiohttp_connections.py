@@ -287,8 +287,8 @@ def ending_with_its_connection(response: aiohttp.ClientResponse, wire: Wire | No
     # A session of the caller's. Once its connection is back in the pool there is nothing to watch.
     connection = response.connection
     protocol = None if connection is None else connection.protocol
-    closed = getattr(protocol, "closed", None)  # Early versions of aiohttp do not tell.
-    if closed is None:
+    closed = None if protocol is None else protocol.closed
+    if protocol is None or closed is None:
         _cut_off(content)
         yield lambda: False
         return
@@ -296,7 +296,7 @@ def ending_with_its_connection(response: aiohttp.ClientResponse, wire: Wire | No
     closed.add_done_callback(_heard)
     closed.add_done_callback(fail)
     try:
-        yield lambda: protocol is not None and isinstance(protocol.exception(), aiohttp.ClientOSError)
+        yield lambda: isinstance(protocol.exception(), aiohttp.ClientOSError)
     finally:
         closed.remove_done_callback(fail)
 

@@ -215,6 +215,27 @@ async def test_the_session_of_the_buyer_travels_in_the_header_of_the_setting(tra
     assert "device-1" == third["X-Brand-Id"]
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.orders.create(ORDER, idempotency_kye="k"),
+        lambda client: client.orders.cancel("ORD1", idempotency_kye="k"),
+        lambda client: client.wallet_payments.create(WALLET, idempotency_kye="k"),
+        lambda client: client.preferences.create(PREFERENCE, onec="a"),
+        lambda client: client.preferences.create(PREFERENCE, idempotency_key="k"),
+        lambda client: client.customers.create(CustomerRequest(email="a@b.example"), onec="a"),
+    ],
+)
+async def test_a_misspelt_option_is_refused(
+    client: PaymentsClient, transport: MemoryTransport, write: Callable[[PaymentsClient], Awaitable[object]]
+) -> None:
+    """Dropped in silence, it would leave a write with a random key, or outside the journal: nothing is sent."""
+    with pytest.raises(RequestInvalid):
+        await write(client)
+
+    assert not transport.requests
+
+
 async def test_a_key_goes_with_its_own_call_only(client: PaymentsClient, transport: MemoryTransport) -> None:
     """A given key is sent as it is; without one, each call makes its own; operations that take none get none."""
     await client.wallet_payments.create(WALLET, idempotency_key="ride-7")
