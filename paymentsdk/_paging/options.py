@@ -1,7 +1,7 @@
 """What a caller says of a walk, and what goes out of it with the filters."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
+# looked up where the heir stands, in the module of the resource.
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from decimal import Decimal
 from pathlib import Path
+from typing import ForwardRef
 
 import pytest
 from msgspec import convert
@@ -286,6 +287,14 @@ def test_an_answer_to_another_request_is_noticed(
     found = operation.compare(request, path, operation.decode(answer.encode())[0])
 
     assert belongs is (found.mismatch is None)
+
+
+@pytest.mark.parametrize("query", [one.query for one in OPERATIONS.values() if one.query], ids=lambda cls: cls.__name__)
+def test_the_types_of_a_position_are_found_from_every_module(query: type) -> None:
+    """A query inherits them, and no text: since Python 3.14, its names are looked up in the module of the resource."""
+    kinds = [query.__annotations__[name] for name in ("offset", "limit")]
+
+    assert not [kind for kind in kinds if isinstance(kind, ForwardRef)]
 
 
 def test_a_status_that_nobody_knows_does_not_break_a_service() -> None:
