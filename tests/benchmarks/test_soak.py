@@ -33,8 +33,11 @@ def test_what_goes_up_is_said(name: str, at_each_portion: int) -> None:
 
 async def test_a_count_sees_what_is_there() -> None:
     """The tasks and threads of this process, its memory and its descriptors."""
+    before = soak.count()
+    kept = [[] for _ in range(20_000)]
     seen = soak.count()
 
     assert 1 == seen.tasks
-    assert min(seen.memory, seen.objects) > 10_000
+    assert seen.memory > 10_000
+    assert abs(seen.objects - before.objects - len(kept)) < 1_000
     assert min(seen.threads, seen.descriptors) > 0

@@ -60,3 +60,10 @@ async def test_an_integer_may_be_written_with_a_point(plain):
     seen = [(await plain("POST", "/checkout/preferences", body)).status for body in bodies]
 
     assert [201, 400] == seen
+
+
+@pytest.mark.parametrize("search", ["/preapproval_plan", "/authorized_payments", "/merchant_orders"])
+@pytest.mark.parametrize(("query", "status"), [("limit=&offset=&status=", 200), ("limit=x", 400), ("offset=-1", 400)])
+async def test_a_filter_without_a_value_is_not_there(plain, search, query, status):
+    """An empty one counts as not given; one with a value that it cannot have is refused."""
+    assert status == (await plain("GET", f"{search}/search?{query}")).status
