@@ -141,6 +141,62 @@ _LIMITED = tuple({"load": f"{count} callers", "flow": "adaptive"} for count in (
 _BESIDE_BATCH: Key = {"load": "1 beside 64 batch", "flow": "adaptive"}
 
 
+def _reconcile(
+    what: str,
+    part: str,
+    metric: str,
+    *of: Key,
+    to: Key | None = None,
+    most: float | None = None,
+    least: float | None = None,
+    unit: str = "",
+) -> Bar:
+    """Return a bar of a reconciliation: on a value, or on a ratio to the rows *to*."""
+    return Bar(
+        what=what,
+        bench=f"bench_reconcile{part}",
+        of=of,
+        to=to or {},
+        metric=metric,
+        take="value" if to is None else "ratio",
+        most=most,
+        least=least,
+        unit=unit,
+    )
+
+
+_DIFF: Key = {"what": "diff", "orders": "1,000,000"}
+_WALK: Key = {"what": "walk", "orders": "200,000"}
+_UNLIMITED: Key = {"limit": 0}
+_LIMIT: Key = {"limit": 100}
+_DASK: tuple[Key, Key] = ({"executor": "Dask, 1 worker"}, {"executor": "Dask, 2 workers"})
+_RECONCILE = (
+    _reconcile("a certified walk that writes, over a bare one", "", "cpu_ms", _WALK, to={"what": "bare"}, most=1.35),
+    _reconcile("the same, over a bare one that writes", "", "cpu_ms", _WALK, to={"what": "bare, written"}, most=1.25),
+    _reconcile("peak memory of that walk, with all that it imports", "", "peak_mib", _WALK, most=200, unit=" MiB"),
+    _reconcile("its calls, over full pages alone", "", "calls_to_ideal", _WALK, most=1.15),
+    _reconcile("ten times the orders: CPU", "", "cpu_ms", _WALK, to={"orders": "20,000"}, most=11),
+    _reconcile("ten times the orders: memory", "", "peak_mib", _WALK, to={"orders": "20,000"}, most=1.1),
+    _reconcile("a walk that waits, over the ideal", "_waiting", "to_ideal", _UNLIMITED, most=1.25),
+    _reconcile("429s of a walk at 100 calls per second", "_waiting", "refused_pct", _LIMIT, most=3, unit=" %"),
+    _reconcile("its goodput, of what the platform would serve", "_waiting", "goodput", _LIMIT, least=0.9),
+    _reconcile("after kill -9: the first call", "_killed", "first_call_s", {}, most=1, unit=" s"),
+    _reconcile("after kill -9: what is done again", "_killed", "s_again", {}, most=1, unit=" s"),
+    *(
+        _reconcile(f"1,000 walks over drifting platforms: {words}", "_model", name, {"runs": 1_000}, most=0)
+        for name, words in (("lost", "rows lost"), ("twice", "rows twice"), ("loud", "windows falsely not whole"))
+    ),
+    _reconcile(
+        "a million compared with a million, over reading both", "_diff", "cpu_ms", _DIFF, to={"what": "read"}, most=6
+    ),
+    _reconcile("peak memory of that comparison", "_diff", "peak_mib", _DIFF, most=450, unit=" MiB"),
+    _reconcile("its wrong outcomes", "_diff", "wrong", _DIFF, most=0),
+    _reconcile("two Dask workers over one", "_executors", "rows_s", _DASK[1], to=_DASK[0], least=1.8),
+    _reconcile(
+        "an event loop over one Dask worker", "_executors", "rows_s", {"executor": "event loop"}, to=_DASK[0], most=1.25
+    ),
+)
+
 BARS = (
     _over_bare("paymentsdk", "GET", 1.12, _PLAIN, _TLS),
     _over_bare("paymentsdk", "POST", 1.20, _PLAIN, _TLS),
@@ -361,4 +417,5 @@ BARS = (
         most=50,
         unit=" ms",
     ),
+    *_RECONCILE,
 )

@@ -2,7 +2,9 @@
 
 Orders of 20 sellers over 30 days, half of them in bursts, served from memory in pages of 100; what serving costs is
 left out. *Bare* only decodes the same orders, in pages by offset, and proves and writes nothing; *search* is the
-ordinary search, which decodes all of each order. Calls are held against full pages alone. *model* runs the model of
+ordinary search, which decodes all of each order; *bare, written* converts the rows for pyarrow and writes them as well.
+Calls are held against full pages alone. *waiting* is on an event loop where waiting costs nothing and computing takes
+no time, so that only round trips count. *model* runs the model of
 tests/reconcile a thousand times; *diff* compares a book with what a walk has written, *read* only reads both files;
 *loaded* has dlt load the same orders from the same server; *executors* walk one seller with latency, and count rows per
 second from the first commit on.
@@ -35,11 +37,12 @@ from msgspec import Struct, structs
 
 from benchmarks import harness, payloads, reconcile_files
 from benchmarks.harness import Options, Result, Row
-from paymentsdk import OPERATIONS, PaymentsClient, Request, Response
+from benchmarks.virtual_time import LoopClock, VirtualLoop
+from paymentsdk import OPERATIONS, FlowControl, PaymentsClient, Request, Response
 from paymentsdk.reconcile import DaskExecutor, Executor, ProcessExecutor, walk
-from paymentsdk.reconcile._rows import OrderPage
+from paymentsdk.reconcile._rows import OrderPage, Rows, write
+from paymentsdk.reconcile._walker import MOST_PENDING
 from paymentsdk.reconcile._windows import EPOCH, MILLISECOND
-from tests.reconcile.test_model import judged
 
 MILLION = 1_000_000
 SELLERS = 20
@@ -49,16 +52,22 @@ END = datetime(2026, 11, 1, tzinfo=UTC)
 BEGIN = END - timedelta(days=30)
 #: Long after: all windows have settled, and none has aged out of the search.
 HEADERS = {"Date": "Sun, 08 Nov 2026 00:00:00 GMT"}
-LATENCIES = ((0.05, 8), (0.05, 16), (0.1, 8), (0.1, 16))
+#: Seconds, calls in flight, and calls per second that the platform serves, if that is limited.
+LATENCIES = ((0.05, 8, 0), (0.05, 16, 0), (0.1, 8, 0), (0.1, 16, 0), (0.05, 16, 100))
 ROOT = Path(__file__).parent.parent
 
 
 class Serving:
     """A transport that finds the orders of all sellers in memory."""
 
-    def __init__(self, rows: int, *, latency: float = 0.0, tally: Path | None = None, sellers: int = SELLERS) -> None:
+    def __init__(
+        self, rows: int, *, latency: float = 0.0, limit: int = 0, tally: Path | None = None, sellers: int = SELLERS
+    ) -> None:
         self.dates = {f"s{i}": _dates(i, rows // sellers) for i in range(sellers)}
         self.latency = latency
+        self.limit = limit
+        self.refused = 0
+        self._windows = Counter[int]()
         self.cpu = 0.0
         self.calls = 0
         self.first = 0.0
@@ -74,6 +83,12 @@ class Serving:
         if self._tally is not None:
             os.write(self._tally, b".")
         await asyncio.sleep(self.latency)
+        if self.limit:
+            window = int(asyncio.get_running_loop().time())
+            self._windows[window] += 1
+            if self._windows[window] > self.limit:
+                self.refused += 1
+                return Response(429, {"Retry-After": "1"}, b"{}")
         begun = time.thread_time()
         answer = self.find(request.url, request.headers["Authorization"])
         self.cpu += time.thread_time() - begun
@@ -118,6 +133,9 @@ def _own(name: str) -> str:
 
 
 def _client(serving: Serving) -> PaymentsClient:
+    if serving.limit:
+        flow = FlowControl(adaptive=True)
+        return PaymentsClient(base_url="https://x", accounts=_own, transport=serving, flow=flow, clock=LoopClock())
     return PaymentsClient(base_url="https://x", accounts=_own, transport=serving)
 
 
@@ -133,15 +151,21 @@ async def walked(serving: Serving, out: str, in_flight: int = 8, sellers: int = 
     return report.rows
 
 
-async def bare(serving: Serving) -> int:
+async def bare(serving: Serving, out: str = "") -> int:
     search = OPERATIONS["merchant_orders.search"].returning(OrderPage)
     found = 0
     async with _client(serving) as client:
         for name, dates in serving.dates.items():
-            seller = client.account(name)
+            seller, rows = client.account(name), Rows(name)
             for offset in range(0, len(dates), PAGE):
                 page = (await seller.call(search, query={"offset": offset, "limit": 1000})).value
-                found += len(page.elements or ())
+                orders = page.elements or ()
+                found += len(orders)
+                if out:
+                    rows.add([str(one.id) for one in orders], orders, 0)
+                if len(rows) >= MOST_PENDING or (out and offset + PAGE >= len(dates)):
+                    write([rows], Path(out, f"{name}-{offset}.parquet"))
+                    rows = Rows(name)
     return found
 
 
@@ -172,11 +196,15 @@ class Task(Struct):
     in_flight: int = 8
     out: str = ""
     kill_ms: int = 0
+    limit: int = 0
+    is_virtual: bool = False
+    """Waiting costs no time: latency alone is measured."""
     url: str = ""
 
 
 def child(task: Task) -> dict[str, float]:
-    serving = Serving(task.rows, latency=task.latency, tally=Path(task.out, "calls") if task.out else None)
+    tally = Path(task.out, "calls") if task.out else None
+    serving = Serving(task.rows, latency=task.latency, limit=task.limit, tally=tally)
     # A single seller shows what latency costs; several have calls in flight, each.
     sellers = 1 if task.latency else SELLERS
     if task.kill_ms:
@@ -186,18 +214,21 @@ def child(task: Task) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as own:
         out = str(Path(task.out or own, "run"))
         whole = partial(walked, out=out, in_flight=task.in_flight, sellers=sellers)
-        runs = {"bare": bare, "search": searched, "walk": whole, "socket": partial(loaded, task.url, out)}
+        runs = {"bare": bare, "bare, written": partial(bare, out=own), "search": searched, "walk": whole}
+        runs["socket"] = partial(loaded, task.url, out)
         names = list(serving.dates)
         if task.what == "dlt":
             found = import_module("benchmarks.dlt_loading").load(task.url, names, PAGE)
         else:
-            found = asyncio.run(runs[task.what](serving))
-    begun, wall = wall, time.perf_counter() - wall
+            with asyncio.Runner(loop_factory=VirtualLoop if task.is_virtual else None) as runner:
+                found = runner.run(runs[task.what](serving))
+                slept = runner.get_loop().time()
+    begun, wall = wall, slept if task.is_virtual else time.perf_counter() - wall
     counts = [len(dates) for dates in serving.dates.values()][:sellers]
     if found != sum(counts):
         raise SystemExit(f"{found} of {sum(counts)} rows")
     ideal = sum(-(-count // PAGE) for count in counts)
-    return {
+    sample = {
         "cpu_ms": (cpu := (_cpu() - cpu - serving.cpu) * 1e3),
         "rows_per_cpu_s": found / cpu * 1e3,
         "first_call_s": serving.first - begun if serving.first else 0.0,
@@ -206,8 +237,11 @@ def child(task: Task) -> dict[str, float]:
         "serving_mib": before,
         "calls": serving.calls,
         "calls_to_ideal": serving.calls / ideal,
-        "to_ideal": wall / (ideal * task.latency / task.in_flight) if task.latency else 0.0,
     }
+    if task.limit:
+        served = serving.calls - serving.refused
+        return {**sample, "refused_pct": 100 * serving.refused / serving.calls, "goodput": served / (task.limit * wall)}
+    return {**sample, "to_ideal": wall / (ideal * task.latency / task.in_flight)} if task.latency else sample
 
 
 def _cpu() -> float:
@@ -237,7 +271,7 @@ def run(options: Options, rows: int = MILLION) -> Result:
     rows, rounds = (2_000, 1) if options.quick else (rows, min(options.rounds, 3))
     found: dict[tuple[str, int], list[dict[str, float]]] = {}
     for _ in range(rounds):
-        for what in ("bare", "search", "walk"):
+        for what in ("bare", "bare, written", "search", "walk"):
             for count in (rows // 10, rows):
                 found.setdefault((what, count), []).append(measured(Task(what, count)))
     table = [Row({"what": what, "orders": f"{count:,}"}, _columns(samples)) for (what, count), samples in found.items()]
@@ -245,14 +279,14 @@ def run(options: Options, rows: int = MILLION) -> Result:
 
 
 def waiting(options: Options) -> Result:
-    """Measure the walk of one seller against latency, and what is done again after a kill."""
-    rows = SELLERS * (300 if options.quick else 40_000)
+    """Measure the walk of one seller against latency, and against a limit of 100 calls per second."""
+    rows = SELLERS * (300 if options.quick else 100_000)
     table = [
         Row(
-            {"latency, ms": f"{latency * 1e3:g}", "in flight": in_flight},
-            _columns([measured(Task("walk", rows, latency, in_flight))]),
+            {"latency, ms": f"{latency * 1e3:g}", "in flight": in_flight, "limit": limit},
+            _columns([measured(Task("walk", rows, latency, in_flight, limit=limit, is_virtual=True))]),
         )
-        for latency, in_flight in (LATENCIES[:1] if options.quick else LATENCIES)
+        for latency, in_flight, limit in (LATENCIES[:1] if options.quick else LATENCIES)
     ]
     return harness.result("bench_reconcile_waiting", table, options, page_size=PAGE)
 
@@ -275,11 +309,12 @@ def killed(options: Options) -> Result:
 
 def model(options: Options, runs: int = 1_000) -> Result:
     """Run the model of a drifting platform, and count what is lost, comes twice or is falsely loud."""
+    judged = import_module("tests.reconcile.test_model").judged
     seeds = range(20 if options.quick else runs)
     found = sum((judged(seed) for seed in seeds), Counter())
     naive = sum(judged(seed, naively=True)["lost"] > 0 for seed in seeds)
     samples = {name: [float(found[name])] for name in ("lost", "twice", "loud")}
-    row = Row({"runs": len(seeds)}, {**samples, "lossy_naive_runs": [float(naive)]})
+    row = Row({"runs": found["runs"]}, {**samples, "lossy_naive_runs": [float(naive)]})
     return harness.result("bench_reconcile_model", [row], options)
 
 

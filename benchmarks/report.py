@@ -38,11 +38,13 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_auth": (),
     "bench_flow": (),
     "bench_sandbox": (),
+    "bench_reconcile": ("--rows", "200000", "--rounds", "2"),
 }
 #: In how many processes a bench runs, where it is not one.
 PROCESSES: Mapping[str, int] = {"bench_retry": 3}
 #: Results in the order in which the page shows them.
-NAMES = (*BENCHES, "bench_pages_memory")
+_PARTS = ("waiting", "killed", "model", "diff", "executors", "loaded")
+NAMES = (*BENCHES, "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
 
 

@@ -32,6 +32,20 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "in_doubt": ("in doubt", 0),
     "not_sent": ("not sent", 0),
     "wrong": ("wrong", 0),
+    "rows_per_cpu_s": ("orders per CPU second", 0),
+    "rows_s": ("orders/s", 0),
+    "peak_mib": ("peak memory, MiB", 0),
+    "serving_mib": ("of which before it begins, MiB", 0),
+    "calls": ("calls", 0),
+    "calls_to_ideal": ("calls of the ideal", 2),
+    "calls_again": ("calls made again", 0),
+    "s_again": ("which take, s", 2),
+    "of_calls": ("of calls", 0),
+    "first_call_s": ("first call, s", 2),
+    "lost": ("rows lost", 0),
+    "twice": ("rows that came twice", 0),
+    "loud": ("windows falsely not whole", 0),
+    "lossy_naive_runs": ("runs in which a plain walk loses rows", 0),
 }
 #: Metrics that are shown in another form.
 _HIDDEN = {"wall_us", "server_us", "load"}

@@ -67,7 +67,12 @@ BENCHES: dict[str, tuple[Callable[[Options], Result], set[str], set[str]]] = {
     "bench_reconcile": (
         bench_reconcile.run,
         {"what", "orders"},
-        {"cpu_ms", "wall_ms", "peak_mib", "serving_mib", "calls", "calls_to_ideal", "to_ideal"},
+        {"cpu_ms", "wall_ms", "peak_mib", "serving_mib", "calls", "calls_to_ideal"},
+    ),
+    "bench_reconcile_waiting": (
+        bench_reconcile.waiting,
+        {"latency, ms", "in flight", "limit"},
+        {"calls", "calls_to_ideal", "to_ideal"},
     ),
     "bench_reconcile_killed": (
         bench_reconcile.killed,

@@ -46,12 +46,12 @@ class Shop:
             "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token,
         }
 
-    async def sell(self, orders: int) -> None:
+    async def sell(self, orders: int, every: timedelta = timedelta(minutes=1, milliseconds=333)) -> None:
         """Have some orders paid, and write them to the book."""
         lines = ["reference,order_id,paid"]
         async with PaymentsClient(self.sandbox.access_token, base_url=self.sandbox.base_url) as client:
             for i in range(orders):
-                self.sandbox.clock.advance(timedelta(minutes=1, milliseconds=333))
+                self.sandbox.clock.advance(every)
                 amount = Decimal("24.90")
                 payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
                 request = OrderRequest(external_reference=f"order-{i}", total_amount=amount, transactions=payments)
@@ -65,7 +65,7 @@ class Shop:
         """The command line."""
         when = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=1)).isoformat()]
         book = [] if more and not more[0].startswith("-") else [str(self.book)]
-        return [sys.executable, "-m", "paymentsdk", "reconcile", *book, *more, "--out", "run", *when]
+        return [sys.executable, "-m", "paymentsdk", "reconcile", *book, "--out", "run", *more, *when]
 
     async def run(self, *more: str, environment: dict[str, str] | None = None) -> Done:
         """Run the command."""
@@ -127,6 +127,16 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     nobody = await shop.run(environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
     assert 4 == nobody.code
     assert "Traceback" not in wrong.err + token.err + nobody.err
+
+
+async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> None:
+    """5, with the window, where a millisecond has more orders than a total is believed for."""
+    await shop.sell(4, every=timedelta(0))
+
+    done = await shop.run("--max-window", "4")
+
+    assert 5 == done.code, done.err
+    assert "cannot be split" in done.out
 
 
 async def test_several_sellers_on_several_processes(shop: Shop) -> None:

@@ -1,0 +1,62 @@
+"""An event loop on which waiting costs nothing: what a walk waits for is measured, however busy the machine is."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from paymentsdk._clock import Alarm, SystemClock
+
+T = TypeVar("T")
+
+
+class _Selector(selectors.DefaultSelector):
+    """Has time pass where it would wait for a timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            return super().select()
+        ready = super().select(0)
+        if not ready and timeout > 0:
+            self.time += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Its time is what was slept, and nothing else."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        """Return the seconds that were slept."""
+        return self._virtual.time
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[[], T]
+    ) -> asyncio.Future[T]:
+        """Call *func* at once: while a thread works, time would pass."""
+        del executor
+        done: asyncio.Future[T] = self.create_future()
+        done.set_result(func())
+        return done
+
+
+class LoopClock(SystemClock):
+    """The time of the running loop."""
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        """See `Clock.monotonic`."""
+        return asyncio.get_running_loop().time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
+        """See `Clock.call_at`."""
+        return asyncio.get_running_loop().call_at(when, callback)
