@@ -30,7 +30,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
 th { font-size: .85rem; font-weight: 600 } td { overflow-wrap: anywhere }
 td.number { text-align: right; white-space: nowrap }
-b { color: var(--bad) } small { opacity: .75 }
+b { color: var(--bad) } small { opacity: .75 } time { white-space: nowrap }
 @media (max-width: 40rem) {
   .rows thead { display: none }
   .rows tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
@@ -146,7 +146,7 @@ _WORDS = {
     "total": ("total {}", (Outcome.TOTAL_AMOUNT,)),
     "currency": ("{}", (Outcome.CURRENCY,)),
     "status": ("{}", (Outcome.STATUS,)),
-    "created": ("<small>{}</small>", ()),
+    "created": ("<small><time>{}</time></small>", ()),
 }
 
 

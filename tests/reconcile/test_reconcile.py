@@ -253,6 +253,9 @@ async def test_the_report_as_a_relation_a_spreadsheet_and_a_page(tmp_path: Path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>" not in page
+    # A moment is not broken between its month and its day.
+    assert re.search(r"<time>2027-01-\d\d \d\d:\d\d:\d\d UTC</time>", page)
+    assert "time { white-space: nowrap }" in page
     assert not re.search(r"(src|href)=\"?http|@import|url\(", page)
 
 
