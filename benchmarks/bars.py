@@ -191,6 +191,9 @@ _RECONCILE = (
     ),
     _reconcile("peak memory of that comparison", "_diff", "peak_mib", _DIFF, most=450, unit=" MiB"),
     _reconcile("its wrong outcomes", "_diff", "wrong", _DIFF, most=0),
+    _reconcile(
+        "CPU of dlt over a walk, same server", "_loaded", "cpu_ms", {"what": "dlt"}, to={"what": "socket"}, least=10
+    ),
     _reconcile("two Dask workers over one", "_executors", "rows_s", _DASK[1], to=_DASK[0], least=1.8),
     _reconcile(
         "an event loop over one Dask worker", "_executors", "rows_s", {"executor": "event loop"}, to=_DASK[0], most=1.25

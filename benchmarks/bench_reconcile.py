@@ -231,13 +231,13 @@ def child(task: Task) -> dict[str, float]:
     sample = {
         "cpu_ms": (cpu := (_cpu() - cpu - serving.cpu) * 1e3),
         "rows_per_cpu_s": found / cpu * 1e3,
-        "first_call_s": serving.first - begun if serving.first else 0.0,
         "wall_ms": wall * 1e3,
         "peak_mib": _peak(),
         "serving_mib": before,
-        "calls": serving.calls,
-        "calls_to_ideal": serving.calls / ideal,
     }
+    if task.url:
+        return sample
+    sample |= {"calls": serving.calls, "calls_to_ideal": serving.calls / ideal, "first_call_s": serving.first - begun}
     if task.limit:
         served = serving.calls - serving.refused
         return {**sample, "refused_pct": 100 * serving.refused / serving.calls, "goodput": served / (task.limit * wall)}
