@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from types import GenericAlias
 from typing import NamedTuple, cast
 
 import msgspec
@@ -143,8 +144,9 @@ def _relaxed(kind: RowType, malformed: frozenset[str]) -> _Relaxed:
         f"    found.append(cls({', '.join(values)}))",
         "return found",
     ]
+    rows = cast("type[list[Struct]]", GenericAlias(list, (relaxed,)))
     return _Relaxed(
-        msgspec.json.Decoder(list[relaxed], float_hook=amounts.read_number).decode,  # type: ignore[valid-type]
+        msgspec.json.Decoder(rows, float_hook=amounts.read_number).decode,
         amounts.compile_check(relaxed),
         cast("Callable[..., list[object]]", compile_function("rows, path, first, report", lines, scope)),
     )
