@@ -63,6 +63,8 @@ TESTS = {
 }
 #: A test may take so many times what it takes without a mutant, and so many seconds more.
 SLOWER, PATIENCE = 20, 10
+#: Seconds for any test, while nothing is mutated.
+UNMUTATED = 900
 #: Seconds that the tests of one mutant may take together, as measured without any: on a line that all of them run, a
 #: survivor would keep the whole suite busy. Nobody knows which tests need a constant or a default: those get more.
 LONGEST, LONGEST_ELSEWHERE = 8.0, 40.0
@@ -231,11 +233,17 @@ class Trial:
         self.survivors: list[Mutant] = []
         self.failed: set[str] = set()
         self.seconds: dict[str, float] = {}
+        self.now: Path | None = None
+        """Where a fork that learns says which test it is at."""
         self.runners: dict[str, dict[int, list[str]]] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Have the fork die of a test that hangs."""
-        signal.alarm(int(SLOWER * self.seconds.get(nodeid, 6.0)) + PATIENCE)
+        if self.now is None:
+            signal.alarm(int(SLOWER * self.seconds.get(nodeid, 6.0)) + PATIENCE)
+        else:  # Nothing is mutated: on a busy machine any test may take long, and losing one fork loses its tests.
+            self.now.write_text(nodeid)
+            signal.alarm(UNMUTATED)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what fails."""
@@ -273,10 +281,16 @@ class Trial:
         self.runners = {path: {} for path in files}
         parts = [items[number :: self.jobs] for number in range(self.jobs)]
         with tempfile.TemporaryDirectory() as folder:
-            children = {os.fork() or self.learn_part(part, files, Path(folder, str(n))) for n, part in enumerate(parts)}
-            while children:
-                children.discard(os.wait()[0])
-            for file in Path(folder).iterdir():
+            children = {
+                os.fork() or self.learn_part(part, files, Path(folder, str(n))): Path(folder, str(n))
+                for n, part in enumerate(parts)
+            }
+            for pid, file in children.items():
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                if status or not file.exists():
+                    # Its tests would count for no mutant: nobody could tell a survivor from a test that was not run.
+                    at = file.with_suffix(".now").read_text()
+                    pytest.exit(f"a fork that ran the tests without a mutant ended with {status} at {at}", returncode=3)
                 runners, seconds, failed = pickle.loads(file.read_bytes())
                 self.seconds |= seconds
                 self.failed |= failed
@@ -289,6 +303,7 @@ class Trial:
     def learn_part(self, items: list[pytest.Item], files: set[str], file: Path) -> NoReturn:
         """Learn it of *items*, and write it to *file*."""
         silence()
+        self.now = file.with_suffix(".now")
         watch = coverage.Coverage(data_file=None, config_file=False, include=[*files])
         watch.start()
         for item, following in pairwise([*items, None]):
@@ -402,8 +417,11 @@ def main() -> int:
     folders = {str(Path(mutant.path).relative_to(ROOT).parent) for mutant in mutants}
     tests = options.tests or {f"tests/{test}": None for folder in folders for test in TESTS.get(folder, [""])}
     trial = Trial(mutants, options.jobs)
-    begun = time.monotonic()
-    pytest.main([*OPTIONS, *tests], plugins=[trial])
+    begun, started = time.monotonic(), os.getpid()
+    # A fork that gets here has not tried its mutant, and one whose tests could not be collected notices nothing.
+    if (ended := pytest.main([*OPTIONS, *tests], plugins=[trial])) or os.getpid() != started:
+        print(f"the tests could not be run: pytest ended with {int(ended)}")
+        return 3
     accepted = {line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith("#")}
     survivors = [mutant for mutant in trial.survivors if mutant.name not in accepted]
     for mutant in survivors:
